@@ -1,0 +1,48 @@
+"""Advantages over the tokens of a response.
+
+Shapes: B games, T response tokens.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Advantage(NamedTuple):
+    """What the learner learns from, beside the batch; both are zero where no token was chosen."""
+
+    advantage_BT: Tensor
+    return_BT: Tensor
+    """Target of the value head."""
+
+
+def gae(rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, *, gamma: float, lam: float) -> Advantage:
+    """Generalised advantage estimation (arXiv:1506.02438) of each chosen token.
+
+        delta_t = r_t + gamma V_{t+1} - V_t        A_t = delta_t + gamma lam A_{t+1}
+
+    The episode of a seat ends with its response, so V and A are zero past its last token.
+    """
+    columns: list[Tensor] = []
+    next_value_B = next_advantage_B = torch.zeros_like(rewards_BT[:, 0])
+    for t in reversed(range(rewards_BT.shape[1])):
+        value_B = torch.where(mask_BT[:, t], values_BT[:, t], 0.0)
+        delta_B = rewards_BT[:, t] + gamma * next_value_B - value_B
+        next_advantage_B = torch.where(mask_BT[:, t], delta_B + gamma * lam * next_advantage_B, 0.0)
+        next_value_B = value_B
+        columns.append(next_advantage_B)
+    advantage_BT = torch.stack(columns[::-1], dim=1)
+    return Advantage(advantage_BT, torch.where(mask_BT, advantage_BT + values_BT, 0.0))
+
+
+def whiten(values_BT: Tensor, mask_BT: Tensor, *, shift_mean: bool = True) -> Tensor:
+    """Chosen tokens with standard deviation 1, and mean 0 unless `shift_mean` is off; zero elsewhere.
+
+    The variance is the sample's (n - 1) and 1e-8 is added to it, as in the released code.
+    """
+    chosen_N = values_BT[mask_BT]
+    mean = chosen_N.mean()
+    variance = chosen_N.var() if len(chosen_N) > 1 else torch.zeros_like(mean)
+    whitened_BT = (values_BT - mean) * torch.rsqrt(variance + 1e-8)
+    return torch.where(mask_BT, whitened_BT if shift_mean else whitened_BT + mean, 0.0)

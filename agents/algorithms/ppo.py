@@ -1,0 +1,109 @@
+"""PPO: the clipped surrogate (arXiv:1707.06347, eq. 7) over response tokens, with a clipped value loss.
+
+Shapes: B games, T response tokens, K chosen tokens.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from agents.advantage import Advantage, gae, whiten
+from agents.algorithms import TokenLoss, Tokens
+from agents.batch import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Knobs of the PPO update; defaults are the paper's (table 1)."""
+
+    epochs: int = 4
+    """Passes over each batch."""
+
+    clip: float = 0.2
+    """Ratios are held inside [1 - clip, 1 + clip]."""
+
+    value_clip: float = 0.2
+    """A new value may leave the old one by this much before it stops counting."""
+
+    value_coef: float = 0.1
+    """Weight of the value loss beside the policy loss."""
+
+    entropy_coef: float = 0.0
+    """Weight of the entropy bonus."""
+
+    gamma: float = 1.0
+    """Discount per token."""
+
+    lam: float = 0.95
+    """Lambda of the advantage estimation."""
+
+    whiten: bool = True
+    """Whether advantages get mean 0 and deviation 1 over the batch."""
+
+    whiten_rewards: bool = False
+    """Whether token rewards get deviation 1 over the batch first, their mean kept."""
+
+    max_ratio: float | None = 10.0
+    """A minibatch whose mean ratio is above this changes nothing; none = never skipped."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clip < 1:
+            raise ValueError(f"ppo.clip is {self.clip}; choose a value between 0 and 1")
+        if self.value_clip <= 0:
+            raise ValueError(f"ppo.value_clip is {self.value_clip}; choose a value above 0")
+        if self.epochs < 1:
+            raise ValueError(f"ppo.epochs is {self.epochs}; PPO needs at least 1")
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"ppo.{name} is {getattr(self, name)}; choose a value from 0 to 1")
+        if self.max_ratio is not None and self.max_ratio <= 1:
+            raise ValueError(f"ppo.max_ratio is {self.max_ratio}; choose a value above 1, or none")
+
+
+def advantage(
+    batches: Mapping[str, Batch], rewards: Mapping[str, Tensor], config: Config
+) -> dict[str, Advantage]:
+    """GAE per seat. Returns are taken before whitening."""
+    told = {}
+    for seat, batch in batches.items():
+        rewards_BT, mask_BT = rewards[seat], batch.mask_BT
+        if config.whiten_rewards:
+            rewards_BT = whiten(rewards_BT, mask_BT, shift_mean=False)
+        raw = gae(rewards_BT, batch.values_BT, mask_BT, gamma=config.gamma, lam=config.lam)
+        told[seat] = raw._replace(advantage_BT=whiten(raw.advantage_BT, mask_BT)) if config.whiten else raw
+    return told
+
+
+def policy_loss(logprob_K: Tensor, old_logprob_K: Tensor, advantage_K: Tensor, *, clip: float) -> Tensor:
+    """-min(ratio A, clip(ratio) A) of each token, ratio = pi / pi_old."""
+    ratio_K = torch.exp(logprob_K - old_logprob_K)
+    return -torch.minimum(ratio_K * advantage_K, ratio_K.clamp(1 - clip, 1 + clip) * advantage_K)
+
+
+def value_loss(value_K: Tensor, old_value_K: Tensor, return_K: Tensor, *, clip: float) -> Tensor:
+    """max((V - R)^2, (clip(V) - R)^2) / 2 of each token, V held within `clip` of the old value."""
+    held_K = torch.clamp(value_K, old_value_K - clip, old_value_K + clip)
+    return torch.maximum((value_K - return_K).square(), (held_K - return_K).square()) / 2
+
+
+def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
+    """policy loss + value_coef * value loss - entropy_coef * entropy."""
+    policy_K = policy_loss(tokens.logprob_K, tokens.old_logprob_K, tokens.advantage_K, clip=config.clip)
+    value_K = value_loss(tokens.value_K, tokens.old_value_K, tokens.return_K, clip=config.value_clip)
+    loss_K = policy_K + config.value_coef * value_K
+    if config.entropy_coef:
+        loss_K = loss_K - config.entropy_coef * tokens.entropy_K
+    with torch.no_grad():
+        log_ratio_K = tokens.logprob_K - tokens.old_logprob_K
+        ratio_K = log_ratio_K.exp()
+        numbers = {
+            "policy_loss": policy_K,
+            "value_loss": value_K,
+            "entropy": tokens.entropy_K,
+            "ratio": ratio_K,
+            "approx_kl": log_ratio_K.square() / 2,
+            "clip_share": (-tokens.advantage_K * ratio_K < -tokens.advantage_K * ratio_K.clamp(1 - config.clip, 1 + config.clip)).float(),
+        }
+    return TokenLoss(loss_K, {name: number.detach() for name, number in numbers.items()})

@@ -1,0 +1,135 @@
+"""What one policy saw, wrote and earned in one seat: the only thing that travels from rollout to learner.
+
+Knows neither games nor transformers.
+
+Shapes: B games, P prompt tokens, T response tokens, L = tokens of the longest prompt + response.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Prompts and the responses to them, both right-padded. Padding is known by the lengths, never by its id."""
+
+    prompt_BP: Tensor
+    """Token ids the policy conditions on."""
+
+    prompt_length_B: Tensor
+    """How many of them are real; at least 1."""
+
+    response_BT: Tensor
+    """Token ids the policy chose, EOS included when it was chosen."""
+
+    response_length_B: Tensor
+    """How many of them are real; at least 1."""
+
+    def __post_init__(self) -> None:
+        B = self.response_BT.shape[0]
+        _check(self, "prompt_length_B", (B,))
+        _check(self, "response_length_B", (B,))
+        _check(self, "prompt_BP", (B, self.prompt_BP.shape[-1]))
+        for name in ("prompt_length_B", "response_length_B"):
+            if B and int(getattr(self, name).min()) < 1:
+                raise ValueError(f"Rows.{name} holds a 0; every row needs a prompt and a response of one token or more")
+
+    @property
+    def mask_BT(self) -> Tensor:
+        """True = a token the policy chose."""
+        at_T = torch.arange(self.response_BT.shape[1], device=self.response_BT.device)
+        return at_T < self.response_length_B[:, None]
+
+    def joined(self) -> Tensor:
+        """Each prompt followed at once by its response [B, L]; what lies past both is zeros.
+
+        Right padding needs neither an attention mask nor position ids under causal attention.
+        """
+        length_B = self.prompt_length_B + self.response_length_B
+        at_1L = torch.arange(int(length_B.max()), device=length_B.device)[None]
+        source_BX = torch.cat([self.prompt_BP, self.response_BT], dim=1)
+        in_prompt_BL = at_1L < self.prompt_length_B[:, None]
+        behind_BL = self.prompt_BP.shape[1] + at_1L - self.prompt_length_B[:, None]
+        index_BL = torch.where(in_prompt_BL, at_1L, behind_BL).clamp(max=source_BX.shape[1] - 1)
+        return source_BX.gather(1, index_BL) * (at_1L < length_B[:, None])
+
+    def deciding(self) -> Tensor:
+        """Where in `joined()`, flattened, stands the last token before each chosen token, in the order of `mask_BT`."""
+        L = int((self.prompt_length_B + self.response_length_B).max())
+        B, T = self.response_BT.shape
+        device = self.response_BT.device
+        at_BT = torch.arange(B, device=device)[:, None] * L + torch.arange(T, device=device)
+        return (at_BT + self.prompt_length_B[:, None] - 1)[self.mask_BT]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(Rows):
+    """Rows with everything recorded before the first update. Float tensors are zero where `mask_BT` is False."""
+
+    behaviour_logprobs_BT: Tensor
+    """Log-probability of each chosen token, from the very logits it was sampled from."""
+
+    old_logprobs_BT: Tensor
+    """The same, as the learner computes it; with our sampler they are equal up to rounding."""
+
+    ref_logprobs_BT: Tensor
+    """Log-probability of each chosen token under the reference."""
+
+    exact_kl_BT: Tensor
+    """KL(policy || reference) over the whole vocabulary, in nats, in the state each token was chosen in."""
+
+    values_BT: Tensor
+    """What the policy's value head expected to be paid, before each token."""
+
+    score_B: Tensor
+    """What each response is worth in task units."""
+
+    payoff_B: Tensor
+    """What the seat is paid for the game: its row of W times the scores of all seats."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        B, T = self.response_BT.shape
+        for field in fields(self):
+            if field.name.endswith("_BT"):
+                _check(self, field.name, (B, T))
+        _check(self, "score_B", (B,))
+        _check(self, "payoff_B", (B,))
+
+    def __len__(self) -> int:
+        return len(self.response_BT)
+
+    def take(self, index_B: Tensor) -> "Batch":
+        """The rows at `index_B`, in that order, cut to the longest of them."""
+        rows = {field.name: getattr(self, field.name)[index_B] for field in fields(self)}
+        P, T = int(rows["prompt_length_B"].max()), int(rows["response_length_B"].max())
+        cut = {n: t[:, :P] if n.endswith("_BP") else t[:, :T] if n.endswith("_BT") else t for n, t in rows.items()}
+        return Batch(**cut)
+
+
+def pad_to(tensor_BT: Tensor, width: int) -> Tensor:
+    """`tensor_BT` with zeros on the right up to `width` columns."""
+    return F.pad(tensor_BT, (0, width - tensor_BT.shape[1]))
+
+
+def concat(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors [B] or [B, T] below one another, the narrower ones padded with zeros on the right."""
+    if tensors[0].ndim == 1:
+        return torch.cat(list(tensors))
+    width = max(tensor.shape[1] for tensor in tensors)
+    return torch.cat([pad_to(tensor, width) for tensor in tensors])
+
+
+def stack(batches: Sequence[Batch]) -> Batch:
+    """The rows of several seats as one batch, for a policy that sits in all of them."""
+    return Batch(**{f.name: concat([getattr(batch, f.name) for batch in batches]) for f in fields(Batch)})
+
+
+def _check(holder: Rows, name: str, want: tuple[int, ...]) -> None:
+    got = tuple(getattr(holder, name).shape)
+    if got != want:
+        raise ValueError(f"{type(holder).__name__}.{name} has shape {got}; response_BT asks for {want}")

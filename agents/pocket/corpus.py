@@ -1,0 +1,72 @@
+"""Movie reviews for fitting the pocket models: text as every script of this folder reads it, and their tokenizer."""
+
+import hashlib
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+END = "<|endoftext|>"
+"""Id 0: begins a review, ends it, and pads."""
+
+
+def clean(text: str) -> str:
+    """A review as the pocket models know it: line breaks are spaces, nothing else is touched."""
+    return text.replace("<br />", " ")
+
+
+def reviews(path: str | Path) -> tuple[list[str], list[int]]:
+    """Texts and labels (1 positive, 0 negative, -1 none) of a parquet file, each text once, in file order."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, columns=["text", "label"])
+    labels: dict[str, int] = {}
+    for text, label in zip(table["text"].to_pylist(), table["label"].to_pylist(), strict=True):
+        labels.setdefault(clean(text), label)
+    return list(labels), list(labels.values())
+
+
+def train_tokenizer(texts: Iterable[str], out: Path, *, vocab_size: int = 4096) -> None:
+    """Fit a byte-level BPE in which nothing is unknown, and save it as a fast tokenizer folder."""
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = ByteLevelBPETokenizer()
+    bpe.train_from_iterator(texts, vocab_size=vocab_size, min_frequency=2, special_tokens=[END], show_progress=False)
+    PreTrainedTokenizerFast(
+        tokenizer_object=bpe._tokenizer, bos_token=END, eos_token=END, pad_token=END, model_max_length=256
+    ).save_pretrained(out)
+
+
+JUDGE, JUDGE_HELD_OUT, SECOND_JUDGE, SECOND_JUDGE_HELD_OUT = (0.0, 0.65), (0.65, 0.7), (0.7, 0.95), (0.95, 1.0)
+"""Parts of the labelled reviews, by hash of the movie: who is fitted and who is calibrated on which."""
+
+
+def part(path: str | Path, share: tuple[float, float]) -> tuple[list[str], list[int]]:
+    """Labelled texts as in `reviews`, of the movies whose sha256, read as a number in [0, 1), falls in `share`.
+
+    Parts share no movie, and so no text: whether people like *this* film must not leak from one part to the next.
+    """
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, columns=["text", "movie"])
+    movies = dict(zip(map(clean, table["text"].to_pylist()), table["movie"].to_pylist(), strict=True))
+    low, high = share
+    kept = [(text, label) for text, label in zip(*reviews(path), strict=True) if low <= _draw(movies[text]) < high]
+    return [text for text, _ in kept], [label for _, label in kept]
+
+
+def _draw(key: str) -> float:
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
+
+
+def first_words(text: str, count: int) -> str:
+    """The first `count` words, one space between them."""
+    return " ".join(text.split()[:count])
+
+
+def snippet(text: str, rng: random.Random, *, words: tuple[int, int], opening: float) -> str:
+    """Between `words[0]` and `words[1]` words in a row: from the start with chance `opening`, else from anywhere."""
+    parts = text.split()
+    count = rng.randint(*words)
+    start = 0 if rng.random() < opening else rng.randint(0, max(0, len(parts) - count))
+    return " ".join(parts[start : start + count])
