@@ -1,0 +1,127 @@
+"""The sequential game of CORY over token ids, in plain Python.
+
+A query is on the table. The pioneer responds token by token; each observer, in its turn, reads what its view
+shows and responds too. No spaces, no arrays, no models: every rule can be tested with `==`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cory_env.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from cory_env.views import View
+
+MAX_SEATS = 16
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a game starts from."""
+
+    text: str
+    """As the task wrote it, for judges and people."""
+
+    ids: tuple[int, ...]
+    """As policies read it."""
+
+    row: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The data row it came from, so that a scorer can see the gold answer."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """What one seat wrote."""
+
+    ids: tuple[int, ...]
+    """Every token the seat chose, EOS included when it was chosen."""
+
+    text: str
+    """The same without EOS."""
+
+    @classmethod
+    def of(cls, ids: Sequence[int], tokenizer: Tokenizer) -> "Response":
+        """The response with these ids; its text is for reading and judging, never encoded again."""
+        return cls(tuple(ids), tokenizer.decode(ids))
+
+
+def seat_names(seats: int) -> tuple[str, ...]:
+    """`pioneer_0`, `observer_1`, `observer_2`, ... in the order of play."""
+    if not 1 <= seats <= MAX_SEATS:
+        raise ValueError(f"seats is {seats}; a game has 1 to {MAX_SEATS}")
+    return ("pioneer_0", *(f"observer_{k}" for k in range(1, seats)))
+
+
+def response_range(max_response: int | tuple[int, int]) -> tuple[int, int]:
+    """Shortest and longest cap that `max_response` allows: a number stands for itself twice."""
+    low, high = (max_response, max_response) if isinstance(max_response, int) else max_response
+    if not 1 <= low <= high:
+        raise ValueError(
+            f"max_response is {max_response}; give a number of tokens from 1, or (low, high) in order"
+        )
+    return low, high
+
+
+class Game:
+    """One game in progress. A response ends with an EOS id or at its cap; both end it for good."""
+
+    def __init__(
+        self, query: Query, *, views: Sequence["View"], eos: Iterable[int], max_response: int | Sequence[int]
+    ) -> None:
+        """`max_response` is the cap of every response, or one cap per seat."""
+        self.query = query
+        self.views = tuple(views)
+        self.seats = tuple(view.seat for view in views)
+        self.eos = frozenset(eos)
+        self.caps = (max_response,) * len(views) if isinstance(max_response, int) else tuple(max_response)
+        if not query.ids:
+            raise ValueError(f"the query {query.text!r} has no tokens; a game starts from at least one")
+        if len(self.caps) != len(views) or min(self.caps) < 1:
+            raise ValueError(
+                f"max_response is {max_response}; give one cap from 1 for each of {len(views)} seats"
+            )
+        self._said: tuple[list[int], ...] = tuple([] for _ in views)
+
+    @property
+    def turn(self) -> str | None:
+        """The seat to act: the first whose response is unfinished, None once all are done."""
+        for seat, said, cap in zip(self.seats, self._said, self.caps, strict=True):
+            if len(said) < cap and not (said and said[-1] in self.eos):
+                return seat
+        return None
+
+    @property
+    def responses(self) -> dict[str, tuple[int, ...]]:
+        """The tokens each seat has chosen so far, EOS included; a copy."""
+        return {seat: tuple(said) for seat, said in zip(self.seats, self._said, strict=True)}
+
+    def play(self, token: int) -> None:
+        """Append `token` to the response of the seat whose turn it is."""
+        turn = self.turn
+        if turn is None:
+            raise ValueError("the game is over: every response is finished; start a new Game")
+        self._said[self.seats.index(turn)].append(token)
+
+    def respond(self, ids: Sequence[int]) -> None:
+        """Play a whole response of the seat whose turn it is; refused unless its last token ends it."""
+        turn = self.turn
+        if turn is None:
+            raise ValueError("the game is over: every response is finished; start a new Game")
+        k = self.seats.index(turn)
+        said, cap = self._said[k], self.caps[k]
+        whole = [*said, *ids]
+        early = next((i for i, token in enumerate(whole) if token in self.eos), len(whole))
+        if len(whole) > min(early + 1, cap):
+            raise ValueError(
+                f"{turn} wrote {len(whole)} tokens; its response ended after {min(early + 1, cap)}"
+            )
+        if early == len(whole) < cap:
+            raise ValueError(
+                f"{turn} wrote {len(whole)} tokens without EOS; go on to EOS or to its cap of {cap}"
+            )
+        said[:] = whole
+
+    def prompt(self, seat: str) -> tuple[int, ...]:
+        """What `seat` conditions on before its own response, given what has been said so far."""
+        return self.views[self.seats.index(seat)].prompt(self.query.ids, self._said)

@@ -1,0 +1,53 @@
+"""From scores to what each seat is paid: payoff = W @ scores.
+
+Shapes: B games, N seats.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+Payoff = str | float | Sequence[Sequence[float]] | np.ndarray
+"""A name, a number lambda, or the matrix itself."""
+
+NAMES = ("cooperative", "independent", "competitive")
+
+
+def matrix(kind: Payoff, seats: int) -> np.ndarray:
+    """The mixing matrix W, `[N, N]` float64; row i says what seat i is paid for each seat's score.
+
+    `cooperative`: all ones, everyone is paid the sum, as in CORY. `independent`: the identity. `competitive`:
+    one's own score less the mean of the others'. A number: one's own plus that times the sum of the others'.
+    """
+    own = np.eye(seats)
+    others = 1 - own
+    if isinstance(kind, str):
+        if kind == "cooperative":
+            return own + others
+        if kind == "independent":
+            return own
+        if kind == "competitive":
+            if seats == 1:
+                raise ValueError(
+                    "payoff 'competitive' needs a rival; with one seat take 'independent' or add seats"
+                )
+            return own - others / (seats - 1)
+        try:
+            kind = float(kind)
+        except ValueError:
+            known = ", ".join(NAMES)
+            raise ValueError(
+                f"no payoff called {kind!r}; there are {known}, a number, an N x N matrix"
+            ) from None
+    W = own + kind * others if isinstance(kind, int | float) else np.array(kind, dtype=np.float64)
+    if W.shape != (seats, seats):
+        raise ValueError(f"the payoff matrix has shape {W.shape}; {seats} seats need {(seats, seats)}")
+    if not np.isfinite(W).all():
+        raise ValueError(f"payoff is {kind}; every entry must be a finite number")
+    return W
+
+
+def pay(W: np.ndarray, scores_BN: np.ndarray) -> np.ndarray:
+    """payoff_bi = sum_j W_ij score_bj."""
+    payoff_BN: np.ndarray = scores_BN @ W.T
+    return payoff_BN

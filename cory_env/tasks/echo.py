@@ -1,0 +1,54 @@
+"""echo: repeat the query. The smallest task with a known best response, scored 1."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cory_env.game import Query, Response
+from cory_env.tasks.base import split_of
+from cory_env.tokenizer import CharTokenizer, Tokenizer
+
+POOL = 1024
+"""Queries to draw from, where the alphabet allows so many."""
+
+
+class Task:
+    """Score is the share of query tokens repeated in place; what follows them is not looked at."""
+
+    def __init__(self, tokenizer: Tokenizer | None = None, *, length: int = 3) -> None:
+        self.tokenizer: Tokenizer = CharTokenizer("abcdef") if tokenizer is None else tokenizer
+        self.max_query = length
+        special = self.tokenizer.eos | {self.tokenizer.pad}
+        letters = np.array([i for i in range(self.tokenizer.vocab_size) if i not in special])
+        if length < 1 or len(letters) < 2:
+            raise ValueError(
+                f"echo of length {length} over {len(letters)} letters has nothing to repeat; give more"
+            )
+        rng = np.random.default_rng(0)
+        drawn = np.unique(rng.choice(letters, size=(4 * POOL, length)), axis=0)
+        pool = [self._query(ids) for ids in rng.permutation(drawn)[:POOL].tolist()]
+        cut = max(1, len(pool) // 5)
+        self._queries = {"train": pool[cut:], "test": pool[:cut]}
+
+    def _query(self, ids: list[int]) -> Query:
+        return Query(self.tokenizer.decode(ids), tuple(ids))
+
+    def queries(self, split: str) -> Sequence[Query]:
+        """At most 1,024 distinct queries, the same in every process: four in five are `train`."""
+        return split_of(self._queries, split)
+
+    def query(self, rng: np.random.Generator) -> Query:
+        """One of the train queries, each as likely as another."""
+        train = self._queries["train"]
+        return train[int(rng.integers(len(train)))]
+
+    def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
+        """1 for the query itself, 0 where no token is in its place."""
+        return [
+            sum(a == b for a, b in zip(query.ids, response.ids, strict=False)) / len(query.ids)
+            for query, response in zip(queries, responses, strict=True)
+        ]
+
+    def template(self, seat: str) -> str:
+        """The query, then every earlier response, with nothing between."""
+        return "{query}" + "".join(f"{{response_{k}}}" for k in range(int(seat.rsplit("_", 1)[1])))

@@ -1,0 +1,159 @@
+"""What a tokenizer must offer the game, a character tokenizer for tiny games, and adapters for real ones.
+
+The game carries ids only; text appears at its borders: queries and templates come in, responses go out.
+"""
+
+import json
+import string
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back. Ids run from 0 to `vocab_size - 1`; a model's logits may be wider."""
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are, special ones included."""
+        ...
+
+    @property
+    def eos(self) -> frozenset[int]:
+        """The ids that end a response, any one of them."""
+        ...
+
+    @property
+    def pad(self) -> int:
+        """A real id that fills the tail of arrays; it may be one of `eos`."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`, with no special token added around them."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`; EOS and pad are not shown."""
+        ...
+
+
+class CharTokenizer:
+    """One id per character of `alphabet`, then `stops` EOS ids, then pad. It needs no package and no file."""
+
+    def __init__(self, alphabet: str = string.ascii_lowercase + " ", *, stops: int = 1) -> None:
+        if not alphabet or len(set(alphabet)) != len(alphabet):
+            raise ValueError(f"alphabet is {alphabet!r}; give at least one character, each of them once")
+        if stops < 1:
+            raise ValueError(f"stops is {stops}; a response needs at least one EOS id to end with")
+        self.alphabet = alphabet
+        self.eos = frozenset(range(len(alphabet), len(alphabet) + stops))
+        self.pad = len(alphabet) + stops
+        self.vocab_size = self.pad + 1
+        self._ids = {character: index for index, character in enumerate(alphabet)}
+
+    def encode(self, text: str) -> list[int]:
+        """One id per character; a character outside the alphabet is an error that names it."""
+        unknown = sorted(set(text) - set(self._ids))
+        if unknown:
+            raise ValueError(
+                f"{unknown[0]!r} in {text!r} is not in the alphabet {self.alphabet!r}; add it there"
+            )
+        return [self._ids[character] for character in text]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """One character per id; EOS and pad give none."""
+        return "".join(self.alphabet[i] for i in ids if i < len(self.alphabet))
+
+
+class Wrapped:
+    """A loaded Hugging Face tokenizer as the game wants it; `inner` is the original. Made by `wrap`."""
+
+    def __init__(self, inner: Any, *, eos: Iterable[int], pad: int | None, vocab_size: int) -> None:
+        self.inner = inner
+        self.vocab_size = vocab_size
+        self.eos = frozenset(int(i) for i in eos)
+        if not self.eos:
+            raise ValueError("this tokenizer names no EOS token; say which ids end a response with eos={...}")
+        self.pad = min(self.eos) if pad is None else int(pad)
+        outside = sorted(i for i in self.eos | {self.pad} if not 0 <= i < vocab_size)
+        if outside:
+            raise ValueError(f"EOS or pad id {outside[0]} is outside the vocabulary of {vocab_size} ids")
+        self._silent = self.eos | {self.pad}
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`; special tokens spelled out in it (as chat templates do) become their ids."""
+        return list(self.inner.encode(text, add_special_tokens=False))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids` without EOS and pad, spaces left as they are."""
+        shown = [int(i) for i in ids if i not in self._silent]
+        return str(self.inner.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+class Loaded(Wrapped):
+    """The same around a `tokenizers.Tokenizer`. Made by `load`."""
+
+    def encode(self, text: str) -> list[int]:
+        """As `Wrapped.encode`."""
+        return list(self.inner.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """As `Wrapped.decode`."""
+        return str(
+            self.inner.decode([int(i) for i in ids if i not in self._silent], skip_special_tokens=False)
+        )
+
+
+def wrap(tokenizer: Any, *, eos: Iterable[int] | None = None, vocab_size: int | None = None) -> Tokenizer:
+    """A *loaded* Hugging Face tokenizer as the game wants it.
+
+    `eos` defaults to the tokenizer's own; instruct models end on several, listed in their generation config.
+    """
+    own = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
+    return Wrapped(
+        tokenizer,
+        eos=own if eos is None else eos,
+        pad=tokenizer.pad_token_id,
+        vocab_size=len(tokenizer) if vocab_size is None else vocab_size,
+    )
+
+
+def load(folder: str | Path, *, eos: Iterable[int] | None = None) -> Tokenizer:
+    """The tokenizer of a model folder (or of one `tokenizer.json`), read by the `tokenizers` package alone.
+
+    EOS is every id that the folder's configurations name (instruct models have several), unless given.
+    """
+    try:
+        from tokenizers import Tokenizer as Fast
+    except ImportError as error:
+        raise ImportError(
+            "reading tokenizer.json needs the package tokenizers: pip install tokenizers"
+        ) from error
+    path = Path(folder)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise ValueError(f"there is no tokenizer at {file}; give a folder that holds a tokenizer.json")
+    inner = Fast.from_file(str(file))
+    vocabulary: dict[str, int] = inner.get_vocab(with_added_tokens=True)
+    named = _special_ids(file.parent, vocabulary)
+    return Loaded(
+        inner,
+        eos=named["eos"] if eos is None else eos,
+        pad=next(iter(named["pad"]), None),
+        vocab_size=max(vocabulary.values()) + 1,
+    )
+
+
+def _special_ids(folder: Path, vocabulary: dict[str, int]) -> dict[str, list[int]]:
+    """EOS and pad ids named by the JSON files of a model folder, in the order of the files."""
+    found: dict[str, list[int]] = {"eos": [], "pad": []}
+    for name in ("generation_config.json", "config.json", "tokenizer_config.json", "special_tokens_map.json"):
+        file = folder / name
+        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        for kind, ids in found.items():
+            by_id = config.get(f"{kind}_token_id")
+            ids += by_id if isinstance(by_id, list) else [] if by_id is None else [by_id]
+            token = config.get(f"{kind}_token")
+            content = token["content"] if isinstance(token, dict) else token
+            ids += [vocabulary[content]] if content in vocabulary else []
+    return found

@@ -1,0 +1,174 @@
+"""B games at once for a fast learner: the rules of `Game`, in arrays, with no per-token Python.
+
+Shapes: B games, N seats, P prompt tokens, T response tokens, Q query tokens, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from cory_env.game import Query, Response, response_range, seat_names
+from cory_env.payoff import Payoff, matrix, pay
+from cory_env.tasks.base import Task, check_query, checked_scores
+from cory_env.views import QUERY, View, check_window, resolve_views
+
+
+class VectorGame:
+    """B games that move together: for each seat in order, read `prompts` and `respond`; then `payoffs`."""
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        seats: int = 2,
+        views: str | Sequence[View] | None = None,
+        payoff: Payoff = "cooperative",
+        max_response: int | tuple[int, int] = 16,
+        window: int | None = None,
+    ) -> None:
+        """`max_response` bounds the caps given at reset; games that may outgrow a `window` are refused."""
+        self.task = task
+        self.seats = seat_names(seats)
+        self.views = resolve_views(task, seats=seats, views=views)
+        self.W = matrix(payoff, seats)
+        self.cap_range = response_range(max_response)
+        if window is not None:
+            check_window(self.views, max_query=task.max_query, max_response=self.cap_range[1], window=window)
+        self._eos_V = np.zeros(task.tokenizer.vocab_size, dtype=bool)
+        self._eos_V[list(task.tokenizer.eos)] = True
+
+    def reset(self, queries: Sequence[Query], caps: np.ndarray | int | None = None) -> None:
+        """Begin one game per query. `caps` [B, N] bounds each response in tokens; a number stands for all."""
+        tokenizer, (_, high) = self.task.tokenizer, self.cap_range
+        if not queries:
+            raise ValueError("there are no queries; a batch has at least one game")
+        for query in queries:
+            check_query(query, max_query=self.task.max_query, vocab_size=tokenizer.vocab_size)
+        shape = (len(queries), len(self.seats))
+        self.caps_BN = np.array(np.broadcast_to(high if caps is None else caps, shape))
+        if self.caps_BN.min() < 1 or self.caps_BN.max() > high:
+            raise ValueError(
+                f"caps run from {self.caps_BN.min()} to {self.caps_BN.max()}; keep them in 1 to {high}"
+            )
+        self.queries = list(queries)
+        lengths_B = np.array([len(query.ids) for query in queries])
+        ids_BQ = np.full((len(queries), lengths_B.max()), tokenizer.pad, dtype=np.int64)
+        ids_BQ[_mask(lengths_B, ids_BQ.shape[1])] = np.fromiter(
+            chain.from_iterable(query.ids for query in queries), dtype=np.int64, count=int(lengths_B.sum())
+        )
+        self._shown = {QUERY: (ids_BQ, lengths_B)}
+        self._written: list[tuple[np.ndarray, np.ndarray]] = []
+        self._responses: dict[str, list[Response]] = {}
+        self._scores_BN: np.ndarray | None = None
+
+    @property
+    def turn(self) -> str | None:
+        """The seat whose responses are awaited, None once all have responded."""
+        k = len(self._written)
+        return self.seats[k] if k < len(self.seats) else None
+
+    def prompts(self, seat: str) -> tuple[np.ndarray, np.ndarray]:
+        """What `seat` reads in each game: ids [B, P], right-padded with pad, and lengths [B]."""
+        view, k = self._at(seat)
+        if k > len(self._written):
+            raise ValueError(f"{seat} has nothing to read yet; it is the turn of {self.turn}")
+        B = len(self.queries)
+        parts = []
+        for segment in view.segments:
+            if isinstance(segment, tuple):
+                parts.append((np.broadcast_to(segment, (B, len(segment))), np.full(B, len(segment))))
+            else:
+                parts.append(self._shown[segment])
+        lengths_B = np.sum([lengths for _, lengths in parts], axis=0)
+        ids_BP = np.full((B, lengths_B.max()), self.task.tokenizer.pad, dtype=np.int64)
+        # Boolean indexing goes row by row, so kept ids of parts laid side by side fill each prompt in order.
+        kept = np.concatenate([_mask(lengths, ids.shape[1]) for ids, lengths in parts], axis=1)
+        ids_BP[_mask(lengths_B, ids_BP.shape[1])] = np.concatenate([ids for ids, _ in parts], axis=1)[kept]
+        return ids_BP, lengths_B
+
+    def respond(self, seat: str, ids: np.ndarray, lengths: np.ndarray) -> None:
+        """Write the response of `seat` in each game: ids [B, T], of which lengths [B] count.
+
+        EOS may only be the last token, and a response without it must reach its cap, as in `Game`.
+        """
+        if seat != self.turn:
+            raise ValueError(
+                f"{seat} cannot respond: it is the turn of {self.turn or 'nobody, the games are over'}"
+            )
+        k = len(self._written)
+        ids_BT, lengths_B, ended_B = self._checked(
+            seat, np.asarray(ids), np.asarray(lengths), self.caps_BN[:, k]
+        )
+        self._written.append((ids_BT, lengths_B))
+        self._shown[k] = (ids_BT, lengths_B - ended_B)
+
+    def _checked(
+        self, seat: str, ids_BT: np.ndarray, lengths_B: np.ndarray, cap_B: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Legal responses with pad past their lengths, the lengths, and whether each ends with EOS."""
+        B, T = len(self.queries), ids_BT.shape[-1]
+        V = len(self._eos_V)
+        if ids_BT.shape != (B, T) or lengths_B.shape != (B,):
+            raise ValueError(
+                f"{seat} wrote ids of shape {ids_BT.shape} with lengths of shape {lengths_B.shape}; "
+                f"{B} games need ({B}, T) and ({B},)"
+            )
+        _refuse(
+            (lengths_B < 1) | (lengths_B > np.minimum(cap_B, T)), seat, "has a length outside 1 to its cap"
+        )
+        mask_BT = _mask(lengths_B, T)
+        ids_BT = np.where(mask_BT, ids_BT, self.task.tokenizer.pad).astype(np.int64)
+        _refuse(((ids_BT < 0) | (ids_BT >= V)).any(axis=1), seat, f"holds an id outside 0 to {V - 1}")
+        eos_BT = self._eos_V[ids_BT] & mask_BT
+        ended_B = eos_BT[np.arange(B), lengths_B - 1]
+        _refuse(eos_BT.sum(axis=1) > ended_B, seat, "goes on after EOS")
+        _refuse(~ended_B & (lengths_B < cap_B), seat, "stops before its cap without EOS")
+        return ids_BT, lengths_B, ended_B
+
+    def responses(self, seat: str) -> list[Response]:
+        """What `seat` wrote in each game."""
+        _, k = self._at(seat)
+        if k >= len(self._written):
+            raise ValueError(f"{seat} has not responded yet; it is the turn of {self.turn}")
+        if seat not in self._responses:
+            ids_BT, lengths_B = self._written[k]
+            rows = zip(ids_BT.tolist(), lengths_B.tolist(), strict=True)
+            self._responses[seat] = [Response.of(ids[:length], self.task.tokenizer) for ids, length in rows]
+        return self._responses[seat]
+
+    def texts(self, seat: str) -> list[str]:
+        """The same as text, for people and judges."""
+        return [response.text for response in self.responses(seat)]
+
+    def scores(self) -> np.ndarray:
+        """What each response is worth, [B, N] float64; judged in one call, the first time."""
+        if self.turn is not None:
+            raise ValueError(f"the games are not over; it is the turn of {self.turn}")
+        if self._scores_BN is None:
+            responses = list(chain.from_iterable(self.responses(seat) for seat in self.seats))
+            scores = checked_scores(self.task, self.queries * len(self.seats), responses)
+            self._scores_BN = scores.reshape(len(self.seats), len(self.queries)).T.copy()
+        return self._scores_BN.copy()
+
+    def payoffs(self) -> np.ndarray:
+        """What each seat is paid, [B, N] float64."""
+        return pay(self.W, self.scores())
+
+    def _at(self, seat: str) -> tuple[View, int]:
+        if seat not in self.seats:
+            raise ValueError(f"there is no seat called {seat!r}; there are {', '.join(self.seats)}")
+        k = self.seats.index(seat)
+        return self.views[k], k
+
+
+def _mask(lengths_B: np.ndarray, width: int) -> np.ndarray:
+    """[B, width], True before each row's length."""
+    mask: np.ndarray = np.arange(width) < lengths_B[:, None]
+    return mask
+
+
+def _refuse(bad_B: Any, seat: str, fault: str) -> None:
+    if bad_B.any():
+        raise ValueError(f"the response of {seat} in game {int(bad_B.argmax())} {fault}")
