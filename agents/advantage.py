@@ -17,22 +17,33 @@ class Advantage(NamedTuple):
     """Target of the value head."""
 
 
-def gae(rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, *, gamma: float, lam: float) -> Advantage:
+def gae(
+    rewards_BT: Tensor,
+    values_BT: Tensor,
+    mask_BT: Tensor,
+    *,
+    gamma: float,
+    lam: float,
+    beyond_B: Tensor | None = None,
+) -> Advantage:
     """Generalised advantage estimation (arXiv:1506.02438) of each chosen token.
 
         delta_t = r_t + gamma V_{t+1} - V_t        A_t = delta_t + gamma lam A_{t+1}
 
-    The episode of a seat ends with its response, so V and A are zero past its last token.
+    The episode of a seat ends with its response, so V and A are zero past its last token; `beyond_B` puts another A
+    there, which only the released code's reward whitening needs.
     """
     columns: list[Tensor] = []
-    next_value_B = next_advantage_B = torch.zeros_like(rewards_BT[:, 0])
+    next_value_B = torch.zeros_like(rewards_BT[:, 0])
+    beyond_B = next_advantage_B = next_value_B if beyond_B is None else beyond_B
     for t in reversed(range(rewards_BT.shape[1])):
         value_B = torch.where(mask_BT[:, t], values_BT[:, t], 0.0)
         delta_B = rewards_BT[:, t] + gamma * next_value_B - value_B
-        next_advantage_B = torch.where(mask_BT[:, t], delta_B + gamma * lam * next_advantage_B, 0.0)
+        next_advantage_B = torch.where(mask_BT[:, t], delta_B + gamma * lam * next_advantage_B, beyond_B)
         next_value_B = value_B
         columns.append(next_advantage_B)
     advantage_BT = torch.stack(columns[::-1], dim=1)
+    advantage_BT = torch.where(mask_BT, advantage_BT, 0.0)
     return Advantage(advantage_BT, torch.where(mask_BT, advantage_BT + values_BT, 0.0))
 
 

@@ -5,6 +5,7 @@ Shapes: B games, T response tokens, K chosen tokens.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -42,11 +43,9 @@ class Config:
     whiten: bool = True
     """Whether advantages get mean 0 and deviation 1 over the batch."""
 
-    whiten_rewards: bool = False
-    """Whether token rewards get deviation 1 over the batch first, their mean kept."""
-
-    max_ratio: float | None = 10.0
-    """A minibatch whose mean ratio is above this changes nothing; none = never skipped."""
+    whiten_rewards: Literal["none", "tokens", "released"] = "none"
+    """`tokens`: token rewards get deviation 1 over the batch first, their mean kept. `released`: so does the padding
+    behind each response, as in the released code; its phantom rewards leak into every advantage."""
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < 1:
@@ -58,8 +57,6 @@ class Config:
         for name in ("gamma", "lam"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"ppo.{name} is {getattr(self, name)}; choose a value from 0 to 1")
-        if self.max_ratio is not None and self.max_ratio <= 1:
-            raise ValueError(f"ppo.max_ratio is {self.max_ratio}; choose a value above 1, or none")
 
 
 def advantage(
@@ -68,12 +65,29 @@ def advantage(
     """GAE per seat. Returns are taken before whitening."""
     told = {}
     for seat, batch in batches.items():
-        rewards_BT, mask_BT = rewards[seat], batch.mask_BT
-        if config.whiten_rewards:
+        rewards_BT, mask_BT, beyond_B = rewards[seat], batch.mask_BT, None
+        if config.whiten_rewards == "released":
+            beyond_B = leaked_advantage(rewards_BT, batch, decay=config.gamma * config.lam)
+        if config.whiten_rewards != "none":
             rewards_BT = whiten(rewards_BT, mask_BT, shift_mean=False)
-        raw = gae(rewards_BT, batch.values_BT, mask_BT, gamma=config.gamma, lam=config.lam)
+        raw = gae(rewards_BT, batch.values_BT, mask_BT, gamma=config.gamma, lam=config.lam, beyond_B=beyond_B)
         told[seat] = raw._replace(advantage_BT=whiten(raw.advantage_BT, mask_BT)) if config.whiten else raw
     return told
+
+
+def leaked_advantage(rewards_BT: Tensor, batch: Batch, *, decay: float) -> Tensor:
+    """The advantage [B] that the released code finds behind each response when it whitens rewards.
+
+    Its rewards of 0 in the padding become c = m - m / sd, and a row with n columns of padding (up to the batch's
+    longest prompt + response) sums them to c (1 + decay + ... + decay^(n-1)).
+    """
+    chosen_N = rewards_BT[batch.mask_BT]
+    phantom = chosen_N.mean() * (1 - torch.rsqrt(chosen_N.var() + 1e-8))
+    length_B = batch.prompt_length_B + batch.response_length_B
+    padding_B = length_B.max() - length_B
+    powers_N = decay ** torch.arange(int(padding_B.max()) + 1, device=length_B.device, dtype=rewards_BT.dtype)
+    sums_N = powers_N.cumsum(0) - powers_N
+    return phantom * sums_N[padding_B]
 
 
 def policy_loss(logprob_K: Tensor, old_logprob_K: Tensor, advantage_K: Tensor, *, clip: float) -> Tensor:

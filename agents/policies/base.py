@@ -1,0 +1,237 @@
+"""What every policy does with hidden states: score tokens, take losses chunk by chunk, sample.
+
+Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, D width, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from agents.algorithms import TokenLoss, Tokens
+from agents.batch import Batch, Rows
+from agents.sampling import Decoder, Sampled, sample
+
+CHUNK = 1 << 24
+"""Logits held at once, in elements."""
+
+
+class Evaluation(NamedTuple):
+    """What a policy makes of responses already written; zero where no token was chosen."""
+
+    logprobs_BT: Tensor
+    values_BT: Tensor
+    entropy_BT: Tensor
+    ref_logprobs_BT: Tensor
+    exact_kl_BT: Tensor
+    """KL(policy || reference) over the whole vocabulary, in nats."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSums:
+    """Sums over the chosen tokens of a batch; divide by `tokens` (of all ranks and micro-batches) for means."""
+
+    loss: Tensor
+    """Carries the gradient."""
+    tokens: int
+    numbers: dict[str, Tensor]
+
+
+class Policy(nn.Module):
+    """An LLM that learns: something that turns rows into hidden states, a head, a value head.
+
+    Kinds supply `deciding_states`, `logits`, `values`, `head_parameters` and `decoder`. The distribution that is
+    sampled is the distribution that is scored: temperature is in both, nothing else is between.
+    """
+
+    name: str
+    eos: frozenset[int]
+    pad: int
+    vocab_size: int
+    temperature: float = 1.0
+    window: int | None = None
+    """Longest prompt + response in tokens; None = any."""
+    version: int = 0
+    """Optimiser steps taken: says which weights a rollout was played with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reference: tuple[Policy, ...] = ()
+
+    @property
+    def reference(self) -> "Policy":
+        """The frozen policy this one came from. Not a submodule: its weights are nobody's parameters."""
+        if not self._reference:
+            raise ValueError(f"policy {self.name!r} has no reference; call policy.set_reference before pricing KL")
+        return self._reference[0]
+
+    def set_reference(self, policy: "Policy") -> None:
+        """Price KL against `policy` from now on."""
+        self._reference = (policy,)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def deciding_states(self, rows: Rows) -> Tensor:
+        """Hidden states [K, D] in which each chosen token was chosen, in the order of `rows.mask_BT`."""
+        raise NotImplementedError
+
+    def logits(self, state_KD: Tensor) -> Tensor:
+        """Next-token logits [K, V], temperature applied, float32."""
+        raise NotImplementedError
+
+    def values(self, state_KD: Tensor) -> Tensor:
+        """Expected payoff still to come [K]."""
+        raise NotImplementedError
+
+    def head_parameters(self) -> Sequence[nn.Parameter]:
+        """Everything trainable that `logits` and `values` use."""
+        raise NotImplementedError
+
+    def decoder(self) -> Decoder:
+        """A fresh decoder for `sample`."""
+        raise NotImplementedError
+
+    def sample(
+        self,
+        prompt_BP: Tensor,
+        prompt_length_B: Tensor,
+        *,
+        uniforms_BT: Tensor,
+        caps_B: Tensor,
+        interrupt: Callable[[], None] = lambda: None,
+    ) -> Sampled:
+        """Answer each prompt; see `agents.sampling.sample`."""
+        self._check_window(int((prompt_length_B + caps_B).max()))
+        inputs = (tensor.to(self.device) for tensor in (prompt_BP, prompt_length_B))
+        return sample(
+            self.decoder(),
+            *inputs,
+            uniforms_BT=uniforms_BT.to(self.device),
+            caps_B=caps_B.to(self.device),
+            eos=self.eos,
+            interrupt=interrupt,
+        )
+
+    def _check_window(self, needed: int) -> None:
+        if self.window is not None and needed > self.window:
+            raise ValueError(
+                f"a prompt and its response may reach {needed} tokens; policy {self.name!r} has a window of "
+                f"{self.window}: lower the response cap, shorten the query or take a model with a larger window"
+            )
+
+    @torch.no_grad()
+    def evaluate(self, rows: Rows) -> Evaluation:
+        """Log-probs, values, entropy and exact KL to the reference of responses already written."""
+        mask_BT = rows.mask_BT
+        token_K = rows.response_BT[mask_BT]
+        state_KD, ref_state_KD = self.deciding_states(rows), self.reference.deciding_states(rows)
+        parts: list[Tensor] = []
+        for at in _chunks(len(token_K), self.vocab_size):
+            logp_KV = self.logits(state_KD[at]).log_softmax(-1)
+            ref_logp_KV = self.reference.logits(ref_state_KD[at]).log_softmax(-1)
+            p_KV = logp_KV.exp()
+            chosen_K1 = token_K[at, None]
+            parts.append(
+                torch.stack([
+                    logp_KV.gather(1, chosen_K1).squeeze(1),
+                    self.values(state_KD[at]),
+                    -(p_KV * logp_KV).nan_to_num().sum(-1),
+                    ref_logp_KV.gather(1, chosen_K1).squeeze(1),
+                    (p_KV * (logp_KV - ref_logp_KV)).nan_to_num().sum(-1),
+                ])
+            )  # fmt: skip
+        told_5K = torch.cat(parts, dim=1)
+        out = told_5K.new_zeros(5, *mask_BT.shape)
+        out[:, mask_BT] = told_5K
+        return Evaluation(*out)
+
+    def forward(self, batch: Batch, targets: dict[str, Tensor], token_loss: Callable[[Tokens], TokenLoss]) -> LossSums:
+        """One pass of the trunk; the head, the value head and `token_loss` chunk by chunk.
+
+        `targets` holds advantage_BT and return_BT. No logits outlive their chunk and nothing is computed twice: the
+        gradient of a chunk is taken while its logits are at hand (see `_SumOverChunks`).
+        """
+        mask_BT = batch.mask_BT
+        state_KD = self.deciding_states(batch)
+        fixed = {
+            "old_logprob_K": batch.old_logprobs_BT[mask_BT],
+            "ref_logprob_K": batch.ref_logprobs_BT[mask_BT],
+            "old_value_K": batch.values_BT[mask_BT],
+            "advantage_K": targets["advantage_BT"][mask_BT],
+            "return_K": targets["return_BT"][mask_BT],
+        }
+        token_K = batch.response_BT[mask_BT]
+
+        def chunk_loss(state_ND: Tensor, at: slice) -> TokenLoss:
+            logits_NV = self.logits(state_ND)
+            normaliser_N = logits_NV.logsumexp(-1)
+            p_NV = (logits_NV - normaliser_N[:, None]).exp()
+            return token_loss(
+                Tokens(
+                    logprob_K=logits_NV.gather(1, token_K[at, None]).squeeze(1) - normaliser_N,
+                    value_K=self.values(state_ND),
+                    entropy_K=normaliser_N - (p_NV * logits_NV).sum(-1),
+                    **{name: tensor[at] for name, tensor in fixed.items()},
+                )
+            )
+
+        numbers: dict[str, Tensor] = {}
+        loss = _SumOverChunks.apply(chunk_loss, self.vocab_size, numbers, state_KD, *self.head_parameters())
+        return LossSums(loss=loss, tokens=len(token_K), numbers=numbers)
+
+
+def _chunks(tokens: int, vocab_size: int) -> Iterator[slice]:
+    size = max(1, CHUNK // vocab_size)
+    return (slice(start, start + size) for start in range(0, tokens, size))
+
+
+class _SumOverChunks(torch.autograd.Function):
+    """Sum of a per-token loss over chunks whose graphs are freed one by one.
+
+    The gradients with respect to the states and the head are taken in the forward pass, where the logits are, and
+    handed on, scaled, in the backward pass: the cost of one forward and one backward, the memory of one chunk.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        chunk_loss: Callable[[Tensor, slice], TokenLoss],
+        vocab_size: int,
+        numbers: dict[str, Tensor],
+        state_KD: Tensor,
+        *parameters: Tensor,
+    ) -> Tensor:
+        wanted = [p for p in parameters if p.requires_grad]
+        grads = [torch.zeros_like(p) for p in wanted]
+        state_grad_KD = torch.zeros_like(state_KD)
+        total = torch.zeros((), device=state_KD.device)
+        learns_states = ctx.needs_input_grad[3]
+        for at in _chunks(len(state_KD), vocab_size):
+            with torch.enable_grad():
+                leaf_ND = state_KD[at].detach().requires_grad_(learns_states)
+                told = chunk_loss(leaf_ND, at)
+                loss = told.loss_K.sum()
+            sources = [leaf_ND, *wanted] if learns_states else wanted
+            found = list(torch.autograd.grad(loss, sources, allow_unused=True))
+            if learns_states and (grad_ND := found.pop(0)) is not None:
+                state_grad_KD[at] = grad_ND
+            for grad, more in zip(grads, found, strict=True):
+                if more is not None:
+                    grad += more
+            total += loss.detach()
+            for name, number_K in told.numbers.items():
+                numbers[name] = numbers.get(name, torch.zeros_like(total)) + number_K.sum()
+        given = iter(grads)
+        ctx.learned = [next(given) if p.requires_grad else None for p in parameters]
+        ctx.state_grad_KD = state_grad_KD if learns_states else None
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        learned = [None if grad is None else grad * scale for grad in ctx.learned]
+        state = None if ctx.state_grad_KD is None else ctx.state_grad_KD * scale
+        return (None, None, None, state, *learned)

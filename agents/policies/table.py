@@ -1,0 +1,62 @@
+"""A lookup-table policy: the smallest thing that can learn. For tests and tiny games.
+
+Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, V vocabulary.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from agents.batch import Rows
+from agents.policies.base import Policy
+
+
+class TablePolicy(Policy):
+    """Next-token logits and values looked up by response position and the prompt's token at that position."""
+
+    def __init__(self, name: str, *, vocab_size: int, eos: frozenset[int], pad: int, max_response: int) -> None:
+        super().__init__()
+        self.name, self.vocab_size, self.eos, self.pad = name, vocab_size, eos, pad
+        self.logits_SV = nn.Parameter(torch.zeros(max_response * vocab_size, vocab_size))
+        self.values_S = nn.Parameter(torch.zeros(max_response * vocab_size))
+
+    def cell(self, prompt_BP: Tensor, at_T: Tensor) -> Tensor:
+        """Row of the table [B, T] for response positions `at_T`; past the prompt's end its last column is read."""
+        return at_T * self.vocab_size + prompt_BP[:, at_T.clamp(max=prompt_BP.shape[1] - 1)]
+
+    def deciding_states(self, rows: Rows) -> Tensor:
+        at_T = torch.arange(rows.response_BT.shape[1], device=rows.response_BT.device)
+        return self.cell(rows.prompt_BP, at_T)[rows.mask_BT]
+
+    def logits(self, state_KD: Tensor) -> Tensor:
+        return self.logits_SV[state_KD] / self.temperature
+
+    def values(self, state_KD: Tensor) -> Tensor:
+        return self.values_S[state_KD]
+
+    def head_parameters(self) -> Sequence[nn.Parameter]:
+        return [self.logits_SV, self.values_S]
+
+    def decoder(self) -> "TableDecoder":
+        return TableDecoder(self)
+
+
+class TableDecoder:
+    """Remembers the prompts and how far the responses have come."""
+
+    def __init__(self, policy: TablePolicy) -> None:
+        self.policy = policy
+        self.t = 0
+
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
+        self.prompt_BP = prompt_BP
+        return self._look()
+
+    def step(self, token_B: Tensor) -> Tensor:
+        self.t += 1
+        return self._look()
+
+    def _look(self) -> Tensor:
+        at_1 = torch.tensor([self.t], device=self.prompt_BP.device)
+        return self.policy.logits(self.policy.cell(self.prompt_BP, at_1)[:, 0])

@@ -1,0 +1,87 @@
+"""Batched sampling: one row per game, a KV cache, inverse CDF on numbers that were drawn beforehand.
+
+Knows no games.
+
+Shapes: B rows, P prompt tokens, T response tokens, D width, V vocabulary.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """Responses, right-padded with zeros."""
+
+    response_BT: Tensor
+    response_length_B: Tensor
+    """Tokens up to and including EOS, or the cap."""
+    logprobs_BT: Tensor
+    """Log-probability of each token, from the very logits it was sampled from."""
+
+
+class Decoder(Protocol):
+    """A policy in the middle of its sentences; it remembers what every row has read."""
+
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
+        """Read the prompts; logits [B, V] of the first token."""
+        ...
+
+    def step(self, token_B: Tensor) -> Tensor:
+        """Read one more token per row; logits [B, V] of the next."""
+        ...
+
+
+def inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """The first token whose cumulative probability exceeds `uniform_B` (in [0, 1)); never one of probability 0."""
+    cdf_BV = logits_BV.softmax(-1).cumsum(-1)
+    threshold_B1 = uniform_B[:, None].to(cdf_BV) * cdf_BV[:, -1:]
+    return torch.searchsorted(cdf_BV, threshold_B1, right=True).squeeze(1).clamp(max=logits_BV.shape[1] - 1)
+
+
+@torch.no_grad()
+def sample(
+    decoder: Decoder,
+    prompt_BP: Tensor,
+    prompt_length_B: Tensor,
+    *,
+    uniforms_BT: Tensor,
+    caps_B: Tensor,
+    eos: frozenset[int],
+    interrupt: Callable[[], None] = lambda: None,
+) -> Sampled:
+    """Responses that end with a token of `eos` or at their cap.
+
+    Token t of a row is a function of that row, its weights and `uniforms_BT[:, t]` alone. `uniforms_BT` needs a
+    column for every token the largest cap allows. `interrupt` is called before every token and may raise.
+    """
+    T = int(caps_B.max())
+    if uniforms_BT.shape[1] < T:
+        raise ValueError(f"sampling up to {T} tokens needs {T} columns of uniforms; got {uniforms_BT.shape[1]}")
+    ends = torch.tensor(sorted(eos), device=prompt_BP.device)
+    response_BT = torch.zeros(len(prompt_BP), T, dtype=torch.long, device=prompt_BP.device)
+    logprobs_BT = torch.zeros(len(prompt_BP), T, device=prompt_BP.device)
+    length_B = torch.zeros_like(caps_B)
+    writing_B = caps_B > 0
+    logits_BV = decoder.start(prompt_BP, prompt_length_B)
+    for t in range(T):
+        interrupt()
+        if not bool(torch.isfinite(logits_BV[writing_B]).all()):
+            row = int((~torch.isfinite(logits_BV).all(1) & writing_B).nonzero()[0])
+            raise FloatingPointError(f"logits of row {row} are not finite at response token {t}; the weights are broken")
+        token_B = inverse_cdf(logits_BV, uniforms_BT[:, t])
+        logprob_B = logits_BV.gather(1, token_B[:, None]).squeeze(1) - logits_BV.logsumexp(-1)
+        response_BT[:, t] = token_B * writing_B
+        logprobs_BT[:, t] = logprob_B * writing_B
+        length_B += writing_B
+        writing_B = writing_B & ~torch.isin(token_B, ends) & (length_B < caps_B)
+        if t + 1 == T or not bool(writing_B.any()):
+            break
+        logits_BV = decoder.step(token_B)
+    return Sampled(
+        response_BT=response_BT[:, : t + 1], response_length_B=length_B, logprobs_BT=logprobs_BT[:, : t + 1]
+    )
