@@ -122,6 +122,32 @@ class Game:
             )
         said[:] = whole
 
+    def flat(self, *, max_query: int, max_response: int, pad: int) -> list[int]:
+        """The whole game as one row of a fixed length, for centralised critics.
+
+        Query and responses, each padded; their lengths; the caps; the index of the seat to act, N if none.
+        """
+        turn = len(self.seats) if self.turn is None else self.seats.index(self.turn)
+        row = [*self.query.ids, *[pad] * (max_query - len(self.query.ids))]
+        for said in self._said:
+            row += [*said, *[pad] * (max_response - len(said))]
+        return [*row, len(self.query.ids), *map(len, self._said), *self.caps, turn]
+
+    def get_state(self) -> dict[str, Any]:
+        """The game in plain values (JSON, where the query's row is), to be resumed by `from_state`."""
+        query = {"text": self.query.text, "ids": list(self.query.ids), "row": dict(self.query.row)}
+        return {"query": query, "caps": list(self.caps), "responses": [list(said) for said in self._said]}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], *, views: Sequence["View"], eos: Iterable[int]) -> "Game":
+        """The game that `get_state` described, among the same seats and EOS ids."""
+        query = Query(state["query"]["text"], tuple(state["query"]["ids"]), state["query"]["row"])
+        game = cls(query, views=views, eos=eos, max_response=state["caps"])
+        for ids in state["responses"]:
+            for token in ids:
+                game.play(token)
+        return game
+
     def prompt(self, seat: str) -> tuple[int, ...]:
         """What `seat` conditions on before its own response, given what has been said so far."""
         return self.views[self.seats.index(seat)].prompt(self.query.ids, self._said)

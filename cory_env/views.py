@@ -130,7 +130,7 @@ def check_window(views: Sequence[View], *, max_query: int, max_response: int, wi
         if prompt + max_response > window:
             raise ValueError(
                 f"{view.seat} may read {prompt} tokens and write {max_response}, together "
-                f"{prompt + max_response}; the model's window is {window}: lower max_query or max_response, or "
+                f"{prompt + max_response}; the model's window is {window}: lower max_query, max_response or "
                 "shorten the template"
             )
 
