@@ -59,9 +59,9 @@ class raw_env(AECEnv):
         render_mode: str | None = None,
         window: int | None = None,
     ) -> None:
-        """`payout="end"` pays and ends all seats in the step that ends the game. `"settle"` pays the last seat
-        there and each earlier one on a further turn of its own, whose action is ignored: for learners that look
-        at no row but the acting seat's. `max_response=(low, high)` draws every cap anew at each reset.
+        """`payout="end"` pays and ends all seats in the game's last step; `"settle"` pays the last seat
+        there and each earlier one on a further turn of its own, whose action is ignored: for learners that
+        look at no row but the acting seat's. `max_response=(low, high)` draws every cap anew at each reset.
         """
         _one_of("payout", payout, ("end", "settle"))
         _one_of("action_mask", action_mask, (None, "info", "obs"))

@@ -39,7 +39,10 @@ def matrix(kind: Payoff, seats: int) -> np.ndarray:
             raise ValueError(
                 f"no payoff called {kind!r}; there are {known}, a number, an N x N matrix"
             ) from None
-    W = own + kind * others if isinstance(kind, int | float) else np.array(kind, dtype=np.float64)
+    try:
+        W = np.where(own == 1, 1.0, kind) if isinstance(kind, int | float) else np.array(kind, dtype=np.float64)
+    except ValueError as error:
+        raise ValueError(f"payoff {kind} is not a matrix of numbers: give {seats} rows of {seats}") from error
     if W.shape != (seats, seats):
         raise ValueError(f"the payoff matrix has shape {W.shape}; {seats} seats need {(seats, seats)}")
     if not np.isfinite(W).all():

@@ -49,6 +49,7 @@ class CharTokenizer:
         self.eos = frozenset(range(len(alphabet), len(alphabet) + stops))
         self.pad = len(alphabet) + stops
         self.vocab_size = self.pad + 1
+        self._shown = (*alphabet, *[""] * (stops + 1))
         self._ids = {character: index for index, character in enumerate(alphabet)}
 
     def encode(self, text: str) -> list[int]:
@@ -62,7 +63,7 @@ class CharTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """One character per id; EOS and pad give none."""
-        return "".join(self.alphabet[i] for i in ids if i < len(self.alphabet))
+        return "".join(map(self._shown.__getitem__, ids))
 
 
 class Wrapped:
