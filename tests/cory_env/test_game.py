@@ -88,7 +88,7 @@ def test_the_flat_row_lays_out_the_whole_game():
     for token in (5, 8, 6):
         game.play(token)
     # query padded to 3 | pioneer, observer padded to 3 | query length | lengths | caps | observer_1 acts
-    want = [1, 2, 0] + [5, 8, 0] + [6, 0, 0] + [2] + [2, 1] + [3, 2] + [1]
+    want = [*(1, 2, 0), *(5, 8, 0), *(6, 0, 0), 2, *(2, 1), *(3, 2), 1]
     assert game.flat(max_query=3, max_response=3, pad=0) == want
     game.play(6)
     assert game.flat(max_query=3, max_response=3, pad=0)[-1] == 2  # nobody
@@ -106,7 +106,9 @@ def test_a_state_resumes_in_the_middle_of_a_response():
 def test_a_query_needs_a_token_and_a_cap_needs_one_per_seat():
     with pytest.raises(ValueError, match="the query '' has no tokens"):
         Game(Query("", ()), views=(PIONEER,), eos=EOS, max_response=1)
-    with pytest.raises(ValueError, match=r"max_response is \(1, 2\); give one cap from 1 for each of 1 seats"):
+    with pytest.raises(
+        ValueError, match=r"max_response is \(1, 2\); give one cap from 1 for each of 1 seats"
+    ):
         Game(Query("a", (1,)), views=(PIONEER,), eos=EOS, max_response=(1, 2))
 
 

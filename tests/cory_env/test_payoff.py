@@ -31,7 +31,11 @@ def test_one_seat_is_paid_its_score():
     ("kind", "seats", "fault"),
     [
         ("competitive", 1, "'competitive' needs a rival"),
-        ("cooperativ", 2, "no payoff called 'cooperativ'; there are cooperative, independent, competitive, a number"),
+        (
+            "cooperativ",
+            2,
+            "no payoff called 'cooperativ'; there are cooperative, independent, competitive, a number",
+        ),
         ([[1, 0]], 2, r"has shape \(1, 2\); 2 seats need \(2, 2\)"),
         ([1, 2], 2, r"has shape \(2,\); 2 seats need"),
         ([[1, 2], [3]], 2, "is not a matrix of numbers"),

@@ -17,7 +17,9 @@ def test_an_unknown_character_is_named():
         CharTokenizer("ab").encode("ax")
 
 
-@pytest.mark.parametrize(("alphabet", "stops", "fault"), [("aa", 1, "each of them once"), ("a", 0, "at least one EOS")])
+@pytest.mark.parametrize(
+    ("alphabet", "stops", "fault"), [("aa", 1, "each of them once"), ("a", 0, "at least one EOS")]
+)
 def test_an_alphabet_needs_distinct_letters_and_an_end(alphabet, stops, fault):
     with pytest.raises(ValueError, match=fault):
         CharTokenizer(alphabet, stops=stops)
@@ -30,10 +32,14 @@ def folder(tmp_path):
     words = {"a": 0, "b": 1, "<e>": 2, "<t>": 3, "<p>": 4}
     fast = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="a"))
     fast.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    fast.post_processor = tokenizers.processors.TemplateProcessing(single="<e> $A", special_tokens=[("<e>", 2)])
+    fast.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<e> $A", special_tokens=[("<e>", 2)]
+    )
     fast.add_special_tokens(["<e>", "<t>", "<p>"])
     fast.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<e>", "pad_token": {"content": "<p>"}}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"eos_token": "<e>", "pad_token": {"content": "<p>"}})
+    )
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 3]}))
     return tmp_path
 
@@ -59,13 +65,15 @@ def test_a_loaded_tokenizer_without_eos_asks_for_one(folder):
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(ValueError, match="there is no tokenizer at .*nowhere"):
+    with pytest.raises(ValueError, match=r"there is no tokenizer at .*nowhere"):
         load(tmp_path / "nowhere")
 
 
 def test_a_hugging_face_tokenizer_is_wrapped_with_its_own_eos_or_several(folder):
     transformers = pytest.importorskip("transformers")
-    loaded = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), eos_token="<e>")
+    loaded = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), eos_token="<e>"
+    )
     one = wrap(loaded)
     assert (one.eos, one.pad, one.vocab_size) == (frozenset({2}), 2, 5)
     two = wrap(loaded, eos=[2, 3], vocab_size=8)

@@ -51,7 +51,11 @@ def test_a_doubled_brace_is_a_brace():
         ("pioneer_0", "abc", r"template of pioneer_0 lacks \{query\}"),
         ("observer_1", "{query}", r"template of observer_1 lacks \{response_0\}"),
         ("observer_2", "{query}{response_0}", r"template of observer_2 lacks \{response_1\}"),
-        ("observer_1", "{query}{response_0}{response_1}", r"observer_1 holds \{response_1\}, which it does not see"),
+        (
+            "observer_1",
+            "{query}{response_0}{response_1}",
+            r"observer_1 holds \{response_1\}, which it does not see",
+        ),
         ("observer_1", "{query}{response_0}{}", r"observer_1 holds \{\}, which it does not see"),
         ("pioneer_0", "{query", "template of pioneer_0 cannot be read"),
         ("observer_9", "{query}", "no seat called 'observer_9'; there are pioneer_0, observer_1"),
@@ -63,7 +67,9 @@ def test_a_wrong_template_is_an_error_that_names_the_placeholder(seat, template,
 
 
 def test_an_unknown_view_names_the_choices():
-    with pytest.raises(ValueError, match="no view called 'everything'; there are all, previous, pioneer, none"):
+    with pytest.raises(
+        ValueError, match="no view called 'everything'; there are all, previous, pioneer, none"
+    ):
         make_views(ECHO, seats=2, sees="everything")
 
 
@@ -82,5 +88,7 @@ def test_longest_prompt_counts_every_segment():
 def test_a_prompt_that_may_outgrow_the_window_is_refused_for_the_seat_it_happens_to():
     views = make_views(ECHO, seats=2)  # observer: 2 of query + 4 + its own 4 = 10
     check_window(views, max_query=2, max_response=4, window=10)
-    with pytest.raises(ValueError, match=r"observer_1 may read 6 tokens and write 4, together 10; .* window is 9"):
+    with pytest.raises(
+        ValueError, match=r"observer_1 may read 6 tokens and write 4, together 10; .* window is 9"
+    ):
         check_window(views, max_query=2, max_response=4, window=9)

@@ -1,0 +1,172 @@
+import csv
+import hashlib
+import json
+import sys
+
+import pytest
+
+from cory_env import Response, VectorGame, make_views
+from cory_env.tasks.reviews import Task
+from cory_env.tokenizer import CharTokenizer
+
+LETTERS = CharTokenizer('abcdefghijklmnopqrstuvwxyzI ".:')
+
+
+def lengths(texts):
+    return [len(text) for text in texts]
+
+
+def openings(folder, train, test):
+    path = folder / "openings.json"
+    encoded = {"train": [LETTERS.encode(t) for t in train], "test": [LETTERS.encode(t) for t in test]}
+    path.write_text(json.dumps(encoded))
+    return path
+
+
+@pytest.fixture
+def task(tmp_path):
+    return Task(LETTERS, lengths, openings(tmp_path, ["a film", "so"], ["the", "so"]))
+
+
+def test_openings_come_as_ids_and_a_test_opening_of_train_is_dropped_and_counted(task):
+    assert [query.text for query in task.queries("train")] == ["a film", "so"]
+    assert [(query.text, query.ids) for query in task.queries("test")] == [
+        ("the", tuple(LETTERS.encode("the")))
+    ]
+    assert task.dropped == 1
+
+
+def test_the_judge_reads_query_and_response_as_one_text_in_one_call(task):
+    calls = []
+    task.judge = lambda texts: calls.append(list(texts)) or [0.5] * len(texts)
+    said = [
+        Response.of([*LETTERS.encode(text), LETTERS.vocab_size - 2], LETTERS) for text in (" i saw", " good")
+    ]
+    assert task.score(task.queries("train"), said) == [0.5, 0.5]
+    assert calls == [["a film i saw", "so good"]]
+
+
+@pytest.mark.parametrize(
+    ("sees", "prompt"),
+    [
+        ("all", 'I can make this sentence "so good" more positive: so'),
+        ("none", "so"),
+    ],
+)
+def test_the_observer_is_addressed_in_the_papers_words(task, sees, prompt):
+    observer = make_views(task, seats=2, sees=sees)[1]
+    ids = observer.prompt(LETTERS.encode("so"), [[*LETTERS.encode(" good"), min(LETTERS.eos)]])
+    assert LETTERS.decode(ids) == prompt
+
+
+def test_a_third_seat_reads_both_earlier_sentences(task):
+    third = make_views(task, seats=3)[2]
+    ids = third.prompt(LETTERS.encode("so"), [LETTERS.encode(" good"), LETTERS.encode(" nice")])
+    assert LETTERS.decode(ids) == 'I can make these sentences "so good" "so nice" more positive: so'
+    assert make_views(task, seats=3, sees="previous")[2].template.count("{response_1}") == 1
+
+
+def test_it_plays(task):
+    game = VectorGame(task, max_response=2)
+    game.reset(task.queries("train"), 2)
+    for seat in game.seats:
+        prompts, sizes = game.prompts(seat)
+        game.respond(seat, prompts[:, :2], sizes * 0 + 2)
+    assert game.scores().tolist() == [[8.0, 8.0], [4.0, 4.0]]  # "a film" + "a ", "so" + "so", and so on
+
+
+REVIEWS = [f"review {chr(97 + i % 26)}{chr(97 + i // 26)} is long enough" for i in range(60)]
+
+
+def parquet(path, texts):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"text": texts}), path)
+
+
+def jsonl(path, texts):
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+def comma_separated(path, texts):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "text"], *enumerate(texts)])
+
+
+@pytest.mark.parametrize(
+    ("name", "write"), [("r.parquet", parquet), ("r.jsonl", jsonl), ("r.csv", comma_separated)]
+)
+def test_a_file_of_reviews_is_split_by_text_whatever_its_format(tmp_path, name, write):
+    write(tmp_path / name, REVIEWS + REVIEWS[:7])
+    task = Task(LETTERS, lengths, tmp_path / name, max_query=(9, 11))
+    train, test = task.queries("train"), task.queries("test")
+    kept_out = [r for r in REVIEWS if int(hashlib.sha256(r.encode()).hexdigest()[:16], 16) % 5 == 0]
+    assert (len(train), len(test) + task.dropped) == (60 - len(kept_out), len(kept_out))  # duplicates merged
+    assert {len(query.ids) for query in [*train, *test]} == {9, 10, 11}
+    assert all(any(review.startswith(query.text) for review in REVIEWS) for query in [*train, *test])
+
+
+def test_a_folder_keeps_its_splits_and_train_texts_never_test(tmp_path):
+    jsonl(tmp_path / "train.jsonl", ["aaaa bbb<br />c", "dddd", "aaaa bbb<br />c", " "])
+    jsonl(tmp_path / "test_public.jsonl", ["eeee", "dddd"])
+    jsonl(tmp_path / "unsup.jsonl", ["never read"])
+    task = Task(LETTERS, lengths, tmp_path, max_query=(10, 10))
+    assert [query.text for query in task.queries("train")] == ["aaaa bbb c", "dddd"]
+    assert [query.text for query in task.queries("test")] == ["eeee"]
+
+
+def test_what_is_missing_is_named(tmp_path):
+    with pytest.raises(ValueError, match="the reviews task needs a tokenizer"):
+        Task()
+    with pytest.raises(ValueError, match="the reviews task needs a data"):
+        Task(LETTERS, lengths)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("o.json", "{", "cannot be read as openings"),
+        ("o.json", "[]", "has no openings under 'train'"),
+        ("o.json", '{"train": [[1]], "test": []}', "has no openings under 'test'"),
+        ("o.json", '{"train": [[1]], "test": [["a"]]}', r"holds \"\['a'\]\" under 'test'"),
+        ("o.json", '{"train": [[1]], "test": [[]]}', "'' has 0 tokens"),
+        (
+            "o.json",
+            '{"train": [[1, 1, 1, 1, 1, 1, 1, 1]], "test": [[2]]}',
+            "has 8 tokens; this game takes 1 to 7",
+        ),
+        ("r.jsonl", '{"txt": "a"}', "cannot be read as reviews with a column `text`"),
+        ("r.jsonl", "nonsense", "cannot be read as reviews with a column `text`"),
+        ("r.jsonl", "", "has no train reviews"),
+        ("r.csv", "a,b\n1,2\n", "cannot be read as reviews with a column `text`"),
+        ("r.parquet", "not parquet", "cannot be read as reviews with a column `text`"),
+        ("r.doc", "", r"is not a .parquet, .csv, .jsonl file of reviews or a .json file of openings"),
+    ],
+)
+def test_a_malformed_file_is_refused_by_name(tmp_path, name, content, fault):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ValueError, match=fault) as caught:
+        Task(LETTERS, lengths, path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_and_an_empty_folder_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere.json cannot be read"):
+        Task(LETTERS, lengths, tmp_path / "nowhere.json")
+    with pytest.raises(ValueError, match="has no train reviews; a folder needs files named train"):
+        Task(LETTERS, lengths, tmp_path)
+
+
+def test_lengths_of_openings_are_a_range(tmp_path):
+    with pytest.raises(ValueError, match=r"max_query is \(3, 2\)"):
+        Task(LETTERS, lengths, tmp_path, max_query=(3, 2))
+
+
+def test_parquet_without_pyarrow_names_the_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    path = tmp_path / "r.parquet"
+    path.write_text("")
+    with pytest.raises(ImportError, match="needs the package pyarrow: pip install pyarrow"):
+        Task(LETTERS, lengths, path)

@@ -1,0 +1,108 @@
+"""The heart of the suite: games of `VectorGame`, replayed token by token through the AEC env."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cory_env import VectorGame, raw_env
+from cory_env.tasks.echo import Task as Echo
+from cory_env.tokenizer import CharTokenizer
+from cory_env.views import SEES
+
+STOPS = (1, 3)
+TASKS = {stops: Echo(CharTokenizer("abcde", stops=stops), length=3) for stops in STOPS}
+
+
+@st.composite
+def settings_of_a_game(draw):
+    seats = draw(st.integers(1, 4))
+    low = draw(st.integers(1, 5))
+    square = st.lists(
+        st.lists(st.integers(-3, 3), min_size=seats, max_size=seats), min_size=seats, max_size=seats
+    )
+    names = st.sampled_from(["cooperative", "independent"] + ["competitive"] * (seats > 1))
+    return {
+        "task": TASKS[draw(st.sampled_from(STOPS))],
+        "seats": seats,
+        "payoff": draw(names | st.floats(-5, 5) | square),
+        "max_response": (low, draw(st.integers(low, 6))),
+        "views": draw(st.sampled_from([None, *SEES])),
+    }
+
+
+def write(rng, caps_B, eos, vocab_size):
+    """Random legal responses of one seat: tokens to the first EOS or the cap; the tails are poisoned."""
+    ids_BT = rng.integers(0, vocab_size, size=(len(caps_B), caps_B.max()))
+    ends = [[t + 1 for t in range(cap) if row[t] in eos] for row, cap in zip(ids_BT, caps_B, strict=True)]
+    lengths_B = np.array([min([*end, cap]) for end, cap in zip(ends, caps_B, strict=True)])
+    ids_BT[np.arange(ids_BT.shape[1]) >= lengths_B[:, None]] = 99
+    return ids_BT, lengths_B
+
+
+def play(options, rng, games):
+    """A batch of random games: the VectorGame, its caps, and (prompts, responses) of every seat."""
+    low, high = options["max_response"]
+    vector = VectorGame(**options)
+    caps_BN = rng.integers(low, high + 1, size=(games, options["seats"]))
+    train = options["task"].queries("train")
+    vector.reset([train[i] for i in rng.integers(len(train), size=games)], caps_BN)
+    seen = {}
+    tokenizer = options["task"].tokenizer
+    for k, seat in enumerate(vector.seats):
+        prompts = vector.prompts(seat)
+        ids, lengths = write(rng, caps_BN[:, k], tokenizer.eos, tokenizer.vocab_size)
+        vector.respond(seat, ids, lengths)
+        seen[seat] = (*prompts, ids, lengths)
+    return vector, caps_BN, seen
+
+
+def replay(env, seat, b, seen):
+    """Play game `b`'s response of `seat` through the env, looking at the observation before every token."""
+    prompt_ids, prompt_lengths, ids, lengths = seen[seat]
+    prompt = prompt_ids[b, : prompt_lengths[b]].tolist()
+    response = ids[b, : lengths[b]].tolist()
+    for t, token in enumerate(response):
+        assert env.agent_selection == seat
+        observation, reward, terminated, truncated, info = env.last()
+        assert observation[: len(prompt) + t].tolist() == prompt + response[:t]
+        assert (observation[len(prompt) + t :] == env.task.tokenizer.pad).all()
+        assert (info["prompt_length"], info["response_length"]) == (len(prompt), t)
+        assert (reward, terminated, truncated) == (0, False, False)
+        env.step(token)
+        assert sum(env.terminations.values()) == 0 or (
+            seat == env.possible_agents[-1] and t + 1 == len(response)
+        )
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    options=settings_of_a_game(), payout=st.sampled_from(["end", "settle"]), seed=st.integers(0, 2**32 - 1)
+)
+def test_a_batch_replayed_token_by_token_is_the_same_game(options, payout, seed):
+    vector, caps_BN, seen = play(options, np.random.default_rng(seed), games=3)
+    scores_BN, payoffs_BN = vector.scores(), vector.payoffs()
+    env = raw_env(payout=payout, **options)
+    for b, query in enumerate(vector.queries):
+        env.reset(options={"query": query, "caps": caps_BN[b]})
+        for seat in vector.seats:
+            replay(env, seat, b, seen)
+        *earlier, last = vector.seats
+        if payout == "settle":
+            assert env.rewards == pytest.approx({**dict.fromkeys(earlier, 0), last: payoffs_BN[b, -1]})
+            for k, seat in enumerate(earlier):
+                assert (env.agent_selection, env.terminations[seat]) == (seat, False)
+                env.step(env.task.tokenizer.pad)
+                assert env.rewards == pytest.approx(
+                    {**dict.fromkeys(vector.seats, 0), seat: payoffs_BN[b, k]}
+                )
+        else:
+            assert env.rewards == pytest.approx(dict(zip(vector.seats, payoffs_BN[b], strict=True)))
+        assert all(env.terminations.values())
+        assert [env.infos[seat]["score"] for seat in vector.seats] == pytest.approx(scores_BN[b].tolist())
+        assert [env.text(seat) for seat in vector.seats] == [vector.texts(seat)[b] for seat in vector.seats]
+        paid = {}
+        for seat in env.agent_iter():
+            paid[seat] = env.last()[1]
+            env.step(None)
+        assert paid == pytest.approx(dict(zip(vector.seats, payoffs_BN[b], strict=True)))

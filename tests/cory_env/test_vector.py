@@ -1,0 +1,182 @@
+import numpy as np
+import pytest
+
+from cory_env import Query, VectorGame
+from cory_env.tasks.echo import Task as Echo
+from cory_env.tokenizer import CharTokenizer
+
+ABC = CharTokenizer("abcd", stops=2)  # a b c d = 0 1 2 3, EOS 4 and 5, pad 6
+ECHO = Echo(ABC, length=3)
+QUERIES = [Query("abc", (0, 1, 2)), Query("d", (3,))]
+
+
+def game(**options):
+    made = VectorGame(ECHO, **{"max_response": 3, **options})
+    made.reset(QUERIES)
+    return made
+
+
+def ragged(*rows, poison=99):
+    """Rows as [B, T] with poison past their lengths, and the lengths."""
+    ids = np.full((len(rows), max(map(len, rows))), poison)
+    for row, said in zip(ids, rows, strict=True):
+        row[: len(said)] = said
+    return ids, np.array([len(row) for row in rows])
+
+
+def prompts(game, seat):
+    ids, lengths = game.prompts(seat)
+    return [row[:n].tolist() for row, n in zip(ids, lengths, strict=True)]
+
+
+def test_two_games_by_hand():
+    g = game()
+    assert prompts(g, "pioneer_0") == [[0, 1, 2], [3]]
+    g.respond("pioneer_0", *ragged([0, 1, 2], [3, 4]))
+    assert prompts(g, "observer_1") == [[0, 1, 2, 0, 1, 2], [3, 3]]  # the EOS 4 is not shown
+    g.respond("observer_1", *ragged([0, 5], [1, 1, 1]))
+    assert g.turn is None
+    assert g.texts("pioneer_0") == ["abc", "d"]
+    assert [response.ids for response in g.responses("observer_1")] == [(0, 5), (1, 1, 1)]
+    # abc and d are perfect echoes, a is a third of abc, bbb has nothing of d in place
+    assert g.scores().tolist() == [[1.0, 1 / 3], [1.0, 0.0]]
+    assert g.payoffs().tolist() == [[4 / 3, 4 / 3], [1.0, 1.0]]
+
+
+def test_prompts_are_padded_on_the_right_with_pad_and_never_with_the_callers_tail():
+    g = game()
+    ids, lengths = g.prompts("pioneer_0")
+    assert (ids.tolist(), lengths.tolist(), ids.dtype) == ([[0, 1, 2], [3, 6, 6]], [3, 1], np.int64)
+    g.respond("pioneer_0", *ragged([0, 1, 2], [3, 4], poison=-7))
+    assert g.prompts("observer_1")[0].tolist() == [[0, 1, 2, 0, 1, 2], [3, 3, 6, 6, 6, 6]]
+
+
+def test_literals_come_before_between_and_after():
+    from cory_env import make_views
+
+    words = {"observer_1": "a{query}bb{response_0}c"}
+    g = game(views=make_views(ECHO, seats=2, templates=words))
+    g.respond("pioneer_0", *ragged([3, 3, 3], [4]))
+    assert prompts(g, "observer_1") == [[0, 0, 1, 2, 1, 1, 3, 3, 3, 2], [0, 3, 1, 1, 2]]
+
+
+def test_what_comes_out_can_be_overwritten_without_harm():
+    g = game(seats=1)
+    g.prompts("pioneer_0")[0][:] = 99
+    g.respond("pioneer_0", *ragged([4], [4]))
+    g.scores()[:] = 99
+    assert prompts(g, "pioneer_0") == [[0, 1, 2], [3]]
+    assert g.scores().tolist() == [[0.0], [0.0]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        (([0, 4, 0], [4]), "game 0 goes on after EOS"),
+        (([4], [0, 0]), "game 1 stops before its cap without EOS"),
+        (([4], [0, 0, 0, 0]), "game 1 has a length outside 1 to its cap"),
+        (([4], []), "game 1 has a length outside 1 to its cap"),
+        (([4], [7]), "game 1 holds an id outside 0 to 6"),
+        (([-1], [4]), "game 0 holds an id outside 0 to 6"),
+        (
+            ([4],),
+            r"wrote ids of shape \(1, 1\) with lengths of shape \(1,\); 2 games need \(2, T\) and \(2,\)",
+        ),
+    ],
+)
+def test_an_illegal_response_is_refused_and_changes_nothing(rows, fault):
+    g = game()
+    with pytest.raises(ValueError, match=f"pioneer_0.* {fault}"):
+        g.respond("pioneer_0", *ragged(*rows))
+    assert g.turn == "pioneer_0"
+
+
+def test_each_response_has_its_own_cap():
+    g = game(max_response=(1, 3))
+    g.reset(QUERIES, np.array([[1, 2], [3, 1]]))
+    g.respond("pioneer_0", *ragged([0], [0, 0, 0]))
+    g.respond("observer_1", *ragged([0, 0], [0]))
+    assert g.turn is None
+    with pytest.raises(ValueError, match="caps run from 1 to 4; keep them in 1 to 3"):
+        g.reset(QUERIES, np.array([[1, 2], [4, 1]]))
+
+
+def test_everything_has_its_time():
+    g = game()
+    for early, fault in [
+        (lambda: g.prompts("observer_1"), "observer_1 has nothing to read yet; it is the turn of pioneer_0"),
+        (
+            lambda: g.respond("observer_1", *ragged([4], [4])),
+            "observer_1 cannot respond: .* turn of pioneer_0",
+        ),
+        (lambda: g.texts("pioneer_0"), "pioneer_0 has not responded yet"),
+        (g.scores, "the games are not over; it is the turn of pioneer_0"),
+        (lambda: g.prompts("pioneer_7"), "no seat called 'pioneer_7'; there are pioneer_0, observer_1"),
+    ]:
+        with pytest.raises(ValueError, match=fault):
+            early()
+    g.respond("pioneer_0", *ragged([4], [4]))
+    g.respond("observer_1", *ragged([4], [4]))
+    with pytest.raises(ValueError, match="turn of nobody, the games are over"):
+        g.respond("observer_1", *ragged([4], [4]))
+
+
+@pytest.mark.parametrize(
+    ("queries", "fault"),
+    [
+        ([], "there are no queries"),
+        ([Query("abcd", (0, 1, 2, 3))], "'abcd' has 4 tokens; this game takes 1 to 3: raise max_query"),
+        ([Query("", ())], "'' has 0 tokens"),
+        ([Query("?", (7,))], "ids 7 to 7; the vocabulary has 0 to 6"),
+    ],
+)
+def test_a_wrong_query_is_refused(queries, fault):
+    with pytest.raises(ValueError, match=fault):
+        VectorGame(ECHO).reset(queries)
+
+
+class Judged(Echo):
+    """echo with scores of one's choosing, and a count of the calls."""
+
+    def __init__(self, scores):
+        super().__init__(ABC)
+        self.scores, self.calls = scores, 0
+
+    def score(self, queries, responses):
+        self.calls += 1
+        return self.scores
+
+
+def judged(scores):
+    g = VectorGame(Judged(scores), max_response=3)
+    g.reset(QUERIES)
+    for seat in g.seats:
+        g.respond(seat, *ragged([4], [4]))
+    return g
+
+
+def test_scores_are_judged_once_for_the_whole_batch():
+    g = judged([1, 2, 3, 4])  # both games of the pioneer, then both of the observer
+    assert g.scores().tolist() == [[1.0, 3.0], [2.0, 4.0]]
+    assert g.payoffs().tolist() == [[4.0, 4.0], [6.0, 6.0]]
+    assert g.task.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("scores", "fault"),
+    [
+        ([1, 2, 3], r"scored 4 responses with shape \(3,\); return one number each"),
+        ([1, float("nan"), 3, 4], "scored nan for the response '' to 'd'; a score must be a finite number"),
+        ([1, 2, float("inf"), 4], "scored inf for the response '' to 'abc'"),
+    ],
+)
+def test_a_wrong_scorer_is_named(scores, fault):
+    with pytest.raises(ValueError, match=fault):
+        judged(scores).scores()
+
+
+def test_a_game_that_may_outgrow_the_window_is_refused():
+    with pytest.raises(
+        ValueError, match="observer_1 may read 6 tokens and write 3, together 9; the model's window is 8"
+    ):
+        VectorGame(ECHO, max_response=3, window=8)
