@@ -15,6 +15,7 @@ LABELS = {
     "combined_reward": "combined reward (task reward \N{MINUS SIGN} η KL)",
     "probability": "P(positive)",
     "second_judge": "second judge (log odds)",
+    "distinct_1": "distinct-1 (share of words)",
     "distinct_2": "distinct-2 (share of bigrams)",
     "reference_perplexity": "perplexity under the reference",
     "length": "response length (tokens)",

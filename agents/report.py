@@ -43,7 +43,7 @@ def write_report(run: Path) -> Path:
     parts += _held_out(found) + _training(found)
     for plot in draw(found, run / "plots"):
         parts += [html.heading(plot.title), html.picture(plot.path, title=plot.title, caption=plot.caption)]
-    parts += _samples(found, samples) + _files(run)
+    parts += _samples(samples) + _files(run)
     path = run / "report.html"
     beside = path.with_suffix(".tmp")
     beside.write_text(html.page(f"CORY: {run.resolve().name}", parts), encoding="utf-8")
@@ -104,40 +104,36 @@ def _training(found: Curves) -> list[html.Markup]:
     return [html.heading("While training, by seat"), table, html.paragraph(note, soft=True)]
 
 
-def _samples(found: Curves, samples: Sequence[Mapping[str, Any]]) -> list[html.Markup]:
+def _samples(samples: Sequence[Mapping[str, Any]]) -> list[html.Markup]:
     """Games side by side: the last evaluation open, earlier ones folded."""
     if not samples:
         return []
-    times = sorted(
-        {row["iteration"] for row in samples if "reference" in row} or {row["iteration"] for row in samples}
-    )
+    evaluated = [row for row in samples if "reference" in row] or samples
+    times = sorted({row["iteration"] for row in evaluated})
     shown = {times[place * (len(times) - 1) // (SAMPLE_TIMES - 1)] for place in range(SAMPLE_TIMES)}
     parts = [html.heading("Samples")]
     for time in sorted(shown, reverse=True):
         rows = [row for row in samples if row["iteration"] == time][:SAMPLE_ROWS]
-        inside = _sample_table(rows, seatings(found).get(time, {}))
-        parts.append(html.folded(f"Iteration {time}", inside, unfolded=time == times[-1]))
+        parts.append(html.folded(f"Iteration {time}", _sample_table(rows), unfolded=time == times[-1]))
     return parts
 
 
-def _sample_table(rows: Sequence[Mapping[str, Any]], sitting: Mapping[str, str]) -> html.Markup:
+def _sample_table(rows: Sequence[Mapping[str, Any]]) -> html.Markup:
     """query | reference | one column per seat, with its score | each policy alone."""
-    seated = [name for name in rows[0] if name not in ("iteration", "query", "reference", "score", "alone")]
-    lone = list(rows[0].get("alone", {}))
-    reference = ["reference"] if "reference" in rows[0] else []
+    first = rows[0]
+    seated, sitting = list(first["score"]), first.get("seating", {})
+    reference = ["reference"] if "reference" in first else []
+    lone = [name for name in first.get("alone", {}) if name != "reference"]
     named = [f"{seat} ({sitting[seat]})" if seat in sitting else seat for seat in seated]
     body = []
     for row in rows:
-        cells = [row["query"], *(_said(row.get(name, "")) for name in reference)]
+        cells = [row["query"], *(_said(row[name]) for name in reference)]
         for seat in seated:
-            score = row.get("score", {}).get(seat)
-            cells.append(
-                html.scored(_said(row.get(seat, "")), _number([math.nan if score is None else score]))
-            )
-        body.append([*cells, *(_said(row.get("alone", {}).get(name, "")) for name in lone)])
-    return html.table(
-        ["query", *reference, *named, *(f"{name} alone" for name in lone)], body, kind="samples"
-    )
+            score = row["score"][seat]
+            cells.append(html.scored(_said(row[seat]), _number([] if score is None else [score])))
+        body.append([*cells, *(_said(row["alone"][name]) for name in lone)])
+    head = ["query", *reference, *named, *(f"{name} alone" for name in lone)]
+    return html.table(head, body, kind="samples")
 
 
 def _files(run: Path) -> list[html.Markup]:
@@ -154,11 +150,8 @@ def _in_seat(found: Curves, seat: str, quantity: str) -> list[float]:
 
 
 def _said(response: str) -> html.Markup:
-    return (
-        html.inline(response.strip(" "))
-        if response.strip()
-        else html.Markup('<span class="score">(empty)</span>')
-    )
+    said = response.strip()
+    return html.inline(said) if said else html.Markup('<span class="score">(empty)</span>')
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -32,12 +32,12 @@ def write_run(
         for iteration in range(iterations):
             turns = iteration // every if every else 0
             numbers = {"time/sample/seconds": 1.6, "time/judge/seconds": 0.3, "time/update/seconds": 1.9}
-            for place, seat in enumerate(names):
-                policy = f"llm_{(place - turns) % seats + 1}"
+            seating = {seat: f"llm_{(place - turns) % seats + 1}" for place, seat in enumerate(names)}
+            for place, (seat, policy) in enumerate(seating.items()):
                 numbers |= {f"{seat}/{policy}/{q}": x for q, x in _seat_numbers(iteration, place).items()}
             if evaluate is not None and (iteration % evaluate == 0 or iteration == iterations - 1):
                 numbers |= _alone(iteration, seats) | {"time/evaluate/seconds": 4.0}
-                tracker.samples(iteration, [_sample(names, row) for row in range(6)])
+                tracker.samples(iteration, [_sample(seating, row) for row in range(6)])
             tracker.log(iteration, numbers | {"speed/tokens/per_second": 2000 + 10 * (iteration % 7)})
     (run / "config.yaml").write_text(f"iterations: {planned}\nseats: {seats}\nexchange:\n  every: {every}\n")
     (run / "environment.json").write_text(json.dumps({"commit": "0123abc", "torch": "2.13.0"}, indent=2))
@@ -73,9 +73,8 @@ def _alone(iteration: int, seats: int) -> dict[str, float]:
     return numbers
 
 
-def _sample(names: list[str], row: int) -> dict[str, object]:
-    said = dict.fromkeys(names, f" a quiet, well made film that stays with you ({row})")
-    alone = {f"llm_{place + 1}": " a joy from start to end" for place, _ in enumerate(names)}
-    score = dict.fromkeys(names, 0.5 * row)
+def _sample(seating: dict[str, str], row: int) -> dict[str, object]:
+    said = dict.fromkeys(seating, f" a quiet, well made film that stays with you ({row})")
+    alone = dict.fromkeys(["reference", *sorted(seating.values())], " a joy from start to end")
     text = {"query": "This movie was", "reference": " not what I had been told"}
-    return {**text, **said, "score": score, "alone": alone}
+    return {**text, **said, "score": dict.fromkeys(seating, 0.5 * row), "alone": alone, "seating": seating}
