@@ -39,8 +39,9 @@ def matrix(kind: Payoff, seats: int) -> np.ndarray:
             raise ValueError(
                 f"no payoff called {kind!r}; there are {known}, a number, an N x N matrix"
             ) from None
+    mix = np.where(own == 1, 1.0, kind) if isinstance(kind, int | float) else kind
     try:
-        W = np.where(own == 1, 1.0, kind) if isinstance(kind, int | float) else np.array(kind, dtype=np.float64)
+        W = np.array(mix, dtype=np.float64)
     except ValueError as error:
         raise ValueError(f"payoff {kind} is not a matrix of numbers: give {seats} rows of {seats}") from error
     if W.shape != (seats, seats):
