@@ -1,6 +1,5 @@
 """The PettingZoo face of the game: one step = one token of the seat whose turn it is."""
 
-import operator
 import sys
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -13,7 +12,7 @@ from gymnasium.utils import seeding
 from pettingzoo import AECEnv
 from pettingzoo.utils import wrappers
 
-from cory_env.game import Game, Query, Response, response_range, seat_names
+from cory_env.game import Game, Query, Response, one_of, response_range, seat_names, token_id
 from cory_env.payoff import Payoff, matrix, pay
 from cory_env.render import table
 from cory_env.tasks import load
@@ -63,9 +62,9 @@ class raw_env(AECEnv):
         there and each earlier one on a further turn of its own, whose action is ignored: for learners that
         look at no row but the acting seat's. `max_response=(low, high)` draws every cap anew at each reset.
         """
-        _one_of("payout", payout, ("end", "settle"))
-        _one_of("action_mask", action_mask, (None, "info", "obs"))
-        _one_of("render_mode", render_mode, (None, *self.metadata["render_modes"]))
+        one_of("payout", payout, ("end", "settle"))
+        one_of("action_mask", action_mask, (None, "info", "obs"))
+        one_of("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         self.task = load(task) if isinstance(task, str) else task
         self.payout, self.action_mask, self.token_reward = payout, action_mask, token_reward
         self.render_mode = render_mode
@@ -139,7 +138,7 @@ class raw_env(AECEnv):
         if self.terminations[seat]:
             self._was_dead_step(action)
             return
-        token = self._token(action)
+        token = token_id(action, seat=seat, vocab_size=self._vocab)
         self._cumulative_rewards[seat] = 0.0
         self.rewards = dict.fromkeys(self.agents, 0.0)
         if self._unpaid:
@@ -173,18 +172,6 @@ class raw_env(AECEnv):
         for seat in seats:
             self.rewards[seat] += payoffs[self.possible_agents.index(seat)]
             self.terminations[seat] = True
-
-    def _token(self, action: Any) -> int:
-        """`action` as a token id, or an error that says what this seat may play."""
-        try:
-            token = operator.index(action)
-        except TypeError:
-            token = -1
-        if not 0 <= token < self._vocab:
-            raise ValueError(
-                f"{self.agent_selection} played {action!r}; it must play an id from 0 to {self._vocab - 1}"
-            )
-        return token
 
     def _ids(self, seat: str) -> tuple[int, ...]:
         """What `seat` has read and written."""
@@ -261,8 +248,3 @@ class raw_env(AECEnv):
 
     def close(self) -> None:
         """Nothing to release."""
-
-
-def _one_of(name: str, value: str | None, choices: Sequence[str | None]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")

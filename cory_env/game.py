@@ -4,6 +4,7 @@ A query is on the table. The pioneer responds token by token; each observer, in 
 shows and responds too. No spaces, no arrays, no models: every rule can be tested with `==`.
 """
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,23 @@ def response_range(max_response: int | tuple[int, int]) -> tuple[int, int]:
             f"max_response is {max_response}; give a number of tokens from 1, or (low, high) in order"
         )
     return low, high
+
+
+def token_id(action: Any, *, seat: str, vocab_size: int) -> int:
+    """`action` as the token id it is (NumPy's integers too), refused unless `seat` may play it."""
+    try:
+        token = operator.index(action)
+    except TypeError:
+        token = -1
+    if not 0 <= token < vocab_size:
+        raise ValueError(f"{seat} played {action!r}; it must play an id from 0 to {vocab_size - 1}")
+    return token
+
+
+def one_of(name: str, value: str | None, choices: Sequence[str | None]) -> None:
+    """Refuse an option whose `value` is not among its `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")
 
 
 class Game:

@@ -88,7 +88,9 @@ class Task:
 
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> Sequence[float]:
         """The judge's score of each query and its response read as one text, in one call."""
-        return self.judge([q.text + r.text for q, r in zip(queries, responses, strict=True)])
+        # Decoded together: some tokenizers drop the space that begins a text; here it is inside a sentence.
+        pairs = zip(queries, responses, strict=True)
+        return self.judge([self.tokenizer.decode(query.ids + response.ids) for query, response in pairs])
 
     def template(self, seat: str) -> str:
         """The paper's wording; observers further on read each earlier sentence in its own quotes."""

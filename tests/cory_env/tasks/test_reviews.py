@@ -170,3 +170,15 @@ def test_parquet_without_pyarrow_names_the_package(tmp_path, monkeypatch):
     path.write_text("")
     with pytest.raises(ImportError, match="needs the package pyarrow: pip install pyarrow"):
         Task(LETTERS, lengths, path)
+
+
+def test_a_tokenizer_that_drops_a_leading_space_does_not_glue_words_together(tmp_path):
+    class Dropping(CharTokenizer):
+        def decode(self, ids):
+            return super().decode(ids).removeprefix(" ")
+
+    letters = Dropping(LETTERS.alphabet)
+    heard = []
+    task = Task(letters, lambda texts: heard.extend(texts) or [0.0], openings(tmp_path, ["so"], ["the"]))
+    task.score(task.queries("train"), [Response.of(letters.encode(" good"), letters)])
+    assert heard == ["so good"]
