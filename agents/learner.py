@@ -94,12 +94,22 @@ class Learner:
         self.trainable = [p for p in policy.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(self.trainable, lr=config.lr, fused=True)
 
-    def rewards(self, batch: Batch) -> Tensor:
-        """Token rewards [B, T]: the scaled payoff less the KL price. Payoff statistics take this batch in."""
+    def rewards(self, batches: Sequence[Batch]) -> list[Tensor]:
+        """Token rewards [B, T] of each seat this policy sat in: the scaled payoff less the KL price.
+
+        Payoff statistics take these payoffs in first, all seats at once.
+        """
         if self.payoff_config.scaling != "none":
-            self.moments = self.moments.after(batch.payoff_B)
-        payoff_B = rewards.scaled(batch.payoff_B, self.moments, self.payoff_config)
-        return rewards.token_rewards(payoff_B, self.kl(batch), batch.mask_BT, kl_coef=self.kl_coef)
+            self.moments = self.moments.after(torch.cat([batch.payoff_B for batch in batches]))
+        return [
+            rewards.token_rewards(
+                rewards.scaled(batch.payoff_B, self.moments, self.payoff_config),
+                self.kl(batch),
+                batch.mask_BT,
+                kl_coef=self.kl_coef,
+            )
+            for batch in batches
+        ]
 
     def kl(self, batch: Batch) -> Tensor:
         """The configured estimate of KL to the reference at each chosen token [B, T]; zero elsewhere."""

@@ -61,7 +61,7 @@ def answer(
 ) -> tuple[Rows, Tensor]:
     """Let `policy` write the response of `seat` in every game; the rows, and the sampler's log-probs [B, T]."""
     prompt_BP, length_B = (torch.from_numpy(array).to(policy.device) for array in game.prompts(seat))
-    caps_B = torch.from_numpy(game.caps[:, game.seats.index(seat)])
+    caps_B = torch.from_numpy(game.caps_BN[:, game.seats.index(seat)])
     told = policy.sample(
         prompt_BP, length_B, uniforms_BT=deal.uniforms(seat), caps_B=caps_B.to(policy.device), interrupt=interrupt
     )

@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
 
+from agents.checkpoint import optimizer_tensors, restore_optimizer, save_tensors
 from agents.pocket.corpus import reviews, train_tokenizer
 
 
@@ -108,29 +109,21 @@ def save_state(path: Path, model: torch.nn.Module, optimizers: list[torch.optim.
     """Everything the next step depends on, in one safetensors file that replaces the old one at once."""
     tensors = {f"model.{name}": tensor for name, tensor in model.named_parameters()}
     for i, optimizer in enumerate(optimizers):
-        for j, state in optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{i}.{j}.{key}": value for key, value in state.items()}
-    save_file({name: t.detach().contiguous() for name, t in tensors.items()}, path.with_suffix(".part"), {"step": str(step)})
-    path.with_suffix(".part").replace(path)
+        tensors |= {f"optimizer{i}.{name}": tensor for name, tensor in optimizer_tensors(optimizer).items()}
+    save_tensors(path, {**tensors, "step": torch.tensor(step)})
 
 
 def load_state(path: Path, model: torch.nn.Module, optimizers: list[torch.optim.Optimizer]) -> int:
     """Restore what `save_state` wrote; the step to go on with."""
-    from safetensors import safe_open
-
     tensors = load_file(path)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(tensors[f"model.{name}"])
     for i, optimizer in enumerate(optimizers):
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            if name.startswith(f"optimizer.{i}."):
-                _, _, j, key = name.split(".", 3)
-                state.setdefault(int(j), {})[key] = tensor
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-    with safe_open(path, framework="pt") as file:
-        return int(file.metadata()["step"])
+        prefix = f"optimizer{i}."
+        mine = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+        restore_optimizer(optimizer, mine)
+    return int(tensors["step"])
 
 
 def next_token_loss(model: torch.nn.Module, ids_BT: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, D width, V 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -93,6 +94,14 @@ class Policy(nn.Module):
 
     def decoder(self) -> Decoder:
         """A fresh decoder for `sample`."""
+        raise NotImplementedError
+
+    def save(self, folder: str | Path) -> None:
+        """Everything this policy is, in a form that needs nothing else."""
+        raise NotImplementedError
+
+    def restore(self, folder: str | Path) -> None:
+        """Take what `save` wrote, in place: optimisers go on with the same parameters."""
         raise NotImplementedError
 
     def sample(

@@ -46,9 +46,8 @@ class CausalLMPolicy(Policy):
         """From a local folder or a hub name; with its value head where the folder holds one."""
         model, tokenizer = load_model(path, device=device)
         policy = cls(name, model, tokenizer, temperature=temperature)
-        head = Path(path) / VALUE_HEAD
-        if head.exists():
-            policy.value_head.load_state_dict(load_file(head))
+        if (Path(path) / VALUE_HEAD).exists():
+            policy.value_head.load_state_dict(load_file(Path(path) / VALUE_HEAD))
         return policy.to(device)
 
     def save(self, folder: str | Path, *, value_head: bool = True) -> None:
@@ -57,6 +56,11 @@ class CausalLMPolicy(Policy):
         self.tokenizer.save_pretrained(folder)
         if value_head:
             save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD)
+
+    def restore(self, folder: str | Path) -> None:
+        """Take the weights and the value head that `save` wrote, in place."""
+        self.model.load_state_dict(load_file(Path(folder) / "model.safetensors"), strict=False)
+        self.value_head.load_state_dict(load_file(Path(folder) / VALUE_HEAD))
 
     def deciding_states(self, rows: Rows) -> Tensor:
         hidden_BLD = self.model.base_model(input_ids=rows.joined(), use_cache=False).last_hidden_state

@@ -4,8 +4,10 @@ Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, V vocabular
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from agents.batch import Rows
@@ -20,6 +22,15 @@ class TablePolicy(Policy):
         self.name, self.vocab_size, self.eos, self.pad = name, vocab_size, eos, pad
         self.logits_SV = nn.Parameter(torch.zeros(max_response * vocab_size, vocab_size))
         self.values_S = nn.Parameter(torch.zeros(max_response * vocab_size))
+
+    def save(self, folder: str | Path) -> None:
+        """As one safetensors file."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        save_file(self.state_dict(), Path(folder) / "table.safetensors")
+
+    def restore(self, folder: str | Path) -> None:
+        """Take what `save` wrote, in place."""
+        self.load_state_dict(load_file(Path(folder) / "table.safetensors"))
 
     def cell(self, prompt_BP: Tensor, at_T: Tensor) -> Tensor:
         """Row of the table [B, T] for response positions `at_T`; past the prompt's end its last column is read."""

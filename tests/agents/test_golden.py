@@ -23,7 +23,9 @@ from agents.rollout import record
 GOLDEN = Path(os.environ.get("CORY_GOLDEN", Path(__file__).parents[1] / "golden"))
 CASES = sorted(path.stem for path in GOLDEN.glob("*.json"))
 KINDS = {"full": "full", "kl": "k1", "abs": "abs", "mse": "k2"}
-SHAPE = GPT2Config(vocab_size=61, n_embd=32, n_head=4, n_layer=2, n_positions=64, bos_token_id=60, eos_token_id=60)
+SHAPE = GPT2Config(
+    vocab_size=61, n_embd=32, n_head=4, n_layer=2, n_positions=64, bos_token_id=60, eos_token_id=60
+)
 
 
 class Sixty(SimpleNamespace):
@@ -45,7 +47,9 @@ def policy_of(tensors: dict[str, torch.Tensor], prefix: str) -> CausalLMPolicy:
 def rows_of(queries: list[list[int]], responses: list[list[int]]) -> Rows:
     def padded(lists):
         width = max(map(len, lists))
-        return torch.tensor([ids + [60] * (width - len(ids)) for ids in lists]), torch.tensor([*map(len, lists)])
+        return torch.tensor([ids + [60] * (width - len(ids)) for ids in lists]), torch.tensor(
+            [*map(len, lists)]
+        )
 
     (prompt, prompt_length), (response, response_length) = padded(queries), padded(responses)
     return Rows(
@@ -123,11 +127,15 @@ def test_every_number_of_the_released_step_is_reproduced(name):
         close(ours(learner.kl(batch)), chosen(at["kl"], at["mask"]), 1e-5)
 
         assert learner.kl_coef == pytest.approx(step["kl_coef_before"], rel=1e-6)
-        rewards_BT = learner.rewards(batch)
+        (rewards_BT,) = learner.rewards([batch])
         close(ours(-learner.kl_coef * learner.kl(batch)), chosen(at["non_score"], at["mask"]), 1e-5)
         close(ours(rewards_BT), chosen(at["rewards"], at["mask"]), 1e-5)
         if "score_after_scaling" in at:
-            close(rewards.scaled(score_B, learner.moments, learner.payoff_config), at["score_after_scaling"], 1e-5)
+            close(
+                rewards.scaled(score_B, learner.moments, learner.payoff_config),
+                at["score_after_scaling"],
+                1e-5,
+            )
 
         config = learner._token_loss.keywords["config"]
         advantage = ppo.advantage({"pioneer_0": batch}, {"pioneer_0": rewards_BT}, config)["pioneer_0"]
@@ -135,13 +143,19 @@ def test_every_number_of_the_released_step_is_reproduced(name):
         close(ours(advantage.return_BT), chosen(at["returns"], at["mask"]), 1e-5)
 
         losses: list[dict[str, float]] = []
-        learner.update(batch, advantage, [torch.tensor(p) for p in step["permutations"]], on_minibatch=losses.append)
+        learner.update(
+            batch, advantage, [torch.tensor(p) for p in step["permutations"]], on_minibatch=losses.append
+        )
         assert len(losses) == len(step["minibatch_losses"])
         for got, want in zip(losses, step["minibatch_losses"], strict=True):
             pairs = {"policy_loss": "policy", "value_loss": "value", "loss": "total"}
             for mine, theirs in pairs.items():
                 assert got[mine] == pytest.approx(want[f"loss/{theirs}"], rel=1e-4, abs=1e-4), mine
-            for mine, theirs in {"entropy": "entropy", "approx_kl": "approxkl", "clip_share": "clipfrac"}.items():
+            for mine, theirs in {
+                "entropy": "entropy",
+                "approx_kl": "approxkl",
+                "clip_share": "clipfrac",
+            }.items():
                 assert got[mine] == pytest.approx(want[f"policy/{theirs}"], rel=1e-4, abs=1e-4), mine
         assert learner.kl_coef == pytest.approx(step["kl_coef_after"], rel=1e-6)
 

@@ -1,0 +1,122 @@
+"""What a run leaves on disk so that it can go on: safetensors and JSON, each folder complete or absent.
+
+Shapes: none.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+MANIFEST = "MANIFEST.json"
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of every parameter as `index.key` -> tensor."""
+    states = optimizer.state_dict()["state"]
+    return {f"{i}.{key}": tensor.contiguous() for i, state in states.items() for key, tensor in state.items()}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Undo `optimizer_tensors`; learning rates and other settings stay the optimiser's own."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """One safetensors file, written beside its place and renamed into it."""
+    part = path.with_name(path.name + ".part")
+    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, part)
+    part.replace(path)
+
+
+def folder_of(run: Path, iteration: int) -> Path:
+    """Where the state at the start of `iteration` lies."""
+    return run / "checkpoints" / f"step-{iteration:06d}"
+
+
+def save(run: Path, iteration: int, learners: Mapping[str, Any], state: Mapping[str, Any]) -> Path:
+    """The state at the start of `iteration`: weights, value heads and optimisers by policy name, and `state` as JSON.
+
+    Written beside its place with the manifest last, synced, then renamed: what has its name is whole.
+    """
+    final = folder_of(run, iteration)
+    part = final.with_name(final.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    for name, learner in learners.items():
+        learner.policy.save(part / name)
+        save_file(optimizer_tensors(learner.optimizer), part / f"optimizer_{name}.safetensors")
+    (part / "trainer_state.json").write_text(json.dumps({"iteration": iteration, **state}, indent=1))
+    entries = {str(path.relative_to(part)): _entry(path) for path in _files(part)}
+    (part / MANIFEST).write_text(json.dumps(entries, indent=1))
+    for path in _files(part):
+        _sync(path)
+    shutil.rmtree(final, ignore_errors=True)
+    part.replace(final)
+    _sync(final.parent)
+    return final
+
+
+def load(folder: Path, learners: Mapping[str, Any]) -> dict[str, Any]:
+    """Put a verified checkpoint into the learners, by policy name; the state that was saved with it."""
+    verify(folder)
+    for name, learner in learners.items():
+        learner.policy.restore(folder / name)
+        restore_optimizer(learner.optimizer, load_file(folder / f"optimizer_{name}.safetensors"))
+    state: dict[str, Any] = json.loads((folder / "trainer_state.json").read_text())
+    return state
+
+
+def verify(folder: Path) -> None:
+    """Refuse a checkpoint with a missing, added or changed file."""
+    manifest = folder / MANIFEST
+    if not manifest.exists():
+        raise ValueError(f"{folder} has no {MANIFEST}: it was never finished; resume from an older checkpoint")
+    entries = json.loads(manifest.read_text())
+    present = {str(path.relative_to(folder)) for path in _files(folder)} - {MANIFEST}
+    if odd := sorted(present ^ set(entries)):
+        raise ValueError(f"{folder} does not hold the files of its manifest ({odd[0]}); use an older checkpoint")
+    for name, entry in entries.items():
+        if _entry(folder / name) != entry:
+            raise ValueError(f"{folder / name} is not what was saved (size or sha256); use an older checkpoint")
+
+
+def newest(run: Path) -> Path | None:
+    """The checkpoint of the latest iteration that was finished, None where there is none."""
+    found = [path for path in (run / "checkpoints").glob("step-*") if path.suffix != ".part"]
+    return max(found, default=None)
+
+
+def keep_last(run: Path, count: int) -> None:
+    """Remove the oldest checkpoints beyond `count`."""
+    found = sorted(path for path in (run / "checkpoints").glob("step-*") if path.suffix != ".part")
+    for folder in found[: max(0, len(found) - count)]:
+        shutil.rmtree(folder)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
