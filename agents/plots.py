@@ -16,16 +16,8 @@ from agents.curves import Curves, exchanges, label, policies, quantities, seats,
 from agents.metrics import Curve, Key
 
 MAIN = ("task_reward", "kl", "combined_reward")
-PALETTE = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#7F7F7F",
-    "#8B4513",
-)  # Okabe-Ito
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8B4513")
+"""Okabe and Ito's colours, told apart by colour-blind readers too, and two more."""
 REFERENCE = "#444444"
 DASHES = ("-", (0, (3, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 STYLE = {
