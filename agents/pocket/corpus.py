@@ -1,4 +1,4 @@
-"""Movie reviews for fitting the pocket models: text as every script of this folder reads it, and their tokenizer."""
+"""Movie reviews for fitting the pocket models: text as every script here reads it, and their tokenizer."""
 
 import hashlib
 import random
@@ -31,27 +31,38 @@ def train_tokenizer(texts: Iterable[str], out: Path, *, vocab_size: int = 4096) 
     from transformers import PreTrainedTokenizerFast
 
     bpe = ByteLevelBPETokenizer()
-    bpe.train_from_iterator(texts, vocab_size=vocab_size, min_frequency=2, special_tokens=[END], show_progress=False)
+    bpe.train_from_iterator(
+        texts, vocab_size=vocab_size, min_frequency=2, special_tokens=[END], show_progress=False
+    )
     PreTrainedTokenizerFast(
         tokenizer_object=bpe._tokenizer, bos_token=END, eos_token=END, pad_token=END, model_max_length=256
     ).save_pretrained(out)
 
 
-JUDGE, JUDGE_HELD_OUT, SECOND_JUDGE, SECOND_JUDGE_HELD_OUT = (0.0, 0.65), (0.65, 0.7), (0.7, 0.95), (0.95, 1.0)
+JUDGE, JUDGE_HELD_OUT, SECOND_JUDGE, SECOND_JUDGE_HELD_OUT = (
+    (0.0, 0.65),
+    (0.65, 0.7),
+    (0.7, 0.95),
+    (0.95, 1.0),
+)
 """Parts of the labelled reviews, by hash of the movie: who is fitted and who is calibrated on which."""
 
 
 def part(path: str | Path, share: tuple[float, float]) -> tuple[list[str], list[int]]:
-    """Labelled texts as in `reviews`, of the movies whose sha256, read as a number in [0, 1), falls in `share`.
+    """Labelled texts as in `reviews`, of the movies whose sha256, read as a number in [0, 1), is in `share`.
 
-    Parts share no movie, and so no text: whether people like *this* film must not leak from one part to the next.
+    Parts share no movie, and so no text: what people think of one film must not leak into the next part.
     """
     import pyarrow.parquet as pq
 
     table = pq.read_table(path, columns=["text", "movie"])
     movies = dict(zip(map(clean, table["text"].to_pylist()), table["movie"].to_pylist(), strict=True))
     low, high = share
-    kept = [(text, label) for text, label in zip(*reviews(path), strict=True) if low <= _draw(movies[text]) < high]
+    kept = [
+        (text, label) for text, label in zip(*reviews(path), strict=True) if low <= _draw(movies[text]) < high
+    ]
+    if any(label not in (0, 1) for _, label in kept):
+        raise ValueError(f"{path} holds reviews without a label; judges are fitted on train.parquet")
     return [text for text, _ in kept], [label for _, label in kept]
 
 
@@ -65,8 +76,14 @@ def first_words(text: str, count: int) -> str:
 
 
 def snippet(text: str, rng: random.Random, *, words: tuple[int, int], opening: float) -> str:
-    """Between `words[0]` and `words[1]` words in a row: from the start with chance `opening`, else from anywhere."""
-    parts = text.split()
+    """Between `words[0]` and `words[1]` words in a row: from the start by chance `opening`, else anywhere."""
+    all_words = text.split()
     count = rng.randint(*words)
-    start = 0 if rng.random() < opening else rng.randint(0, max(0, len(parts) - count))
-    return " ".join(parts[start : start + count])
+    start = 0 if rng.random() < opening else rng.randint(0, max(0, len(all_words) - count))
+    return " ".join(all_words[start : start + count])
+
+
+def game_openings(texts: list[str], labels: list[int], rng: random.Random) -> tuple[list[str], list[int]]:
+    """The first 5 to 18 words of each text, four draws of the length: what a judge reads in a game."""
+    short = [snippet(text, rng, words=(5, 18), opening=1.0) for text in texts * 4]
+    return short, labels * 4
