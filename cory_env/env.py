@@ -99,9 +99,9 @@ class raw_env(AECEnv):
         """Any id of the vocabulary."""
         return self.action_spaces[agent]
 
-    def set_payoff(self, payoff: Payoff) -> None:
-        """Mix scores by `payoff` in games that end from now on."""
-        self.W = matrix(payoff, len(self.possible_agents))
+    def set_payoff(self, payoff: Payoff, *, iteration: int = 0) -> None:
+        """Mix scores in games that end from now on by `payoff`; by what it is at `iteration`, if a schedule."""
+        self.W = matrix(payoff, len(self.possible_agents), iteration=iteration)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Begin a game on a query of the task; `seed` fixes it and every later one.
@@ -138,29 +138,37 @@ class raw_env(AECEnv):
         if self.terminations[seat]:
             self._was_dead_step(action)
             return
-        token = token_id(action, seat=seat, vocab_size=self._vocab)
+        tokens = self._read(seat, action)
         self._cumulative_rewards[seat] = 0.0
         self.rewards = dict.fromkeys(self.agents, 0.0)
         if self._unpaid:
             self._pay([self._unpaid.pop(0)])
         else:
-            self._write(seat, token)
+            self._write(seat, tokens)
         self.agent_selection = self.game.turn or next(iter(self._unpaid), self.agents[0])
         self._accumulate_rewards()
         self._inform()
         if self.render_mode == "human" and self.agent_selection != seat:
             self.render()
 
-    def _write(self, seat: str, token: int) -> None:
-        """Play `token`; where it ends the game, score the responses and pay whom `payout` pays now."""
-        if self.token_reward is not None:
-            reward = float(self.token_reward(seat, self._ids(seat), token))
-            if not np.isfinite(reward):
-                raise ValueError(f"token_reward gave {reward} for token {token} of {seat}; it must be finite")
-            self.rewards[seat] += reward
-        self.game.play(token)
+    def _read(self, seat: str, action: Any) -> list[int]:
+        """The tokens that an action of `seat` stands for; refused where it is none."""
+        return [token_id(action, seat=seat, vocab_size=self._vocab)]
+
+    def _write(self, seat: str, tokens: Sequence[int]) -> None:
+        """Play `tokens`; where they end the game, score the responses and pay whom `payout` pays now."""
+        for token in tokens:
+            if self.token_reward is not None:
+                reward = float(self.token_reward(seat, self._ids(seat), token))
+                if not np.isfinite(reward):
+                    raise ValueError(
+                        f"token_reward gave {reward} for token {token} of {seat}; it must be finite"
+                    )
+                self.rewards[seat] += reward
+            self.game.play(token)
         if self.game.turn is None:
-            responses = [Response.of(ids, self.task.tokenizer) for ids in self.game.responses.values()]
+            said, tokenizer = self.game.responses, self.task.tokenizer
+            responses = [Response.of(ids, tokenizer, seat=seat) for seat, ids in said.items()]
             scores = checked_scores(self.task, [self.game.query] * len(responses), responses)
             self._scores = dict(zip(self.possible_agents, scores.tolist(), strict=True))
             *earlier, last = self.agents

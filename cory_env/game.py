@@ -41,10 +41,13 @@ class Response:
     text: str
     """The same without EOS."""
 
+    seat: str = ""
+    """Who wrote it, for tasks that ask different things of different seats."""
+
     @classmethod
-    def of(cls, ids: Sequence[int], tokenizer: Tokenizer) -> "Response":
+    def of(cls, ids: Sequence[int], tokenizer: Tokenizer, *, seat: str = "") -> "Response":
         """The response with these ids; its text is for reading and judging, never encoded again."""
-        return cls(tuple(ids), tokenizer.decode(ids))
+        return cls(tuple(ids), tokenizer.decode(ids), seat)
 
 
 def seat_names(seats: int) -> tuple[str, ...]:
@@ -116,29 +119,36 @@ class Game:
 
     def play(self, token: int) -> None:
         """Append `token` to the response of the seat whose turn it is."""
-        turn = self.turn
-        if turn is None:
+        self._said[self._acting()].append(token)
+
+    def _acting(self) -> int:
+        """The index of the seat whose turn it is."""
+        if (turn := self.turn) is None:
             raise ValueError("the game is over: every response is finished; start a new Game")
-        self._said[self.seats.index(turn)].append(token)
+        return self.seats.index(turn)
+
+    def begun(self, ids: Sequence[int]) -> list[int]:
+        """The response of the seat whose turn it is that `ids` begin with: to the first EOS, or to the cap.
+
+        What follows is not looked at, so players may hand in rows of one length; too short a row is refused.
+        """
+        k = self._acting()
+        said, cap = len(self._said[k]), self.caps[k]
+        room = cap - said
+        end = next((i + 1 for i, token in enumerate(ids[:room]) if token in self.eos), room)
+        if len(ids) < end:
+            raise ValueError(
+                f"{self.turn} wrote {said + len(ids)} tokens without EOS; go on to EOS or to its cap of {cap}"
+            )
+        return list(ids[:end])
 
     def respond(self, ids: Sequence[int]) -> None:
         """Play a whole response of the seat whose turn it is; refused unless its last token ends it."""
-        turn = self.turn
-        if turn is None:
-            raise ValueError("the game is over: every response is finished; start a new Game")
-        k = self.seats.index(turn)
-        said, cap = self._said[k], self.caps[k]
-        whole = [*said, *ids]
-        early = next((i for i, token in enumerate(whole) if token in self.eos), len(whole))
-        if len(whole) > min(early + 1, cap):
-            raise ValueError(
-                f"{turn} wrote {len(whole)} tokens; its response ended after {min(early + 1, cap)}"
-            )
-        if early == len(whole) < cap:
-            raise ValueError(
-                f"{turn} wrote {len(whole)} tokens without EOS; go on to EOS or to its cap of {cap}"
-            )
-        said[:] = whole
+        whole, said = self.begun(ids), self._said[self._acting()]
+        if len(ids) > len(whole):
+            written, ended = len(said) + len(ids), len(said) + len(whole)
+            raise ValueError(f"{self.turn} wrote {written} tokens; its response ended after {ended}")
+        said += whole
 
     def flat(self, *, max_query: int, max_response: int, pad: int) -> list[int]:
         """The whole game as one row of a fixed length, for centralised critics.

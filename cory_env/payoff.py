@@ -4,21 +4,53 @@ Shapes: B games, N seats.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-Payoff = str | float | Sequence[Sequence[float]] | np.ndarray
+Mix = str | float | Sequence[Sequence[float]] | np.ndarray
 """A name, a number lambda, or the matrix itself."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A payoff that changes with the iteration: from one mix, in equal steps, to another, where it stays.
+
+    W_k = (1 - u) W(first) + u W(last) with u = min(k / iterations, 1).
+    """
+
+    first: Mix
+    """The payoff at iteration 0."""
+
+    last: Mix
+    """The payoff from iteration `iterations` on."""
+
+    iterations: int
+    """How many steps the change takes."""
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1:
+            raise ValueError(f"iterations is {self.iterations}; a payoff needs 1 or more to change in")
+
+
+Payoff = Mix | Linear
+"""The same at every iteration, or a schedule of them."""
 
 NAMES = ("cooperative", "independent", "competitive")
 
 
-def matrix(kind: Payoff, seats: int) -> np.ndarray:
+def matrix(kind: Payoff, seats: int, *, iteration: int = 0) -> np.ndarray:
     """The mixing matrix W, `[N, N]` float64; row i says what seat i is paid for each seat's score.
 
     `cooperative`: all ones, everyone is paid the sum, as in CORY. `independent`: the identity. `competitive`:
     one's own score less the mean of the others'. A number: one's own plus that times the sum of the others'.
+    `iteration` matters to schedules only.
     """
+    if iteration < 0:
+        raise ValueError(f"iteration is {iteration}; the clock starts at 0")
+    if isinstance(kind, Linear):
+        share = min(iteration / kind.iterations, 1.0)
+        return (1 - share) * matrix(kind.first, seats) + share * matrix(kind.last, seats)
     own = np.eye(seats)
     others = 1 - own
     if isinstance(kind, str):

@@ -4,14 +4,16 @@ Shapes: B games, N seats, P prompt tokens, T response tokens, Q query tokens, V 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from cory_env.arrays import before, pack
 from cory_env.game import Query, Response, response_range, seat_names
 from cory_env.payoff import Payoff, matrix, pay
-from cory_env.tasks.base import Task, check_query, checked_scores
+from cory_env.tasks.base import Task, check_query, check_scores, checked_scores, takes_arrays
 from cory_env.views import QUERY, View, check_window, resolve_views
 
 
@@ -32,12 +34,16 @@ class VectorGame:
         self.task = task
         self.seats = seat_names(seats)
         self.views = resolve_views(task, seats=seats, views=views)
-        self.W = matrix(payoff, seats)
+        self.set_payoff(payoff)
         self.cap_range = response_range(max_response)
         if window is not None:
             check_window(self.views, max_query=task.max_query, max_response=self.cap_range[1], window=window)
         self._eos_V = np.zeros(task.tokenizer.vocab_size, dtype=bool)
         self._eos_V[list(task.tokenizer.eos)] = True
+
+    def set_payoff(self, payoff: Payoff, *, iteration: int = 0) -> None:
+        """Mix scores by `payoff` from now on; by what it is at `iteration`, if a schedule."""
+        self.W = matrix(payoff, len(self.seats), iteration=iteration)
 
     def reset(self, queries: Sequence[Query], caps: np.ndarray | int | None = None) -> None:
         """Begin one game per query. `caps` [B, N] bounds each response in tokens; a number stands for all."""
@@ -53,12 +59,7 @@ class VectorGame:
                 f"caps run from {self.caps_BN.min()} to {self.caps_BN.max()}; keep them in 1 to {high}"
             )
         self.queries = list(queries)
-        lengths_B = np.array([len(query.ids) for query in queries])
-        ids_BQ = np.full((len(queries), lengths_B.max()), tokenizer.pad, dtype=np.int64)
-        ids_BQ[_mask(lengths_B, ids_BQ.shape[1])] = np.fromiter(
-            chain.from_iterable(query.ids for query in queries), dtype=np.int64, count=int(lengths_B.sum())
-        )
-        self._shown = {QUERY: (ids_BQ, lengths_B)}
+        self._shown = {QUERY: pack([query.ids for query in queries], tokenizer.pad)}
         self._written: list[tuple[np.ndarray, np.ndarray]] = []
         self._responses: dict[str, list[Response]] = {}
         self._scores_BN: np.ndarray | None = None
@@ -84,8 +85,8 @@ class VectorGame:
         lengths_B = np.sum([lengths for _, lengths in parts], axis=0)
         ids_BP = np.full((B, lengths_B.max()), self.task.tokenizer.pad, dtype=np.int64)
         # Boolean indexing goes row by row, so kept ids of parts laid side by side fill each prompt in order.
-        kept = np.concatenate([_mask(lengths, ids.shape[1]) for ids, lengths in parts], axis=1)
-        ids_BP[_mask(lengths_B, ids_BP.shape[1])] = np.concatenate([ids for ids, _ in parts], axis=1)[kept]
+        kept = np.concatenate([before(lengths, ids.shape[1]) for ids, lengths in parts], axis=1)
+        ids_BP[before(lengths_B, ids_BP.shape[1])] = np.concatenate([ids for ids, _ in parts], axis=1)[kept]
         return ids_BP, lengths_B
 
     def respond(self, seat: str, ids: np.ndarray, lengths: np.ndarray) -> None:
@@ -118,7 +119,7 @@ class VectorGame:
         _refuse(
             (lengths_B < 1) | (lengths_B > np.minimum(cap_B, T)), seat, "has a length outside 1 to its cap"
         )
-        mask_BT = _mask(lengths_B, T)
+        mask_BT = before(lengths_B, T)
         ids_BT = np.where(mask_BT, ids_BT, self.task.tokenizer.pad).astype(np.int64)
         _refuse(((ids_BT < 0) | (ids_BT >= V)).any(axis=1), seat, f"holds an id outside 0 to {V - 1}")
         eos_BT = self._eos_V[ids_BT] & mask_BT
@@ -135,7 +136,8 @@ class VectorGame:
         if seat not in self._responses:
             ids_BT, lengths_B = self._written[k]
             rows = zip(ids_BT.tolist(), lengths_B.tolist(), strict=True)
-            self._responses[seat] = [Response.of(ids[:length], self.task.tokenizer) for ids, length in rows]
+            tokenizer = self.task.tokenizer
+            self._responses[seat] = [Response.of(ids[:n], tokenizer, seat=seat) for ids, n in rows]
         return self._responses[seat]
 
     def texts(self, seat: str) -> list[str]:
@@ -147,10 +149,19 @@ class VectorGame:
         if self.turn is not None:
             raise ValueError(f"the games are not over; it is the turn of {self.turn}")
         if self._scores_BN is None:
-            responses = list(chain.from_iterable(self.responses(seat) for seat in self.seats))
-            scores = checked_scores(self.task, self.queries * len(self.seats), responses)
-            self._scores_BN = scores.reshape(len(self.seats), len(self.queries)).T.copy()
+            self._scores_BN = self._judged()
         return self._scores_BN.copy()
+
+    def _judged(self) -> np.ndarray:
+        task, B, N = self.task, len(self.queries), len(self.seats)
+        if not takes_arrays(task):
+            responses = list(chain.from_iterable(map(self.responses, self.seats)))
+            return checked_scores(task, self.queries * N, responses).reshape(N, B).T.copy()
+        columns = []
+        for seat, written in zip(self.seats, self._written, strict=True):
+            score_B = task.score_arrays(*self._shown[QUERY], *written, seat=seat)
+            columns.append(check_scores(task, score_B, self.queries, partial(self.responses, seat)))
+        return np.stack(columns, axis=1)
 
     def payoffs(self) -> np.ndarray:
         """What each seat is paid, [B, N] float64."""
@@ -161,12 +172,6 @@ class VectorGame:
             raise ValueError(f"there is no seat called {seat!r}; there are {', '.join(self.seats)}")
         k = self.seats.index(seat)
         return self.views[k], k
-
-
-def _mask(lengths_B: np.ndarray, width: int) -> np.ndarray:
-    """[B, width], True before each row's length."""
-    mask: np.ndarray = np.arange(width) < lengths_B[:, None]
-    return mask
 
 
 def _refuse(bad_B: Any, seat: str, fault: str) -> None:

@@ -1,7 +1,10 @@
-"""What a task is: where queries come from, how seats are addressed, and what a response is worth."""
+"""What a task is: where queries come from, how seats are addressed, and what a response is worth.
 
-from collections.abc import Sequence
-from typing import Protocol
+Shapes: B responses, Q query tokens, T response tokens.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -35,26 +38,60 @@ class Task(Protocol):
         ...
 
     def template(self, seat: str) -> str:
-        """The words of `seat`'s prompt when it sees every earlier response; `{query}` for the pioneer."""
+        """The words of `seat`'s prompt when it sees every earlier response; `{query}` for the pioneer.
+
+        A seat whose words lack `{query}` is never shown the query.
+        """
         ...
+
+
+@runtime_checkable
+class ScoresArrays(Task, Protocol):
+    """A task that can also score ids without making objects or texts of them: `VectorGame` then does so."""
+
+    def score_arrays(
+        self,
+        query_BQ: np.ndarray,
+        query_length_B: np.ndarray,
+        response_BT: np.ndarray,
+        length_B: np.ndarray,
+        *,
+        seat: str,
+    ) -> np.ndarray:
+        """[B], what `score` says of the same responses of `seat`. Past the lengths stands pad."""
+        ...
+
+
+def takes_arrays(task: Task) -> TypeGuard[ScoresArrays]:
+    """Whether `score_arrays` speaks for `score`: not where a subclass has replaced `score` alone."""
+    kinds = type(task).__mro__
+    owner = {name: i for i, kind in reversed([*enumerate(kinds)]) for name in vars(kind)}
+    return isinstance(task, ScoresArrays) and owner["score_arrays"] <= owner["score"]
 
 
 def checked_scores(task: Task, queries: Sequence[Query], responses: Sequence[Response]) -> np.ndarray:
     """`task.score` as float64, refused unless it is one finite number per response."""
-    scores = np.asarray(task.score(queries, responses), dtype=np.float64)
+    return check_scores(task, task.score(queries, responses), queries, lambda: responses)
+
+
+def check_scores(
+    task: Task, scores: Any, queries: Sequence[Query], responses: Callable[[], Sequence[Response]]
+) -> np.ndarray:
+    """`scores` as float64, refused unless there is one finite number per query; `responses` word the refusal."""
+    score_B = np.asarray(scores, dtype=np.float64)
     name = type(task).__module__
-    if scores.shape != (len(responses),):
+    if score_B.shape != (len(queries),):
         raise ValueError(
-            f"{name} scored {len(responses)} responses with shape {scores.shape}; return one number each"
+            f"{name} scored {len(queries)} responses with shape {score_B.shape}; return one number each"
         )
-    bad = np.flatnonzero(~np.isfinite(scores))
+    bad = np.flatnonzero(~np.isfinite(score_B))
     if bad.size:
         i = int(bad[0])
         raise ValueError(
-            f"{name} scored {scores[i]} for the response {responses[i].text!r} to {queries[i].text!r}; "
+            f"{name} scored {score_B[i]} for the response {responses()[i].text!r} to {queries[i].text!r}; "
             "a score must be a finite number"
         )
-    return scores
+    return score_B
 
 
 def check_query(query: Query, *, max_query: int, vocab_size: int) -> None:

@@ -1,9 +1,13 @@
-"""echo: repeat the query. The smallest task with a known best response, scored 1."""
+"""echo: repeat the query. The smallest task with a known best response, scored 1.
+
+Shapes: B responses, Q query tokens, T response tokens.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from cory_env.arrays import before
 from cory_env.game import Query, Response
 from cory_env.tasks.base import split_of
 from cory_env.tokenizer import CharTokenizer, Tokenizer
@@ -48,6 +52,22 @@ class Task:
             sum(a == b for a, b in zip(query.ids, response.ids, strict=False)) / len(query.ids)
             for query, response in zip(queries, responses, strict=True)
         ]
+
+    def score_arrays(
+        self,
+        query_BQ: np.ndarray,
+        query_length_B: np.ndarray,
+        response_BT: np.ndarray,
+        length_B: np.ndarray,
+        *,
+        seat: str,
+    ) -> np.ndarray:
+        """The same on padded arrays."""
+        Q = min(query_BQ.shape[1], response_BT.shape[1])
+        both_BQ = before(np.minimum(query_length_B, length_B), Q)
+        same_BQ = (query_BQ[:, :Q] == response_BT[:, :Q]) & both_BQ
+        score_B: np.ndarray = same_BQ.sum(axis=1) / query_length_B
+        return score_B
 
     def template(self, seat: str) -> str:
         """The query, then every earlier response, with nothing between."""

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cory_env.payoff import matrix, pay
+from cory_env.payoff import Linear, matrix, pay
 
 SCORES = np.array([[3.0, 1.0, 0.0]])
 
@@ -54,3 +54,32 @@ def test_the_callers_matrix_is_not_aliased():
     W = matrix(own, 2)
     own[0, 0] = 9
     assert W.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize(("iteration", "paid"), [(0, 2.0), (1, 2.5), (2, 3.0), (4, 4.0), (99, 4.0)])
+def test_a_schedule_goes_straight_from_one_lambda_to_another_and_stays(iteration, paid):
+    W = matrix(Linear(-1, 1, iterations=4), 2, iteration=iteration)
+    # scores 3 and 1: the first seat is paid 3 + lambda, lambda = -1, -.5, 0, ..., 1
+    assert pay(W, np.array([[3.0, 1.0]]))[0, 0] == paid
+
+
+def test_a_schedule_may_lead_from_any_mix_to_any_other():
+    W = matrix(Linear("competitive", [[2, 1, 0]] * 3, iterations=2), 3, iteration=1)
+    assert W[0].tolist() == [1.5, 0.25, -0.25]  # halfway between 1, -1/2, -1/2 and 2, 1, 0
+
+
+def test_a_payoff_without_a_schedule_is_constant():
+    assert matrix("cooperative", 2, iteration=7).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda: Linear(0, 1, iterations=0), "iterations is 0; a payoff needs 1 or more"),
+        (lambda: matrix(Linear(0, "all", iterations=3), 2), "no payoff called 'all'"),
+        (lambda: matrix(1.0, 2, iteration=-1), "iteration is -1; the clock starts at 0"),
+    ],
+)
+def test_a_wrong_schedule_is_refused(make, fault):
+    with pytest.raises(ValueError, match=fault):
+        make()

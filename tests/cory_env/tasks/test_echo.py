@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cory_env import Query, Response
+from cory_env import Query, Response, VectorGame
 from cory_env.tasks.echo import Task
 from cory_env.tokenizer import CharTokenizer
 
@@ -37,3 +37,26 @@ def test_nothing_to_repeat_is_refused():
         Task(length=0)
     with pytest.raises(ValueError, match="echo of length 3 over 1 letters"):
         Task(CharTokenizer("a"))
+
+
+def test_arrays_are_scored_like_responses_and_padding_is_not_read():
+    task = Task()
+    queries = np.array([[0, 1, 2], [3, 9, 9]])
+    said = np.array([[0, 1, 1, 2], [3, 9, 9, 9], [6, 9, 9, 9]])
+    # abc -> abbc: two of three in place; d -> d: all; d -> EOS: none
+    got = task.score_arrays(
+        queries[[0, 1, 1]], np.array([3, 1, 1]), said, np.array([4, 1, 1]), seat="observer_1"
+    )
+    assert got.tolist() == [2 / 3, 1.0, 0.0]
+
+
+def test_a_subclass_that_replaces_the_score_alone_is_scored_by_it():
+    class Seven(Task):
+        def score(self, queries, responses):
+            return [7.0] * len(responses)
+
+    for kind, score in [(Task, 1.0), (Seven, 7.0)]:
+        game = VectorGame(kind(), seats=1, max_response=3)
+        game.reset([Query("abc", (0, 1, 2))])
+        game.respond("pioneer_0", np.array([[0, 1, 2]]), np.array([3]))
+        assert game.scores().tolist() == [[score]]
