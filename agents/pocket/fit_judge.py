@@ -1,7 +1,7 @@
 """Fit the pocket judge on labelled reviews: `python -m agents.pocket.fit_judge --data train.parquet`.
 
-A GPT-2 sequence classifier that starts as the first blocks of the pocket LM. Every token of a snippet is asked
-for the label of its review, so one snippet teaches all its beginnings; the finished judge reads the last token.
+A GPT-2 sequence classifier that starts as the first blocks of the pocket LM. Every token of a snippet is
+asked for the label of its review, so one snippet teaches all its beginnings; the judge reads the last token.
 
 Shapes: B rows, T tokens, K labels.
 """
@@ -72,6 +72,10 @@ class Config:
     weight_decay: float = 0.1
     dropout: float = 0.1
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tokens < SIZES[-1]:
+            raise ValueError(f"tokens is {self.tokens}; a batch must hold a whole window of {SIZES[-1]}")
 
 
 def make_model(config: Config) -> Any:

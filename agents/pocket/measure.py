@@ -50,7 +50,7 @@ class Config:
 def bits_per_character(
     folder: Path, texts: Sequence[str], *, tokens: int = 250, batch: int = 32
 ) -> dict[str, float]:
-    """Of the first `tokens` tokens of every review, END in front; characters are the code points they hold."""
+    """Of the first `tokens` tokens of every review, END in front; characters are code points."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
