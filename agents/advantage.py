@@ -30,8 +30,8 @@ def gae(
 
         delta_t = r_t + gamma V_{t+1} - V_t        A_t = delta_t + gamma lam A_{t+1}
 
-    The episode of a seat ends with its response, so V and A are zero past its last token; `beyond_B` puts another A
-    there, which only the released code's reward whitening needs.
+    The episode of a seat ends with its response, so V and A are zero past its last token; `beyond_B` puts
+    another A there, which only the released code's reward whitening needs.
     """
     columns: list[Tensor] = []
     next_value_B = torch.zeros_like(rewards_BT[:, 0])

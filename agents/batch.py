@@ -10,12 +10,13 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.functional import pad
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Prompts and the responses to them, both right-padded. Padding is known by the lengths, never by its id."""
+    """Prompts and the responses to them, both right-padded. Padding is known by the lengths, never by its
+    id."""
 
     prompt_BP: Tensor
     """Token ids the policy conditions on."""
@@ -36,7 +37,9 @@ class Rows:
         _check(self, "prompt_BP", (B, self.prompt_BP.shape[-1]))
         for name in ("prompt_length_B", "response_length_B"):
             if B and int(getattr(self, name).min()) < 1:
-                raise ValueError(f"Rows.{name} holds a 0; every row needs a prompt and a response of one token or more")
+                raise ValueError(
+                    f"Rows.{name} holds a 0; every row needs a prompt and a response of one token or more"
+                )
 
     @property
     def mask_BT(self) -> Tensor:
@@ -58,7 +61,8 @@ class Rows:
         return source_BX.gather(1, index_BL) * (at_1L < length_B[:, None])
 
     def deciding(self) -> Tensor:
-        """Where in `joined()`, flattened, stands the last token before each chosen token, in the order of `mask_BT`."""
+        """Where in `joined()`, flattened, stands the last token before each chosen token, in the order of
+        `mask_BT`."""
         L = int((self.prompt_length_B + self.response_length_B).max())
         B, T = self.response_BT.shape
         device = self.response_BT.device
@@ -68,7 +72,8 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(Rows):
-    """Rows with everything recorded before the first update. Float tensors are zero where `mask_BT` is False."""
+    """Rows with everything recorded before the first update. Float tensors are zero where `mask_BT` is
+    False."""
 
     behaviour_logprobs_BT: Tensor
     """Log-probability of each chosen token, from the very logits it was sampled from."""
@@ -107,13 +112,16 @@ class Batch(Rows):
         """The rows at `index_B`, in that order, cut to the longest of them."""
         rows = {field.name: getattr(self, field.name)[index_B] for field in fields(self)}
         P, T = int(rows["prompt_length_B"].max()), int(rows["response_length_B"].max())
-        cut = {n: t[:, :P] if n.endswith("_BP") else t[:, :T] if n.endswith("_BT") else t for n, t in rows.items()}
+        cut = {
+            n: t[:, :P] if n.endswith("_BP") else t[:, :T] if n.endswith("_BT") else t
+            for n, t in rows.items()
+        }
         return Batch(**cut)
 
 
 def pad_to(tensor_BT: Tensor, width: int) -> Tensor:
     """`tensor_BT` with zeros on the right up to `width` columns."""
-    return F.pad(tensor_BT, (0, width - tensor_BT.shape[1]))
+    return pad(tensor_BT, (0, width - tensor_BT.shape[1]))
 
 
 def concat(tensors: Sequence[Tensor]) -> Tensor:

@@ -61,7 +61,10 @@ def make_task(config: Config, policy: CausalLMPolicy | None) -> Task:
     if policy is not None:
         options["tokenizer"] = wrap(policy.tokenizer, eos=policy.eos, vocab_size=policy.vocab_size)
     if config.task == "reviews":
-        options |= {"judge": make_judge(config), "data": config.task_options.data or _openings(options["tokenizer"])}
+        options |= {
+            "judge": make_judge(config),
+            "data": config.task_options.data or _openings(options["tokenizer"]),
+        }
         options["max_query"] = config.task_options.max_query
     return tasks.load(config.task, **options)
 
@@ -100,7 +103,8 @@ def _function(spec: str) -> Judge:
 
 
 def make_measures(config: Config) -> dict[str, Measure]:
-    """What evaluations report beside the score: the judge's probability, and a judge never trained against."""
+    """What evaluations report beside the score: the judge's probability, and a judge never trained
+    against."""
     if config.task != "reviews":
         return {}
     second = NGrams(pocket.SECOND_JUDGE)

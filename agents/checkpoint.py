@@ -46,7 +46,8 @@ def folder_of(run: Path, iteration: int) -> Path:
 
 
 def save(run: Path, iteration: int, learners: Mapping[str, Any], state: Mapping[str, Any]) -> Path:
-    """The state at the start of `iteration`: weights, value heads and optimisers by policy name, and `state` as JSON.
+    """The state at the start of `iteration`: weights, value heads and optimisers by policy name, and `state`
+    as JSON.
 
     Written beside its place with the manifest last, synced, then renamed: what has its name is whole.
     """
@@ -82,14 +83,20 @@ def verify(folder: Path) -> None:
     """Refuse a checkpoint with a missing, added or changed file."""
     manifest = folder / MANIFEST
     if not manifest.exists():
-        raise ValueError(f"{folder} has no {MANIFEST}: it was never finished; resume from an older checkpoint")
+        raise ValueError(
+            f"{folder} has no {MANIFEST}: it was never finished; resume from an older checkpoint"
+        )
     entries = json.loads(manifest.read_text())
     present = {str(path.relative_to(folder)) for path in _files(folder)} - {MANIFEST}
     if odd := sorted(present ^ set(entries)):
-        raise ValueError(f"{folder} does not hold the files of its manifest ({odd[0]}); use an older checkpoint")
+        raise ValueError(
+            f"{folder} does not hold the files of its manifest ({odd[0]}); use an older checkpoint"
+        )
     for name, entry in entries.items():
         if _entry(folder / name) != entry:
-            raise ValueError(f"{folder / name} is not what was saved (size or sha256); use an older checkpoint")
+            raise ValueError(
+                f"{folder / name} is not what was saved (size or sha256); use an older checkpoint"
+            )
 
 
 def newest(run: Path) -> Path | None:

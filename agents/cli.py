@@ -16,7 +16,8 @@ USAGE = """usage: cory COMMAND [options]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. What a user can cause is one `error:` paragraph on stderr and code 2."""
+    """Run one command; the exit code. What a user can cause is one `error:` paragraph on stderr and code
+    2."""
     argv = list(sys.argv[1:] if argv is None else argv)
     commands = {"train": train, "evaluate": evaluate, "report": report}
     if not argv or argv[0] in ("-h", "--help"):
@@ -50,8 +51,8 @@ def refuse_strangers() -> None:
     found = Path(agents.__file__ or "?").resolve().parent
     if found != here or not Path(cory_env.__file__ or "?").exists():
         raise ImportError(
-            f"another package called `agents` is in the way ({found}); uninstall it or use a virtual environment "
-            "of its own for cory"
+            f"another package called `agents` is in the way ({found}); "
+            "uninstall it or use a virtual environment of its own for cory"
         )
 
 
@@ -64,11 +65,14 @@ def train(argv: list[str]) -> None:
     file, argv = _taken(argv, "--config", "")
     before = flags_of(Path(file)) if file else []
     start = presets.get(preset)
-    about = f"Fine-tune policies by playing. Also: --preset NAME ({', '.join(presets.PRESETS)}), --config FILE.yaml."
+    about = (
+        f"Fine-tune policies by playing. --preset NAME ({', '.join(presets.PRESETS)}), --config FILE.yaml."
+    )
     config = parse(type(start), [*before, *argv], default=start, about=about, command="cory train")
-    run = config.run or Path("runs") / f"{preset}-{config.seats}-seats-seed-{config.seed}"
+    from agents.run import free_name
     from agents.run import train as run_training
 
+    run = config.run or free_name(Path("runs") / f"{preset}-{config.seats}-seats-seed-{config.seed}")
     report_path = run_training(replace(config, run=run), run)
     print(f"report:   {report_path}\npolicies: {run / 'policies'}")
 

@@ -19,7 +19,8 @@ class TaskConfig:
     """Where the queries come from."""
 
     data: Path | None = None
-    """Your own reviews: a parquet, CSV or JSONL file with a column `text`, or a folder with train* and test* files."""
+    """Your own reviews: a parquet, CSV or JSONL file with a column `text`, or a folder with train* and test*
+    files."""
 
     max_query: tuple[int, int] = (2, 7)
     """Shortest and longest query in tokens, where queries are cut from longer texts."""
@@ -80,7 +81,8 @@ class Config:
     """Whose responses an observer reads; `none` is the ablation without knowledge transfer."""
 
     payoff: str = "cooperative"
-    """How scores are paid: cooperative (the sum), independent, competitive, or a number lambda (own + lambda * others)."""
+    """How scores are paid: cooperative (the sum), independent, competitive, or a number lambda (own + lambda
+    * others)."""
 
     iterations: int = 60
     """Batches of games, each followed by its updates."""
@@ -102,7 +104,7 @@ class Config:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     run: Path | None = None
-    """Run directory; by default runs/<preset>-<seats>-seats-seed-<seed>."""
+    """Run directory; by default a new one, runs/<preset>-<seats>-seats-seed-<seed>."""
 
     overwrite: bool = False
     """Whether a run directory that is not empty is emptied first."""
@@ -122,12 +124,19 @@ class Config:
     def __post_init__(self) -> None:
         if not 1 <= self.seats <= 16:
             raise ValueError(f"seats is {self.seats}; a game has 1 to 16 seats")
-        for name, least in {"iterations": 1, "batch": 1, "checkpoint_every": 0, "keep_checkpoints": 1}.items():
+        for name, least in {
+            "iterations": 1,
+            "batch": 1,
+            "checkpoint_every": 0,
+            "keep_checkpoints": 1,
+        }.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; give {least} or more")
         low, high = self.max_response
         if not 1 <= low <= high:
-            raise ValueError(f"max_response is {low} {high}; give the smallest and the largest cap in order, from 1")
+            raise ValueError(
+                f"max_response is {low} {high}; give the smallest and the largest cap in order, from 1"
+            )
         self.learner.check_batch(self.batch)
 
     @property

@@ -26,22 +26,22 @@ class Config:
     every: int = 10
     """Iterations between evaluations during training; 0 = only before and after."""
 
-    queries: int = 256
-    """Held-out queries of an evaluation during training."""
-
-    final_queries: int = 1024
-    """Held-out queries of the first and the last evaluation."""
+    queries: int = 512
+    """Held-out queries of every evaluation; one number for all, since distinct-n falls as texts are added."""
 
     batch: int = 256
     """Queries answered at once."""
 
     seed: int = 20_000
-    """Key of the evaluation's chance; the same for all policies, so that they can be compared pair by pair."""
+    """Key of the evaluation's chance; the same for all policies, so that they can be compared pair by
+    pair."""
 
     def __post_init__(self) -> None:
         if self.every < 0:
-            raise ValueError(f"evaluation.every is {self.every}; give iterations, or 0 for before and after only")
-        for name in ("queries", "final_queries", "batch"):
+            raise ValueError(
+                f"evaluation.every is {self.every}; give iterations, or 0 for before and after only"
+            )
+        for name in ("queries", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"evaluation.{name} is {getattr(self, name)}; give 1 or more")
 
@@ -53,11 +53,14 @@ class Answers:
     queries: list[str]
     texts: list[str]
     arrays: dict[str, np.ndarray]
-    """task_reward, kl (exact, nats per response), length, eos_share, reference_nats, and the task's measures."""
+    """task_reward, kl (exact, nats per response), length, eos_share, reference_nats, and the task's
+    measures."""
 
     def numbers(self, *, kl_coef: float) -> dict[str, float]:
         """Means, and the quantities that belong to the whole set."""
-        told = {name: float(values_B.mean()) for name, values_B in self.arrays.items() if name != "reference_nats"}
+        told = {
+            name: float(values_B.mean()) for name, values_B in self.arrays.items() if name != "reference_nats"
+        }
         tokens = float(self.arrays["length"].sum())
         told["reference_perplexity"] = float(np.exp(self.arrays["reference_nats"].sum() / tokens))
         told["combined_reward"] = told["task_reward"] - kl_coef * told["kl"]
@@ -86,7 +89,8 @@ def alone(
 ) -> Answers:
     """Let `policy` answer the first `queries` held-out queries, without partner and without template.
 
-    Chance is keyed by `seed` and the query's index: two policies face the same numbers, and so does the next call.
+    Chance is keyed by `seed` and the query's index: two policies face the same numbers, and so does the next
+    call.
     """
     held_out = task.queries("test")[:queries]
     game = VectorGame(task, seats=1, max_response=max_response, window=policy.window)
@@ -123,7 +127,12 @@ def interval(values_B: np.ndarray, *, level: float = 0.95, seed: int = 0) -> tup
     if len(values_B) < 2 or np.ptp(values_B) == 0:
         return float(values_B.mean()), float(values_B.mean())
     found = bootstrap(
-        (values_B,), np.mean, confidence_level=level, n_resamples=2000, batch=200, rng=np.random.default_rng(seed)
+        (values_B,),
+        np.mean,
+        confidence_level=level,
+        n_resamples=2000,
+        batch=200,
+        rng=np.random.default_rng(seed),
     )
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 

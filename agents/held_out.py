@@ -1,4 +1,5 @@
-"""`cory evaluate`: the held-out evaluation of a run, or of any model, repeated and compared with the reference."""
+"""`cory evaluate`: the held-out evaluation of a run, or of any model, repeated and compared with the
+reference."""
 
 import json
 from dataclasses import dataclass, replace
@@ -16,7 +17,16 @@ from agents.config import Config
 from agents.evaluate import Answers, alone, compare
 from agents.settings import flags_of, parse
 
-SHOWN = ("task_reward", "probability", "second_judge", "kl", "distinct_2", "length", "eos_share", "reference_perplexity")
+SHOWN = (
+    "task_reward",
+    "probability",
+    "second_judge",
+    "kl",
+    "distinct_2",
+    "length",
+    "eos_share",
+    "reference_perplexity",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +37,7 @@ class Options:
     """A run directory, or a model folder."""
 
     queries: int | None = None
-    """Held-out queries; by default as many as the run's last evaluation took."""
+    """Held-out queries; by default as many as the run took."""
 
     json: Path | None = None
     """Where the figures go as JSON; by default evaluation.json in the run directory."""
@@ -46,7 +56,7 @@ def judge_again(options: Options) -> dict[str, Any]:
         told[name] = alone(
             policy,
             task,
-            queries=options.queries or config.evaluation.final_queries,
+            queries=options.queries or config.evaluation.queries,
             batch=config.evaluation.batch,
             max_response=config.max_response,
             seed=config.evaluation.seed,
@@ -64,13 +74,16 @@ def judge_again(options: Options) -> dict[str, Any]:
 
 
 def subjects(target: Path) -> tuple[Config, dict[str, Path]]:
-    """The settings to judge under and the policies by name: a run's own, or the pocket preset's for a bare model."""
+    """The settings to judge under and the policies by name: a run's own, or the pocket preset's for a bare
+    model."""
     if (target / "policies").is_dir():
         settings = parse(Config, flags_of(target / "config.yaml"), about="", command="cory evaluate")
         return settings, {path.name: path for path in sorted((target / "policies").iterdir())}
     if (target / "config.json").exists():
         return presets.get("pocket"), {target.name: target}
-    raise ValueError(f"{target} is neither a run directory with policies nor a model folder; name one of them")
+    raise ValueError(
+        f"{target} is neither a run directory with policies nor a model folder; name one of them"
+    )
 
 
 def print_table(figures: dict[str, dict[str, float]], gains: dict[str, Any]) -> None:

@@ -16,8 +16,8 @@ class Config:
     """How far from the reference costs how much."""
 
     kind: Kind = "k1"
-    """Estimator per token. `full` (the paper's) is exact over the vocabulary, but as part of the reward it is a number
-    that depends on the state only: it gives the token at hand no direct gradient. `k1` does."""
+    """Estimator per token. `full` (the paper's) is exact over the vocabulary, but as part of the reward it is
+    a number that depends on the state only: it gives the token at hand no direct gradient. `k1` does."""
 
     coef: float = 0.3
     """Price of one nat (the paper's eta)."""
@@ -34,7 +34,9 @@ class Config:
         if self.coef < 0:
             raise ValueError(f"kl.coef is {self.coef}; a price of KL is 0 or more")
         if self.target is not None and self.target <= 0:
-            raise ValueError(f"kl.target is {self.target}; give nats per response above 0, or none for a fixed price")
+            raise ValueError(
+                f"kl.target is {self.target}; give nats per response above 0, or none for a fixed price"
+            )
         if self.horizon < 1:
             raise ValueError(f"kl.horizon is {self.horizon}; give a number of responses, 1 or more")
 
@@ -42,7 +44,8 @@ class Config:
 def estimate(kind: Kind, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_BT: Tensor) -> Tensor:
     """KL(policy || reference) at each chosen token, in nats (http://joschu.net/blog/kl-approx.html).
 
-        x = log pi - log ref:  k1 = x    k2 = x^2 / 2    k3 = exp(-x) - 1 + x    abs = |x|    full = sum_v pi_v x_v
+        x = log pi - log ref:  k1 = x    k2 = x^2 / 2    k3 = exp(-x) - 1 + x    abs = |x|    full = sum_v
+        pi_v x_v
 
     k1, k3 and full have the same mean; k1 may be negative. The released code calls k1 `kl` and k2 `mse`.
     """

@@ -1,7 +1,7 @@
 """One policy's learner: batches and advantages in, an updated policy and numbers out.
 
-What belongs to a policy and stays with it through every exchange lives here: optimiser, KL coefficient, payoff
-statistics. Knows no games.
+What belongs to a policy and stays with it through every exchange lives here: optimiser, KL coefficient,
+payoff statistics. Knows no games.
 
 Shapes: B rows, T response tokens.
 """
@@ -35,8 +35,8 @@ class Config:
     """Parts a minibatch is worked on in, one after another, to save memory."""
 
     accumulation_mean: Literal["token", "microbatch"] = "token"
-    """`token`: the loss is a mean over all tokens of the minibatch. `microbatch`: a mean of the means of its parts,
-    as the released code does it."""
+    """`token`: the loss is a mean over all tokens of the minibatch. `microbatch`: a mean of the means of its
+    parts, as the released code does it."""
 
     max_grad_norm: float | None = None
     """Gradients are scaled down to this norm; none = as they are (the paper's)."""
@@ -45,28 +45,33 @@ class Config:
         if self.lr <= 0:
             raise ValueError(f"learner.lr is {self.lr}; a learning rate is above 0")
         if self.minibatch is not None and self.minibatch < 1:
-            raise ValueError(f"learner.minibatch is {self.minibatch}; give rows per optimiser step, 1 or more")
+            raise ValueError(
+                f"learner.minibatch is {self.minibatch}; give rows per optimiser step, 1 or more"
+            )
         if self.microbatches < 1:
             raise ValueError(f"learner.microbatches is {self.microbatches}; give 1 or more")
         if self.minibatch is not None and self.minibatch % self.microbatches:
             raise ValueError(
-                f"learner.minibatch {self.minibatch} is not divisible by learner.microbatches {self.microbatches}; "
-                "choose numbers that divide"
+                f"learner.minibatch {self.minibatch} is not divisible by learner.microbatches "
+                f"{self.microbatches}; choose numbers that divide"
             )
         if self.accumulation_mean not in get_args(Config.__annotations__["accumulation_mean"]):
-            raise ValueError(f"learner.accumulation_mean is {self.accumulation_mean!r}; there are token, microbatch")
+            raise ValueError(
+                f"learner.accumulation_mean is {self.accumulation_mean!r}; there are token, microbatch"
+            )
 
     def check_batch(self, rows: int) -> None:
         """Refuse a batch that does not fall into equal minibatches and micro-batches."""
         minibatch = self.minibatch or rows
         if rows % minibatch:
             raise ValueError(
-                f"a batch of {rows} rows is not divisible by learner.minibatch {minibatch}; choose numbers that divide"
+                f"a batch of {rows} rows is not divisible by learner.minibatch {minibatch}; "
+                "choose numbers that divide"
             )
         if minibatch % self.microbatches:
             raise ValueError(
-                f"a minibatch of {minibatch} rows is not divisible by learner.microbatches {self.microbatches}; "
-                "choose numbers that divide"
+                f"a minibatch of {minibatch} rows is not divisible by learner.microbatches "
+                f"{self.microbatches}; choose numbers that divide"
             )
 
 
@@ -113,7 +118,9 @@ class Learner:
 
     def kl(self, batch: Batch) -> Tensor:
         """The configured estimate of KL to the reference at each chosen token [B, T]; zero elsewhere."""
-        kl_BT = kl.estimate(self.kl_config.kind, batch.old_logprobs_BT, batch.ref_logprobs_BT, batch.exact_kl_BT)
+        kl_BT = kl.estimate(
+            self.kl_config.kind, batch.old_logprobs_BT, batch.ref_logprobs_BT, batch.exact_kl_BT
+        )
         return torch.where(batch.mask_BT, kl_BT, 0.0)
 
     def update(
@@ -126,18 +133,20 @@ class Learner:
     ) -> dict[str, float]:
         """One pass over `batch` per order (a permutation of its rows); then the KL coefficient adapts.
 
-        Returns means over the last pass, and `first_ratio_deviation`, the largest |ratio - 1| before any step: it
-        is rounding, or sampler and learner disagree. `on_minibatch` sees the numbers of every micro-batch.
+        Returns means over the last pass, and `first_ratio_deviation`, the largest |ratio - 1| in the very
+        first micro-batch: before any step it can only be rounding. `on_minibatch` sees the numbers of every
+        micro-batch.
         """
         if len(orders) != self.epochs:
             raise ValueError(f"{len(orders)} orders for {self.epochs} epochs; give one permutation per epoch")
         size = self.config.minibatch or len(batch)
-        history: list[dict[str, float]] = []
+        passes: list[list[dict[str, float]]] = []
         for order_B in orders:
-            history = []
-            for start in range(0, len(order_B), size):
-                history += self._step(batch, advantage, order_B[start : start + size], on_minibatch)
-        told = {name: sum(part[name] for part in history) / len(history) for name in history[0]}
+            parts = order_B.split(size)
+            passes.append([row for part in parts for row in self._step(batch, advantage, part, on_minibatch)])
+        last = passes[-1]
+        told = {name: sum(part[name] for part in last) / len(last) for name in last[0]}
+        told["first_ratio_deviation"] = passes[0][0].get("ratio_deviation", 0.0)
         told["kl_coef"] = self.kl_coef
         if self.kl_config.target is not None:
             self.kl_coef = kl.next_coefficient(
@@ -169,13 +178,16 @@ class Learner:
             scale = 1 / tokens if self.config.accumulation_mean == "token" else 1 / (sums.tokens * len(parts))
             (sums.loss * scale).backward()
             numbers = {name: (number / sums.tokens).item() for name, number in sums.numbers.items()}
+            numbers |= {name: number.item() for name, number in sums.largest.items()}
             numbers["loss"] = (sums.loss / sums.tokens).item()
             self._check(numbers, part_B)
             on_minibatch(numbers)
             history.append(numbers)
         gradient = torch.nn.utils.get_total_norm([p.grad for p in self.trainable if p.grad is not None])
         if not bool(torch.isfinite(gradient)):
-            raise FloatingPointError(f"the gradient of policy {self.policy.name!r} is not finite; lower learner.lr")
+            raise FloatingPointError(
+                f"the gradient of policy {self.policy.name!r} is not finite; lower learner.lr"
+            )
         if self.config.max_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.trainable, self.config.max_grad_norm, gradient)
         self.optimizer.step()
@@ -188,6 +200,6 @@ class Learner:
         broken = [name for name, number in numbers.items() if number != number or abs(number) == float("inf")]
         if broken:
             raise FloatingPointError(
-                f"{', '.join(broken)} of policy {self.policy.name!r} is not finite on rows {part_B.tolist()[:8]}; "
-                "lower learner.lr or raise kl.coef"
+                f"{', '.join(broken)} of policy {self.policy.name!r} is not finite on rows "
+                f"{part_B.tolist()[:8]}; lower learner.lr or raise kl.coef"
             )

@@ -1,4 +1,5 @@
-"""Chance as a function of where it is used: the same number for the same key, whatever the batch size or the place of a resume.
+"""Chance as a function of where it is used: the same number for the same key, whatever the batch size or the
+place of a resume.
 
 A key is (seed, purpose, iteration, seat, game index, position). No generator has a state to lose.
 
@@ -11,7 +12,8 @@ import numpy as np
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection of 64 bits in which every input bit matters."""
+    """SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection of 64 bits in which every input bit
+    matters."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -21,7 +23,9 @@ def bits(key: tuple[int | str, ...], games_B: np.ndarray, positions: int) -> np.
     """64 random bits [B, T] for `key`, each game index and each position."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     step = np.uint64(0x9E3779B97F4A7C15)
-    game_B = _mix(np.uint64(int.from_bytes(digest, "little")) + (games_B.astype(np.uint64) + np.uint64(1)) * step)
+    game_B = _mix(
+        np.uint64(int.from_bytes(digest, "little")) + (games_B.astype(np.uint64) + np.uint64(1)) * step
+    )
     return _mix(game_B[:, None] + (np.arange(positions, dtype=np.uint64) + np.uint64(1)) * step)
 
 

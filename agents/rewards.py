@@ -3,6 +3,7 @@
 Shapes: B games, T response tokens.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -17,7 +18,8 @@ class Config:
     """What happens to a payoff before it is a reward."""
 
     scaling: Scaling = "none"
-    """`scale` divides payoffs by their running standard deviation, `normalise` subtracts the running mean first."""
+    """`scale` divides payoffs by their running standard deviation, `normalise` subtracts the running mean
+    first."""
 
     clip: float | None = None
     """Payoffs are held inside [-clip, clip] after scaling; none = as they are."""
@@ -41,7 +43,7 @@ class Moments:
     @property
     def std(self) -> float:
         """Sample standard deviation."""
-        return (self.var * self.count / (self.count - 1)) ** 0.5
+        return math.sqrt(self.var * self.count / (self.count - 1))
 
     def after(self, payoff_B: Tensor) -> "Moments":
         """The moments with one more batch in them (Chan et al. 1979, the parallel update)."""

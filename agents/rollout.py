@@ -59,11 +59,16 @@ class Deal:
 def answer(
     game: VectorGame, seat: str, policy: Policy, deal: Deal, *, interrupt: Callable[[], None] = lambda: None
 ) -> tuple[Rows, Tensor]:
-    """Let `policy` write the response of `seat` in every game; the rows, and the sampler's log-probs [B, T]."""
+    """Let `policy` write the response of `seat` in every game; the rows, and the sampler's log-probs [B,
+    T]."""
     prompt_BP, length_B = (torch.from_numpy(array).to(policy.device) for array in game.prompts(seat))
     caps_B = torch.from_numpy(game.caps_BN[:, game.seats.index(seat)])
     told = policy.sample(
-        prompt_BP, length_B, uniforms_BT=deal.uniforms(seat), caps_B=caps_B.to(policy.device), interrupt=interrupt
+        prompt_BP,
+        length_B,
+        uniforms_BT=deal.uniforms(seat),
+        caps_B=caps_B.to(policy.device),
+        interrupt=interrupt,
     )
     game.respond(seat, told.response_BT.cpu().numpy(), told.response_length_B.cpu().numpy())
     rows = Rows(
@@ -75,7 +80,9 @@ def answer(
     return rows, told.logprobs_BT
 
 
-def record(policy: Policy, rows: Rows, behaviour_logprobs_BT: Tensor, score_B: Tensor, payoff_B: Tensor) -> Batch:
+def record(
+    policy: Policy, rows: Rows, behaviour_logprobs_BT: Tensor, score_B: Tensor, payoff_B: Tensor
+) -> Batch:
     """Everything the learner must know of `rows` before its first step."""
     told = policy.evaluate(rows)
     return Batch(

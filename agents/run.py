@@ -1,5 +1,6 @@
 """A training run from start to end: its directory, its progress bar, its evaluations, its report."""
 
+import itertools
 import json
 import os
 import platform
@@ -15,8 +16,14 @@ from typing import Any
 import torch
 import yaml
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from transformers.utils.logging import disable_progress_bar
 
 from agents import checkpoint
@@ -57,13 +64,22 @@ def train(config: Config, run: Path) -> Path:
     return write_report(run)
 
 
+def free_name(base: Path) -> Path:
+    """`base`, or the first of base-2, base-3, ... that nothing occupies: a run never lands on an older
+    one."""
+    names = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in itertools.count(1))
+    return next(path for path in names if not path.exists() or (path.is_dir() and not any(path.iterdir())))
+
+
 def prepare(run: Path, *, overwrite: bool) -> None:
     """An empty run directory, or a refusal: nothing of an older run is touched unless asked."""
     if run.exists() and not run.is_dir():
         raise ValueError(f"{run} is a file; name a folder with --run")
     if run.is_dir() and any(run.iterdir()):
         if not overwrite:
-            raise ValueError(f"the run directory {run} is not empty; name another with --run, or pass --overwrite")
+            raise ValueError(
+                f"the run directory {run} is not empty; name another with --run, or pass --overwrite"
+            )
         shutil.rmtree(run)
     run.mkdir(parents=True, exist_ok=True)
 
@@ -113,7 +129,9 @@ def told(numbers: Mapping[str, float]) -> str:
     for key, reward in numbers.items():
         if key.endswith("/task_reward"):
             seat, policy, _ = key.split("/")
-            parts.append(f"{seat.split('_')[0]} ({policy}) reward {reward:+.2f} KL {numbers[f'{seat}/{policy}/kl']:.1f}")
+            parts.append(
+                f"{seat.split('_')[0]} ({policy}) {reward:+.2f} KL {numbers[f'{seat}/{policy}/kl']:.1f}"
+            )
     return " | ".join([*parts, f"{numbers['speed/tokens/per_second']:.0f} tokens/s"])
 
 
@@ -124,11 +142,9 @@ def save(trainer: Trainer, run: Path, iteration: int) -> None:
 
 
 def judge_alone(trainer: Trainer, tracker: Tracker, iteration: int) -> None:
-    """Evaluate every policy alone; the first and the last time on the larger set, with intervals."""
-    config = trainer.config.evaluation
-    whole = iteration in (0, trainer.config.iterations)
+    """Evaluate every policy alone, and let a few held-out games be read."""
     began = time.perf_counter()
-    answers = trainer.answers(config.final_queries if whole else config.queries)
+    answers = trainer.answers()
     numbers = {"time/evaluate/seconds": time.perf_counter() - began}
     for name, of in answers.items():
         numbers |= {f"alone/{name}/{k}": v for k, v in of.numbers(kl_coef=trainer.config.kl.coef).items()}
@@ -138,13 +154,17 @@ def judge_alone(trainer: Trainer, tracker: Tracker, iteration: int) -> None:
 
 def write_card(folder: Path, name: str, config: Config) -> None:
     """What this policy is and where it came from, for whoever finds the folder."""
-    start = "the pocket LM of this project" if config.policy.model == "pocket" else f"`{config.policy.model}`"
-    (folder / "README.md").write_text(
-        f"# {name}\n\nFine-tuned from {start} by {'CORY' if config.seats > 1 else 'single-agent PPO'} on the task "
-        f"`{config.task}` ({config.seats} seats, {config.iterations} iterations of {config.batch} games, seed "
-        f"{config.seed}, KL price {config.kl.kind} x {config.kl.coef}). All settings are in `config.yaml` of the run.\n\n"
-        "Load it with `AutoModelForCausalLM.from_pretrained`. `value_head.safetensors` is the value head it was "
-        "trained with; text generation does not need it. It was trained to please one automatic judge on short "
-        "continuations: an experiment in reinforcement learning, not a writer to rely on.\n",
-        encoding="utf-8",
-    )
+    pocket = config.policy.model == "pocket"
+    start = "the pocket LM of this project" if pocket else f"`{config.policy.model}`"
+    how = "CORY" if config.seats > 1 else "single-agent PPO"
+    text = f"""# {name}
+
+Fine-tuned from {start} by {how} on the task `{config.task}`: {config.seats} seats,
+{config.iterations} iterations of {config.batch} games, seed {config.seed}, KL price {config.kl.kind} x {config.kl.coef}.
+All settings are in the `config.yaml` of the run.
+
+Load it with `AutoModelForCausalLM.from_pretrained`. `value_head.safetensors` is the value head it was
+trained with; text generation does not need it. It was trained to please one automatic judge on short
+continuations: an experiment in reinforcement learning, not a writer to rely on.
+"""
+    (folder / "README.md").write_text(text, encoding="utf-8")

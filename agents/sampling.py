@@ -37,7 +37,8 @@ class Decoder(Protocol):
 
 
 def inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
-    """The first token whose cumulative probability exceeds `uniform_B` (in [0, 1)); never one of probability 0."""
+    """The first token whose cumulative probability exceeds `uniform_B` (in [0, 1)); never one of probability
+    0."""
     cdf_BV = logits_BV.softmax(-1).cumsum(-1)
     threshold_B1 = uniform_B[:, None].to(cdf_BV) * cdf_BV[:, -1:]
     return torch.searchsorted(cdf_BV, threshold_B1, right=True).squeeze(1).clamp(max=logits_BV.shape[1] - 1)
@@ -56,12 +57,14 @@ def sample(
 ) -> Sampled:
     """Responses that end with a token of `eos` or at their cap.
 
-    Token t of a row is a function of that row, its weights and `uniforms_BT[:, t]` alone. `uniforms_BT` needs a
-    column for every token the largest cap allows. `interrupt` is called before every token and may raise.
+    Token t of a row is a function of that row, its weights and `uniforms_BT[:, t]` alone. `uniforms_BT` needs
+    a column for every token the largest cap allows. `interrupt` is called before every token and may raise.
     """
     T = int(caps_B.max())
     if uniforms_BT.shape[1] < T:
-        raise ValueError(f"sampling up to {T} tokens needs {T} columns of uniforms; got {uniforms_BT.shape[1]}")
+        raise ValueError(
+            f"sampling up to {T} tokens needs {T} columns of uniforms; got {uniforms_BT.shape[1]}"
+        )
     ends = torch.tensor(sorted(eos), device=prompt_BP.device)
     response_BT = torch.zeros(len(prompt_BP), T, dtype=torch.long, device=prompt_BP.device)
     logprobs_BT = torch.zeros(len(prompt_BP), T, device=prompt_BP.device)
@@ -72,7 +75,9 @@ def sample(
         interrupt()
         if not bool(torch.isfinite(logits_BV[writing_B]).all()):
             row = int((~torch.isfinite(logits_BV).all(1) & writing_B).nonzero()[0])
-            raise FloatingPointError(f"logits of row {row} are not finite at response token {t}; the weights are broken")
+            raise FloatingPointError(
+                f"logits of row {row} are not finite at response token {t}; the weights are broken"
+            )
         token_B = inverse_cdf(logits_BV, uniforms_BT[:, t])
         logprob_B = logits_BV.gather(1, token_B[:, None]).squeeze(1) - logits_BV.logsumexp(-1)
         response_BT[:, t] = token_B * writing_B

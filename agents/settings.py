@@ -1,4 +1,5 @@
-"""Settings as flags, as YAML and as frozen dataclasses: one path for all three, so all are checked by the same rules."""
+"""Settings as flags, as YAML and as frozen dataclasses: one path for all three, so all are checked by the
+same rules."""
 
 import contextlib
 import io
@@ -9,7 +10,8 @@ from typing import Any
 
 
 def parse(kind: Any, argv: Sequence[str], *, about: str, command: str, default: Any = None) -> Any:
-    """Settings from flags. A wrong flag or value is a ValueError of one paragraph that names the nearest right one."""
+    """Settings from flags. A wrong flag or value is a ValueError of one paragraph that names the nearest
+    right one."""
     import tyro
 
     said = io.StringIO()
@@ -25,7 +27,9 @@ def parse(kind: Any, argv: Sequence[str], *, about: str, command: str, default: 
 
 def _plain(box: str) -> str:
     """The words of a boxed message without its frame and rules."""
-    return " ".join("".join(c for c in box if not 0x2500 <= ord(c) <= 0x257F).split()) or "the options are wrong"
+    return (
+        " ".join("".join(c for c in box if not 0x2500 <= ord(c) <= 0x257F).split()) or "the options are wrong"
+    )
 
 
 def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
@@ -36,7 +40,9 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
         if is_dataclass(value):
             told |= flat(value, name + ".")
         else:
-            told[name] = list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
+            told[name] = (
+                list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
+            )
     return told
 
 
@@ -49,14 +55,18 @@ def flags_of(path: Path) -> list[str]:
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"the settings file {path} cannot be read ({error}); give YAML") from error
     if not isinstance(told, dict):
-        raise ValueError(f"the settings file {path} does not hold `name: value` lines; see config.yaml of any run")
+        raise ValueError(
+            f"the settings file {path} does not hold `name: value` lines; see config.yaml of any run"
+        )
     return [word for name, value in _leaves(told) for word in _words(name, value)]
 
 
 def _leaves(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     leaves: list[tuple[str, Any]] = []
     for name, value in tree.items():
-        leaves += _leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", value)]
+        leaves += (
+            _leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", value)]
+        )
     return leaves
 
 

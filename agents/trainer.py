@@ -44,13 +44,15 @@ class Trainer:
             max_response=config.max_response,
             window=self.reference.window,
         )
-        self.reference_answers: dict[int, Answers] = {}
+        self.reference_answers: Answers | None = None
 
     def iterate(self, iteration: int) -> dict[str, float]:
         """Play one batch of games and learn from it; what happened, keyed seat/policy/quantity."""
         clock = Clock()
         seating = self.seating(iteration)
-        batches = play(self.game, {s: self.policies[n] for s, n in seating.items()}, self.deal(iteration), clock=clock)
+        batches = play(
+            self.game, {s: self.policies[n] for s, n in seating.items()}, self.deal(iteration), clock=clock
+        )
         sitting = {name: [seat for seat in seating if seating[seat] == name] for name in self.policies}
         rewards = {}
         for name, seats in sitting.items():
@@ -59,7 +61,9 @@ class Trainer:
         updates = {}
         with clock.phase("update"):
             for name, seats in sitting.items():
-                updates[name] = self.update(iteration, name, [batches[s] for s in seats], [advantages[s] for s in seats])
+                updates[name] = self.update(
+                    iteration, name, [batches[s] for s in seats], [advantages[s] for s in seats]
+                )
         return self.numbers(seating, batches, updates, clock)
 
     def seating(self, iteration: int) -> Mapping[str, str]:
@@ -69,7 +73,8 @@ class Trainer:
         )
 
     def deal(self, iteration: int) -> Deal:
-        """The games of an iteration: a function of the seed and the counter, so nothing of it needs saving."""
+        """The games of an iteration: a function of the seed and the counter, so nothing of it needs
+        saving."""
         config, train = self.config, self.task.queries("train")
         games_B = np.arange(iteration * config.batch, (iteration + 1) * config.batch)
         queries: list[Query] = []
@@ -80,29 +85,42 @@ class Trainer:
         key = (config.seed, "training", iteration)
         return Deal(queries=queries, games_B=games_B, key=key, max_response=config.max_response)
 
-    def update(self, iteration: int, name: str, batches: list[Batch], advantages: list[Advantage]) -> dict[str, float]:
+    def update(
+        self, iteration: int, name: str, batches: list[Batch], advantages: list[Advantage]
+    ) -> dict[str, float]:
         """One policy's epochs on the rows of every seat it sat in."""
-        batch, advantage = stack(batches), Advantage(*(concat(parts) for parts in zip(*advantages, strict=True)))
+        batch, advantage = (
+            stack(batches),
+            Advantage(*(concat(parts) for parts in zip(*advantages, strict=True))),
+        )
         orders: list[Tensor] = []
         for epoch in range(self.config.ppo.epochs):
             key = (self.config.seed, "order", iteration, name, epoch)
-            orders.append(torch.from_numpy(randomness.permutation(key, len(batch))).to(batch.response_BT.device))
+            orders.append(
+                torch.from_numpy(randomness.permutation(key, len(batch))).to(batch.response_BT.device)
+            )
         difference = float((batch.behaviour_logprobs_BT - batch.old_logprobs_BT).abs().max())
         if difference > RATIO_TOLERANCE:
             raise ArithmeticError(
-                f"iteration {iteration}: sampler and learner disagree by {difference:.2g} nats on a token of policy "
-                f"{name!r}; something stands between the distribution that is sampled and the one that is scored"
+                f"iteration {iteration}: sampler and learner disagree by {difference:.2g} nats on a token of "
+                f"policy {name!r}; the distribution that is sampled is not the one that is scored"
             )
         return {**self.learners[name].update(batch, advantage, orders), "sampler_difference": difference}
 
     def numbers(
-        self, seating: Mapping[str, str], batches: Mapping[str, Batch], updates: Mapping[str, dict[str, float]], clock: Clock
+        self,
+        seating: Mapping[str, str],
+        batches: Mapping[str, Batch],
+        updates: Mapping[str, dict[str, float]],
+        clock: Clock,
     ) -> dict[str, float]:
         """Everything that is logged of an iteration."""
         told: dict[str, float] = {}
         for seat, name in seating.items():
             batch, score = batches[seat], float(batches[seat].score_B.mean())
-            ended_B = torch.isin(batch.response_BT.gather(1, batch.response_length_B[:, None] - 1), self._eos(batch))
+            ended_B = torch.isin(
+                batch.response_BT.gather(1, batch.response_length_B[:, None] - 1), self._eos(batch)
+            )
             kl = float(batch.exact_kl_BT.sum(1).mean())
             seen = {
                 "task_reward": score,
@@ -123,30 +141,24 @@ class Trainer:
     def _eos(self, batch: Batch) -> Tensor:
         return torch.tensor(sorted(self.task.tokenizer.eos), device=batch.response_BT.device)
 
-    def answers(self, queries: int) -> dict[str, Answers]:
-        """The reference's and every policy's answers to held-out queries, alone."""
-        return {name: self._alone(policy, queries) for name, policy in self.everyone.items()}
+    def answers(self) -> dict[str, Answers]:
+        """The reference's and every policy's answers to held-out queries, alone. The reference is asked
+        once."""
+        if self.reference_answers is None:
+            self.reference_answers = self._alone(self.reference)
+        told = {name: self._alone(policy) for name, policy in self.policies.items()}
+        return {"reference": self.reference_answers, **told}
 
-    @property
-    def everyone(self) -> dict[str, Policy]:
-        """The reference and the policies, by name."""
-        return {"reference": self.reference, **self.policies}
-
-    def _alone(self, policy: Policy, queries: int) -> Answers:
-        if policy is self.reference and queries in self.reference_answers:
-            return self.reference_answers[queries]
-        answers = alone(
+    def _alone(self, policy: Policy) -> Answers:
+        return alone(
             policy,
             self.task,
-            queries=queries,
+            queries=self.config.evaluation.queries,
             batch=self.config.evaluation.batch,
             max_response=self.config.max_response,
             seed=self.config.evaluation.seed,
             measures=self.measures,
         )
-        if policy is self.reference:
-            self.reference_answers[queries] = answers
-        return answers
 
     def sample_rows(self, iteration: int, answers: Mapping[str, Answers]) -> list[dict[str, Any]]:
         """A few held-out games at full table, beside what each policy and the reference answer alone."""
@@ -154,7 +166,10 @@ class Trainer:
         seed = self.config.evaluation.seed
         queries = list(self.task.queries("test")[:count])
         deal = Deal(
-            queries=queries, games_B=np.arange(count), key=(seed, "samples", 0), max_response=self.config.max_response
+            queries=queries,
+            games_B=np.arange(count),
+            key=(seed, "samples", 0),
+            max_response=self.config.max_response,
         )
         seating = self.seating(iteration)
         play(self.game, {seat: self.policies[name] for seat, name in seating.items()}, deal, clock=Clock())
@@ -166,6 +181,7 @@ class Trainer:
                 **{seat: texts[seat][i] for seat in texts},
                 "score": dict(zip(texts, scores_BN[i].tolist(), strict=True)),
                 "alone": {name: told.texts[i] for name, told in answers.items()},
+                "seating": dict(seating),
             }
             for i, query in enumerate(queries)
         ]
@@ -174,8 +190,12 @@ class Trainer:
         """What a checkpoint must hold beside tensors."""
         return {
             "learners": {
-                name: {"kl_coef": l.kl_coef, "moments": vars(l.moments), "version": l.policy.version}
-                for name, l in self.learners.items()
+                name: {
+                    "kl_coef": learner.kl_coef,
+                    "moments": vars(learner.moments),
+                    "version": learner.policy.version,
+                }
+                for name, learner in self.learners.items()
             }
         }
 

@@ -1,7 +1,8 @@
-"""Algorithms by file name: `load("ppo")` gives the module `ppo.py` of this folder, or an entry point of `cory.algorithms`.
+"""Algorithms by file name: `load("ppo")` gives the module `ppo.py` of this folder, or an entry point of
+`cory.algorithms`.
 
-An algorithm is a module with a frozen `Config`, `advantage(batches, rewards, config)`, which sees the batches of all
-seats, and a pure `token_loss(tokens, config)`. It knows neither games nor transformers.
+An algorithm is a module with a frozen `Config`, `advantage(batches, rewards, config)`, which sees the batches
+of all seats, and a pure `token_loss(tokens, config)`. It knows neither games nor transformers.
 
 Shapes: K chosen tokens.
 """
@@ -39,12 +40,17 @@ class TokenLoss(NamedTuple):
     """To minimise."""
 
     numbers: dict[str, Tensor]
-    """Quantities to report, each [K] without gradient."""
+    """Quantities whose means over tokens are reported, each [K] without gradient."""
+
+    largest: dict[str, Tensor]
+    """Quantities whose largest value is reported, likewise."""
 
 
 def names() -> list[str]:
     """The algorithms on offer."""
-    return sorted({m.name for m in pkgutil.iter_modules(__path__)} | set(entry_points(group="cory.algorithms").names))
+    return sorted(
+        {m.name for m in pkgutil.iter_modules(__path__)} | set(entry_points(group="cory.algorithms").names)
+    )
 
 
 def load(name: str) -> ModuleType:

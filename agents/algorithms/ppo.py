@@ -44,8 +44,8 @@ class Config:
     """Whether advantages get mean 0 and deviation 1 over the batch."""
 
     whiten_rewards: Literal["none", "tokens", "released"] = "none"
-    """`tokens`: token rewards get deviation 1 over the batch first, their mean kept. `released`: so does the padding
-    behind each response, as in the released code; its phantom rewards leak into every advantage."""
+    """`tokens`: token rewards get deviation 1 over the batch first, their mean kept. `released`: so does the
+    padding behind each response, as in the released code; its phantom rewards leak into every advantage."""
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < 1:
@@ -78,8 +78,8 @@ def advantage(
 def leaked_advantage(rewards_BT: Tensor, batch: Batch, *, decay: float) -> Tensor:
     """The advantage [B] that the released code finds behind each response when it whitens rewards.
 
-    Its rewards of 0 in the padding become c = m - m / sd, and a row with n columns of padding (up to the batch's
-    longest prompt + response) sums them to c (1 + decay + ... + decay^(n-1)).
+    Its rewards of 0 in the padding become c = m - m / sd, and a row with n columns of padding (up to the
+    batch's longest prompt + response) sums them to c (1 + decay + ... + decay^(n-1)).
     """
     chosen_N = rewards_BT[batch.mask_BT]
     phantom = chosen_N.mean() * (1 - torch.rsqrt(chosen_N.var() + 1e-8))
@@ -112,12 +112,14 @@ def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
     with torch.no_grad():
         log_ratio_K = tokens.logprob_K - tokens.old_logprob_K
         ratio_K = log_ratio_K.exp()
+        held_K = ratio_K.clamp(1 - config.clip, 1 + config.clip)
         numbers = {
             "policy_loss": policy_K,
             "value_loss": value_K,
             "entropy": tokens.entropy_K,
             "ratio": ratio_K,
             "approx_kl": log_ratio_K.square() / 2,
-            "clip_share": (-tokens.advantage_K * ratio_K < -tokens.advantage_K * ratio_K.clamp(1 - config.clip, 1 + config.clip)).float(),
+            "clip_share": (tokens.advantage_K * ratio_K > tokens.advantage_K * held_K).float(),
         }
-    return TokenLoss(loss_K, {name: number.detach() for name, number in numbers.items()})
+        largest = {"ratio_deviation": (ratio_K - 1).abs()}
+    return TokenLoss(loss_K, {name: number_K.detach() for name, number_K in numbers.items()}, largest)

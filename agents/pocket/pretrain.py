@@ -1,7 +1,9 @@
-"""Pretrain the pocket LM on unlabelled movie reviews: `python -m agents.pocket.pretrain --data unsup.parquet`.
+"""Pretrain the pocket LM on unlabelled movie reviews: `python -m agents.pocket.pretrain --data
+unsup.parquet`.
 
 GPT-2 architecture, its own BPE. Matrices inside the blocks learn by Muon, everything else by AdamW. The run
-continues from its last state when started again with the same `--work`; progress goes to `progress.jsonl` there.
+continues from its last state when started again with the same `--work`; progress goes to `progress.jsonl`
+there.
 
 Shapes: B rows, T tokens, V vocabulary.
 """
@@ -17,7 +19,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.functional import cross_entropy
 
 from agents.checkpoint import optimizer_tensors, restore_optimizer, save_tensors
 from agents.pocket.corpus import reviews, train_tokenizer
@@ -65,8 +67,9 @@ class Config:
 def rows_of(documents: list[list[int]], *, context: int, end: int, seed: int) -> list[list[int]]:
     """One epoch of training rows, shuffled.
 
-    A document is END, its tokens, END. Every document longer than `context` starts rows of its own, so the model
-    learns openings at the positions where it will be asked for them; the remainders are packed one after another.
+    A document is END, its tokens, END. Every document longer than `context` starts rows of its own, so the
+    model learns openings at the positions where it will be asked for them; the remainders are packed one
+    after another.
     """
     order = random.Random(seed)
     rows: list[list[int]] = []
@@ -83,7 +86,8 @@ def rows_of(documents: list[list[int]], *, context: int, end: int, seed: int) ->
 
 
 def batches(documents: list[list[int]], config: Config, *, end: int, start: int) -> Iterator[Tensor]:
-    """Batches [B, T] from step `start` on: a function of the seed and the step, so a resumed run sees the same."""
+    """Batches [B, T] from step `start` on: a function of the seed and the step, so a resumed run sees the
+    same."""
     epoch, skip = 0, start
     while True:
         rows = rows_of(documents, context=config.context, end=end, seed=config.seed + epoch)
@@ -100,12 +104,16 @@ def make_optimizers(model: torch.nn.Module, config: Config) -> list[torch.optim.
     ids = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in ids]
     return [
-        torch.optim.Muon(matrices, lr=config.matrix_lr, weight_decay=0.0, momentum=0.95, adjust_lr_fn="original"),
+        torch.optim.Muon(
+            matrices, lr=config.matrix_lr, weight_decay=0.0, momentum=0.95, adjust_lr_fn="original"
+        ),
         torch.optim.AdamW(rest, lr=config.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
     ]
 
 
-def save_state(path: Path, model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], step: int) -> None:
+def save_state(
+    path: Path, model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], step: int
+) -> None:
     """Everything the next step depends on, in one safetensors file that replaces the old one at once."""
     tensors = {f"model.{name}": tensor for name, tensor in model.named_parameters()}
     for i, optimizer in enumerate(optimizers):
@@ -130,7 +138,7 @@ def next_token_loss(model: torch.nn.Module, ids_BT: Tensor) -> Tensor:
     """Mean nats per token."""
     with torch.autocast(ids_BT.device.type, torch.bfloat16):
         logits_BTV = model(input_ids=ids_BT).logits
-    return F.cross_entropy(logits_BTV[:, :-1].flatten(0, 1).float(), ids_BT[:, 1:].flatten())
+    return cross_entropy(logits_BTV[:, :-1].flatten(0, 1).float(), ids_BT[:, 1:].flatten())
 
 
 def train(config: Config) -> None:
@@ -162,13 +170,17 @@ def train(config: Config) -> None:
         for step, ids_BT in enumerate(batches(documents, config, end=end, start=start), start):
             if step == config.steps:
                 break
-            scale = min(1.0, (step + 1) / config.warmup, (config.steps - step) / (config.steps - config.warmup))
+            scale = min(
+                1.0, (step + 1) / config.warmup, (config.steps - step) / (config.steps - config.warmup)
+            )
             for optimizer, lrs in zip(optimizers, base, strict=True):
                 for group, lr in zip(optimizer.param_groups, lrs, strict=True):
                     group["lr"] = lr * scale
             loss = step_loss(model, ids_BT)
             if not math.isfinite(loss.item()):
-                raise FloatingPointError(f"the loss is {loss.item()} at step {step}; lower --matrix-lr or --lr")
+                raise FloatingPointError(
+                    f"the loss is {loss.item()} at step {step}; lower --matrix-lr or --lr"
+                )
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
@@ -176,7 +188,11 @@ def train(config: Config) -> None:
                 optimizer.zero_grad()
             if step % 20 == 0:
                 rate = (step + 1 - start) * config.rows * config.context / (time.time() - began)
-                print(json.dumps({"step": step, "loss": loss.item(), "tokens_per_s": rate}), file=progress, flush=True)
+                print(
+                    json.dumps({"step": step, "loss": loss.item(), "tokens_per_s": rate}),
+                    file=progress,
+                    flush=True,
+                )
             if (step + 1) % config.save_every == 0:
                 save_state(state, model, optimizers, step + 1)
     model.half().save_pretrained(config.out)

@@ -32,19 +32,22 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LossSums:
-    """Sums over the chosen tokens of a batch; divide by `tokens` (of all ranks and micro-batches) for means."""
+    """Sums over the chosen tokens of a batch; divide by `tokens` (of all ranks and micro-batches) for
+    means."""
 
     loss: Tensor
     """Carries the gradient."""
     tokens: int
     numbers: dict[str, Tensor]
+    largest: dict[str, Tensor]
+    """Not sums: the largest value over the tokens."""
 
 
 class Policy(nn.Module):
     """An LLM that learns: something that turns rows into hidden states, a head, a value head.
 
-    Kinds supply `deciding_states`, `logits`, `values`, `head_parameters` and `decoder`. The distribution that is
-    sampled is the distribution that is scored: temperature is in both, nothing else is between.
+    Kinds supply `deciding_states`, `logits`, `values`, `head_parameters` and `decoder`. The distribution that
+    is sampled is the distribution that is scored: temperature is in both, nothing else is between.
     """
 
     name: str
@@ -65,7 +68,9 @@ class Policy(nn.Module):
     def reference(self) -> "Policy":
         """The frozen policy this one came from. Not a submodule: its weights are nobody's parameters."""
         if not self._reference:
-            raise ValueError(f"policy {self.name!r} has no reference; call policy.set_reference before pricing KL")
+            raise ValueError(
+                f"policy {self.name!r} has no reference; call policy.set_reference before pricing KL"
+            )
         return self._reference[0]
 
     def set_reference(self, policy: "Policy") -> None:
@@ -129,7 +134,7 @@ class Policy(nn.Module):
         if self.window is not None and needed > self.window:
             raise ValueError(
                 f"a prompt and its response may reach {needed} tokens; policy {self.name!r} has a window of "
-                f"{self.window}: lower the response cap, shorten the query or take a model with a larger window"
+                f"{self.window}: lower the response cap, shorten the query or take a model with a larger one"
             )
 
     @torch.no_grad()
@@ -158,11 +163,13 @@ class Policy(nn.Module):
         out[:, mask_BT] = told_5K
         return Evaluation(*out)
 
-    def forward(self, batch: Batch, targets: dict[str, Tensor], token_loss: Callable[[Tokens], TokenLoss]) -> LossSums:
+    def forward(
+        self, batch: Batch, targets: dict[str, Tensor], token_loss: Callable[[Tokens], TokenLoss]
+    ) -> LossSums:
         """One pass of the trunk; the head, the value head and `token_loss` chunk by chunk.
 
-        `targets` holds advantage_BT and return_BT. No logits outlive their chunk and nothing is computed twice: the
-        gradient of a chunk is taken while its logits are at hand (see `_SumOverChunks`).
+        `targets` holds advantage_BT and return_BT. No logits outlive their chunk and nothing is computed
+        twice: the gradient of a chunk is taken while its logits are at hand (see `_SumOverChunks`).
         """
         mask_BT = batch.mask_BT
         state_KD = self.deciding_states(batch)
@@ -188,9 +195,20 @@ class Policy(nn.Module):
                 )
             )
 
-        numbers: dict[str, Tensor] = {}
-        loss = _SumOverChunks.apply(chunk_loss, self.vocab_size, numbers, state_KD, *self.head_parameters())
-        return LossSums(loss=loss, tokens=len(token_K), numbers=numbers)
+        told: list[TokenLoss] = []
+        loss = _SumOverChunks.apply(chunk_loss, self.vocab_size, told, state_KD, *self.head_parameters())
+        return LossSums(
+            loss=loss,
+            tokens=len(token_K),
+            numbers={
+                name: torch.stack([part.numbers[name].sum() for part in told]).sum()
+                for name in told[0].numbers
+            },
+            largest={
+                name: torch.stack([part.largest[name].max() for part in told]).max()
+                for name in told[0].largest
+            },
+        )
 
 
 def _chunks(tokens: int, vocab_size: int) -> Iterator[slice]:
@@ -201,8 +219,9 @@ def _chunks(tokens: int, vocab_size: int) -> Iterator[slice]:
 class _SumOverChunks(torch.autograd.Function):
     """Sum of a per-token loss over chunks whose graphs are freed one by one.
 
-    The gradients with respect to the states and the head are taken in the forward pass, where the logits are, and
-    handed on, scaled, in the backward pass: the cost of one forward and one backward, the memory of one chunk.
+    The gradients with respect to the states and the head are taken in the forward pass, where the logits are,
+    and handed on, scaled, in the backward pass: the cost of one forward and one backward, the memory of one
+    chunk.
     """
 
     @staticmethod
@@ -210,7 +229,7 @@ class _SumOverChunks(torch.autograd.Function):
         ctx: Any,
         chunk_loss: Callable[[Tensor, slice], TokenLoss],
         vocab_size: int,
-        numbers: dict[str, Tensor],
+        reported: list[TokenLoss],
         state_KD: Tensor,
         *parameters: Tensor,
     ) -> Tensor:
@@ -232,8 +251,7 @@ class _SumOverChunks(torch.autograd.Function):
                 if more is not None:
                     grad += more
             total += loss.detach()
-            for name, number_K in told.numbers.items():
-                numbers[name] = numbers.get(name, torch.zeros_like(total)) + number_K.sum()
+            reported.append(told._replace(loss_K=loss.detach()))
         given = iter(grads)
         ctx.learned = [next(given) if p.requires_grad else None for p in parameters]
         ctx.state_grad_KD = state_grad_KD if learns_states else None

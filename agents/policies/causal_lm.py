@@ -20,7 +20,8 @@ VALUE_HEAD = "value_head.safetensors"
 
 
 class CausalLMPolicy(Policy):
-    """Full fine-tuning of a causal LM. Dropout is off, in learning too: what is scored is what was sampled."""
+    """Full fine-tuning of a causal LM. Dropout is off, in learning too: what is scored is what was
+    sampled."""
 
     def __init__(
         self,
@@ -42,7 +43,9 @@ class CausalLMPolicy(Policy):
         self.window = getattr(model.config, "max_position_embeddings", None)
 
     @classmethod
-    def load(cls, name: str, path: str | Path, *, device: str = "cpu", temperature: float = 1.0) -> "CausalLMPolicy":
+    def load(
+        cls, name: str, path: str | Path, *, device: str = "cpu", temperature: float = 1.0
+    ) -> "CausalLMPolicy":
         """From a local folder or a hub name; with its value head where the folder holds one."""
         model, tokenizer = load_model(path, device=device)
         policy = cls(name, model, tokenizer, temperature=temperature)
@@ -81,7 +84,8 @@ class CausalLMPolicy(Policy):
 
 
 class CachedDecoder:
-    """Left-pads the prompts so that every row's next token stands in one column; positions are each row's own."""
+    """Left-pads the prompts so that every row's next token stands in one column; positions are each row's
+    own."""
 
     def __init__(self, policy: CausalLMPolicy) -> None:
         self.policy = policy
@@ -126,23 +130,32 @@ def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     if tokenizer.eos_token_id is not None:
         ids.add(tokenizer.eos_token_id)
     if not ids:
-        raise ValueError("neither the tokenizer nor the generation config of this model names an EOS token; set one")
+        raise ValueError(
+            "neither the tokenizer nor the generation config of this model names an EOS token; set one"
+        )
     return frozenset(ids)
 
 
 def load_model(path: str | Path, *, device: str = "cpu") -> tuple[Any, Any]:
-    """Model (float32) and tokenizer of a local folder or a hub name; a folder without either is refused at once."""
+    """Model (float32) and tokenizer of a local folder or a hub name; a folder without either is refused at
+    once."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = Path(path)
     looks_local = folder.exists() or str(path).startswith((".", "/", "~")) or str(path).count("/") > 1
     if looks_local:
         if not folder.is_dir():
-            raise ValueError(f"there is no model folder {path}; give a folder in from_pretrained layout or a hub name")
+            raise ValueError(
+                f"there is no model folder {path}; give a folder in from_pretrained layout or a hub name"
+            )
         if not (folder / "config.json").exists():
-            raise ValueError(f"the folder {path} holds no config.json; give a folder in from_pretrained layout")
+            raise ValueError(
+                f"the folder {path} holds no config.json; give a folder in from_pretrained layout"
+            )
         if not any(folder.glob("*.safetensors")):
-            raise ValueError(f"the folder {path} holds no weights (*.safetensors); save the model there once more")
+            raise ValueError(
+                f"the folder {path} holds no weights (*.safetensors); save the model there once more"
+            )
     attention = "eager" if device == "cpu" else "sdpa"
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
@@ -151,5 +164,7 @@ def load_model(path: str | Path, *, device: str = "cpu") -> tuple[Any, Any]:
         )
     except OSError as error:
         first = str(error).strip().splitlines()[0]
-        raise ValueError(f"the model {path} cannot be loaded ({first}); give a model folder or a reachable hub name") from error
+        raise ValueError(
+            f"the model {path} cannot be loaded ({first}); give a model folder or a reachable hub name"
+        ) from error
     return model.to(device), tokenizer

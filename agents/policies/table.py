@@ -17,7 +17,9 @@ from agents.policies.base import Policy
 class TablePolicy(Policy):
     """Next-token logits and values looked up by response position and the prompt's token at that position."""
 
-    def __init__(self, name: str, *, vocab_size: int, eos: frozenset[int], pad: int, max_response: int) -> None:
+    def __init__(
+        self, name: str, *, vocab_size: int, eos: frozenset[int], pad: int, max_response: int
+    ) -> None:
         super().__init__()
         self.name, self.vocab_size, self.eos, self.pad = name, vocab_size, eos, pad
         self.logits_SV = nn.Parameter(torch.zeros(max_response * vocab_size, vocab_size))
@@ -32,13 +34,15 @@ class TablePolicy(Policy):
         """Take what `save` wrote, in place."""
         self.load_state_dict(load_file(Path(folder) / "table.safetensors"))
 
-    def cell(self, prompt_BP: Tensor, at_T: Tensor) -> Tensor:
-        """Row of the table [B, T] for response positions `at_T`; past the prompt's end its last column is read."""
-        return at_T * self.vocab_size + prompt_BP[:, at_T.clamp(max=prompt_BP.shape[1] - 1)]
+    def cell(self, prompt_BP: Tensor, prompt_length_B: Tensor, at_T: Tensor) -> Tensor:
+        """Row of the table [B, T] for response positions `at_T`; past a prompt's end its last token is
+        read."""
+        read_BT = torch.minimum(at_T[None], prompt_length_B[:, None] - 1)
+        return at_T * self.vocab_size + prompt_BP.gather(1, read_BT)
 
     def deciding_states(self, rows: Rows) -> Tensor:
         at_T = torch.arange(rows.response_BT.shape[1], device=rows.response_BT.device)
-        return self.cell(rows.prompt_BP, at_T)[rows.mask_BT]
+        return self.cell(rows.prompt_BP, rows.prompt_length_B, at_T)[rows.mask_BT]
 
     def logits(self, state_KD: Tensor) -> Tensor:
         return self.logits_SV[state_KD] / self.temperature
@@ -61,7 +65,7 @@ class TableDecoder:
         self.t = 0
 
     def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
-        self.prompt_BP = prompt_BP
+        self.prompt_BP, self.prompt_length_B = prompt_BP, prompt_length_B
         return self._look()
 
     def step(self, token_B: Tensor) -> Tensor:
@@ -70,4 +74,4 @@ class TableDecoder:
 
     def _look(self) -> Tensor:
         at_1 = torch.tensor([self.t], device=self.prompt_BP.device)
-        return self.policy.logits(self.policy.cell(self.prompt_BP, at_1)[:, 0])
+        return self.policy.logits(self.policy.cell(self.prompt_BP, self.prompt_length_B, at_1)[:, 0])

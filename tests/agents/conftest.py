@@ -1,0 +1,45 @@
+"""Tiny models made on the spot: random weights, a tokenizer of its own, nothing from outside."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import ByteLevelBPETokenizer
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+TEXTS = ["a good film about a bad film", "this was the best of all bad films", "I liked it, you did not"]
+END = "<|endoftext|>"
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    bpe = ByteLevelBPETokenizer()
+    bpe.train_from_iterator(TEXTS * 20, vocab_size=300, special_tokens=[END], show_progress=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe._tokenizer, bos_token=END, eos_token=END, pad_token=END
+    )
+
+
+def make_model(kind: str, vocab_size: int, *, seed: int = 0, window: int = 64):
+    torch.manual_seed(seed)
+    if kind == "llama":
+        shape = LlamaConfig(
+            vocab_size=vocab_size, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=window, bos_token_id=0,
+            eos_token_id=0,
+        )  # fmt: skip
+        return LlamaForCausalLM._from_config(shape, attn_implementation="eager")
+    shape = GPT2Config(
+        vocab_size=vocab_size, n_embd=32, n_head=4, n_layer=2, n_positions=window, bos_token_id=0,
+        eos_token_id=0, initializer_range=0.3,
+    )  # fmt: skip
+    return GPT2LMHeadModel._from_config(shape, attn_implementation="eager")
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory) -> Path:
+    """A GPT-2 with tied weights and dropout in its configuration, as from_pretrained finds it."""
+    folder = tmp_path_factory.mktemp("tiny")
+    tokenizer = make_tokenizer()
+    tokenizer.save_pretrained(folder)
+    make_model("gpt2", len(tokenizer)).save_pretrained(folder)
+    return folder

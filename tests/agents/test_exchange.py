@@ -1,0 +1,32 @@
+import pytest
+
+from agents.exchange import Config, seating_at
+
+SEATS = ("pioneer_0", "observer_1", "observer_2")
+
+
+def test_two_policies_swap_every_two_iterations():
+    pioneers = [seating_at(i, every=2, seats=SEATS[:2], first=("a", "b"))["pioneer_0"] for i in range(6)]
+    assert pioneers == ["a", "a", "b", "b", "a", "a"]
+
+
+def test_the_policy_in_seat_i_moves_to_seat_i_plus_one():
+    assert seating_at(0, every=1, seats=SEATS, first=("a", "b", "c")) == dict(zip(SEATS, "abc", strict=True))
+    assert seating_at(1, every=1, seats=SEATS, first=("a", "b", "c")) == dict(zip(SEATS, "cab", strict=True))
+
+
+def test_as_many_rotations_as_seats_are_none():
+    start = seating_at(0, every=5, seats=SEATS, first=("a", "b", "c"))
+    assert seating_at(15, every=5, seats=SEATS, first=("a", "b", "c")) == start
+
+
+def test_zero_never_exchanges_and_one_policy_may_hold_all_seats():
+    assert seating_at(99, every=0, seats=SEATS[:2], first=("a", "b"))["pioneer_0"] == "a"
+    assert set(seating_at(7, every=1, seats=SEATS, first=("a", "a", "a")).values()) == {"a"}
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="1 policies for 3 seats"):
+        seating_at(0, every=1, seats=SEATS, first=("a",))
+    with pytest.raises(ValueError, match=r"exchange\.every is -1"):
+        Config(every=-1)
