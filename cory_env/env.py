@@ -100,7 +100,7 @@ class raw_env(AECEnv):
         return self.action_spaces[agent]
 
     def set_payoff(self, payoff: Payoff, *, iteration: int = 0) -> None:
-        """Mix scores in games that end from now on by `payoff`; by what it is at `iteration`, if a schedule."""
+        """Mix scores by `payoff` in games that end from now on; a schedule by what it is at `iteration`."""
         self.W = matrix(payoff, len(self.possible_agents), iteration=iteration)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:

@@ -5,7 +5,7 @@ The game carries ids only; text appears at its borders: queries and templates co
 
 import json
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,8 +66,12 @@ class CharTokenizer:
         return "".join(map(self._shown.__getitem__, ids))
 
 
-class Wrapped:
-    """A loaded Hugging Face tokenizer as the game wants it; `inner` is the original. Made by `wrap`."""
+Message = Mapping[str, str]
+"""One turn of a chat: its `role` and its `content`."""
+
+
+class Adapter:
+    """What `Wrapped` and `Loaded` share; `inner` is the original tokenizer."""
 
     def __init__(self, inner: Any, *, eos: Iterable[int], pad: int | None, vocab_size: int) -> None:
         self.inner = inner
@@ -80,29 +84,70 @@ class Wrapped:
         if outside:
             raise ValueError(f"EOS or pad id {outside[0]} is outside the vocabulary of {vocab_size} ids")
         self._silent = self.eos | {self.pad}
+        anchor = self.encode("\n")
+        self._opens_with_space = self.encode("\na")[len(anchor) :] != self.encode("a")
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`; special tokens spelled out in it (as chat templates do) become their ids."""
-        return list(self.inner.encode(text, add_special_tokens=False))
+        raise NotImplementedError
+
+    def encode_inside(self, text: str) -> list[int]:
+        """The ids of `text` where it continues others: Llama's kind of tokenizer would open it with a
+        space."""
+        if not self._opens_with_space:
+            return self.encode(text)
+        for anchor in ("\n", ".", "a"):
+            before, both = self.encode(anchor), self.encode(anchor + text)
+            if both[: len(before)] == before:
+                return both[len(before) :]
+        raise ValueError(f"this tokenizer merges {text!r} with whatever stands before it; begin it otherwise")
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids` without EOS and pad, spaces left as they are."""
-        shown = [int(i) for i in ids if i not in self._silent]
-        return str(self.inner.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        raise NotImplementedError
+
+    def _shown(self, ids: Sequence[int]) -> list[int]:
+        return [int(i) for i in ids if i not in self._silent]
 
 
-class Loaded(Wrapped):
-    """The same around a `tokenizers.Tokenizer`. Made by `load`."""
+class Wrapped(Adapter):
+    """A loaded Hugging Face tokenizer as the game wants it. Made by `wrap`."""
 
     def encode(self, text: str) -> list[int]:
-        """As `Wrapped.encode`."""
+        """As `Adapter.encode`."""
+        return list(self.inner.encode(text, add_special_tokens=False))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """As `Adapter.decode`."""
+        shown = self._shown(ids)
+        return str(self.inner.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def chat(self, messages: Sequence[Message]) -> str:
+        """The text of a chat up to where the answer begins, by the tokenizer's own chat template."""
+        if self.inner.chat_template is None:
+            raise ValueError("this tokenizer has no chat template; write the prompt as text")
+        turns = [dict(message) for message in messages]
+        try:
+            return str(self.inner.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+        except Exception as error:  # whatever the template, which is a program, chose to raise
+            raise ValueError(f"the chat template refuses {turns}: {error}") from error
+
+
+class Loaded(Adapter):
+    """A `tokenizers.Tokenizer` as the game wants it. Made by `load`."""
+
+    def encode(self, text: str) -> list[int]:
+        """As `Adapter.encode`."""
         return list(self.inner.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """As `Wrapped.decode`."""
-        return str(
-            self.inner.decode([int(i) for i in ids if i not in self._silent], skip_special_tokens=False)
-        )
+        """As `Adapter.decode`."""
+        return str(self.inner.decode(self._shown(ids), skip_special_tokens=False))
+
+
+def encode_inside(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of `text` where it does not begin a prompt."""
+    return tokenizer.encode_inside(text) if isinstance(tokenizer, Adapter) else tokenizer.encode(text)
 
 
 def wrap(tokenizer: Any, *, eos: Iterable[int] | None = None, vocab_size: int | None = None) -> Tokenizer:

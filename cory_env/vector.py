@@ -42,7 +42,7 @@ class VectorGame:
         self._eos_V[list(task.tokenizer.eos)] = True
 
     def set_payoff(self, payoff: Payoff, *, iteration: int = 0) -> None:
-        """Mix scores by `payoff` from now on; by what it is at `iteration`, if a schedule."""
+        """Mix scores by `payoff` from now on; a schedule by what it is at `iteration`."""
         self.W = matrix(payoff, len(self.seats), iteration=iteration)
 
     def reset(self, queries: Sequence[Query], caps: np.ndarray | int | None = None) -> None:

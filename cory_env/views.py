@@ -1,16 +1,17 @@
 """What each seat reads, and in which words: templates compiled once to segments of token ids.
 
-A template is text with `{query}` and `{response_0}`, `{response_1}`, ... for the responses of earlier seats;
-`{{` is a brace. Literal text is tokenised once; queries and responses enter as the ids they are, EOS removed.
+Literal text is tokenised once; queries and responses enter as the ids they are, EOS removed.
 """
 
-import string
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cory_env.game import seat_names
-from cory_env.tokenizer import Tokenizer
+from cory_env.templates import Template, parse_words, read_template
+from cory_env.tokenizer import Tokenizer, encode_inside
 
 if TYPE_CHECKING:
     from cory_env.tasks.base import Task
@@ -62,13 +63,13 @@ def make_views(
     *,
     seats: int,
     sees: str | Mapping[str, str] = "all",
-    templates: Mapping[str, str] | None = None,
+    templates: Mapping[str, Template] | None = None,
 ) -> tuple[View, ...]:
     """One view per seat, worded by `templates` where they name a seat and by the task elsewhere.
 
     An observer that reads one response is worded like `observer_1`, one that reads none like the pioneer (the
-    ablation without knowledge transfer). `sees` may differ by seat. A template must hold `{query}` and every
-    response its seat sees, and nothing else.
+    ablation without knowledge transfer). `sees` may differ by seat. A template must hold `{query}`, unless the
+    task hides it from that seat, and every response its seat sees, and nothing else.
     """
     names = seat_names(seats)
     given = dict(templates or {})
@@ -79,8 +80,9 @@ def make_views(
     views = []
     for k, seat in enumerate(names):
         seen = _seen(k, by_seat.get(seat, "all"))
-        template = given[seat] if seat in given else _wording(task, names, k, seen)
-        views.append(compile_view(seat, template, seen=seen, tokenizer=task.tokenizer))
+        query = any(name == "query" for _, name in parse_words(seat, task.template(seat)))
+        template = given[seat] if seat in given else _wording(task, names, k, seen, query=query)
+        views.append(compile_view(seat, template, seen=seen, tokenizer=task.tokenizer, query=query))
     return tuple(views)
 
 
@@ -96,19 +98,17 @@ def resolve_views(task: "Task", *, seats: int, views: str | Sequence[View] | Non
     return tuple(views)
 
 
-def compile_view(seat: str, template: str, *, seen: Sequence[int], tokenizer: Tokenizer) -> View:
-    """The view of `seat` in the words of `template`, which shows the query and what the seats `seen` said."""
-    needed = {"query": QUERY, **{f"response_{k}": k for k in seen}}
-    try:
-        pieces = [piece[:2] for piece in string.Formatter().parse(template)]
-    except ValueError as error:
-        raise ValueError(
-            f"the template of {seat} cannot be read ({error}): {template!r}; write a brace as {{{{"
-        ) from error
+def compile_view(
+    seat: str, template: Template, *, seen: Sequence[int], tokenizer: Tokenizer, query: bool = True
+) -> View:
+    """The view of `seat` in the words of `template`: what the seats `seen` said and, if shown, the query."""
+    needed = {"query": QUERY} if query else {}
+    needed |= {f"response_{k}": k for k in seen}
+    pieces = read_template(seat, template, tokenizer)
     used = [name for _, name in pieces if name is not None]
     for name in used:
         if name not in needed:
-            choices = ", ".join(f"{{{n}}}" for n in needed)
+            choices = ", ".join(f"{{{n}}}" for n in needed) or "no placeholder"
             raise ValueError(
                 f"the template of {seat} holds {{{name}}}, which it does not see; it may hold {choices}"
             )
@@ -118,9 +118,13 @@ def compile_view(seat: str, template: str, *, seen: Sequence[int], tokenizer: To
         )
     segments: list[tuple[int, ...] | int] = []
     for literal, placeholder in pieces:
-        segments += [tuple(tokenizer.encode(literal))] if literal else []
+        encode = partial(encode_inside, tokenizer) if segments else tokenizer.encode
+        segments += [tuple(encode(literal))] if literal else []
         segments += [] if placeholder is None else [needed[placeholder]]
-    return View(seat=seat, template=template, segments=tuple(segments), eos=tokenizer.eos)
+    if not query and not any(isinstance(segment, tuple) for segment in segments):
+        raise ValueError(f"the template of {seat} may give a prompt without tokens: {template!r}; add a word")
+    words = "".join(literal + (f"{{{name}}}" if name else "") for literal, name in pieces)
+    return View(seat=seat, template=words, segments=tuple(segments), eos=tokenizer.eos)
 
 
 def check_window(views: Sequence[View], *, max_query: int, max_response: int, window: int) -> None:
@@ -143,10 +147,12 @@ def _seen(k: int, sees: str) -> tuple[int, ...]:
     return tuple(choices[sees])
 
 
-def _wording(task: "Task", names: Sequence[str], k: int, seen: Sequence[int]) -> str:
+def _wording(task: "Task", names: Sequence[str], k: int, seen: Sequence[int], *, query: bool) -> str:
     """The task's template for seat `k`: by what it reads, so that showing less rewords it."""
-    if not seen:
+    if not seen and query:
         return task.template(names[0])
+    if not seen:
+        return re.sub(r"\{response_\d+\}", "", task.template(names[k]))
     if len(seen) == 1:
         return task.template(names[1]).replace("{response_0}", f"{{response_{seen[0]}}}")
     return task.template(names[k])

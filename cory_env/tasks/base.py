@@ -77,7 +77,7 @@ def checked_scores(task: Task, queries: Sequence[Query], responses: Sequence[Res
 def check_scores(
     task: Task, scores: Any, queries: Sequence[Query], responses: Callable[[], Sequence[Response]]
 ) -> np.ndarray:
-    """`scores` as float64, refused unless there is one finite number per query; `responses` word the refusal."""
+    """`scores` as float64, refused (in the words of `responses`) unless one finite number per query."""
     score_B = np.asarray(scores, dtype=np.float64)
     name = type(task).__module__
     if score_B.shape != (len(queries),):

@@ -80,6 +80,26 @@ def test_views_of_another_number_of_seats_are_refused():
         resolve_views(ECHO, seats=1, views=views)
 
 
+class Secret(Echo):
+    """echo whose observers are not shown the query."""
+
+    def template(self, seat):
+        return (
+            super().template(seat) if seat == "pioneer_0" else super().template(seat).replace("{query}", "!")
+        )
+
+
+def test_a_task_may_hide_the_query_from_a_seat_and_no_template_shows_it():
+    secret = Secret(ABC, length=2)
+    words = [view.template for view in make_views(secret, seats=3)]
+    assert words == ["{query}", "!{response_0}", "!{response_0}{response_1}"]
+    assert [view.template for view in make_views(secret, seats=2, sees="none")] == ["{query}", "!"]
+    with pytest.raises(ValueError, match=r"observer_1 holds \{query\}, which it does not see"):
+        make_views(secret, seats=2, templates={"observer_1": "{query}{response_0}"})
+    with pytest.raises(ValueError, match="observer_1 may give a prompt without tokens"):
+        make_views(secret, seats=2, templates={"observer_1": "{response_0}"})
+
+
 def test_longest_prompt_counts_every_segment():
     view = compile_view("observer_2", "ab{query}c{response_0}{query}{response_1}", seen=(0, 1), tokenizer=ABC)
     assert view.max_prompt(7, 16) == 3 + 2 * 7 + 2 * 16

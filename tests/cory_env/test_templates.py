@@ -1,0 +1,82 @@
+import pytest
+
+from cory_env import make_views
+from cory_env.tasks.echo import Task as Echo
+from cory_env.templates import read_template
+from cory_env.tokenizer import CharTokenizer, wrap
+from cory_env.views import compile_view
+
+CHAT = (
+    "{% for message in messages %}<{{ message.role[0] }}>{{ message.content | trim }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<a>{% endif %}"
+)
+SAID = [{"role": "system", "content": " be kind "}, {"role": "user", "content": "{query}!{response_0}"}]
+
+
+def characters(metaspace=False):
+    """A loaded Hugging Face tokenizer with one id per character; `metaspace` opens texts with a space."""
+    tokenizers = pytest.importorskip("tokenizers")
+    transformers = pytest.importorskip("transformers")
+    alphabet = [*"abcdefghijklmnopqrstuvwxyz!\n.", "▁" if metaspace else " ", "<s>", "<u>", "<a>", "</s>"]
+    vocabulary = {token: i for i, token in enumerate(alphabet)}
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=[]))
+    if metaspace:
+        inner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="first")
+    inner.add_special_tokens(["<s>", "<u>", "<a>", "</s>"])
+    loaded = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>")
+    loaded.chat_template = CHAT
+    return wrap(loaded), vocabulary
+
+
+def test_a_chat_is_worded_by_the_tokenizer_with_ids_where_the_placeholders_are():
+    tokenizer, ids = characters()
+    view = compile_view("observer_1", SAID, seen=(0,), tokenizer=tokenizer)
+    assert view.template == "<s>be kind</s><u>{query}!{response_0}</s><a>"
+    a, eos = ids["a"], ids["</s>"]
+    kind = [ids["<s>"], *(ids[c] for c in "be kind"), eos]
+    # special tokens spelled out by the chat template are their ids; the response's own EOS is not shown
+    assert view.prompt((a, a), [(a, eos)]) == (*kind, ids["<u>"], a, a, ids["!"], a, eos, ids["<a>"])
+
+
+def test_chats_and_texts_can_be_mixed_by_seat():
+    tokenizer, _ = characters()
+    views = make_views(Echo(tokenizer, length=2), seats=2, templates={"observer_1": SAID})
+    assert [view.template[:3] for view in views] == ["{qu", "<s>"]
+
+
+def test_braces_of_the_chat_template_itself_are_left_alone():
+    tokenizer, _ = characters()
+    tokenizer.inner.chat_template = "{{ '{x}' }}" + CHAT
+    pieces = read_template("observer_1", SAID, tokenizer)
+    assert [piece[0] for piece in pieces] == ["{x}<s>be kind</s><u>", "!", "</s><a>"]
+
+
+@pytest.mark.parametrize(
+    ("chat", "messages", "fault"),
+    [
+        (CHAT, [{"role": "user", "content": "{query}"}], r"template of observer_1 lacks \{response_0\}"),
+        (CHAT, [{"role": "user"}], "a message has a role and a content"),
+        ("only words", SAID, r"template of observer_1 lacks \{query\}"),  # it drops what the user says
+        ("{{ raise_exception('no system') }}", SAID, "the chat template refuses .* no system"),
+        (None, SAID, "this tokenizer has no chat template; write the prompt as text"),
+    ],
+)
+def test_a_wrong_chat_is_refused(chat, messages, fault):
+    tokenizer, _ = characters()
+    tokenizer.inner.chat_template = chat
+    with pytest.raises(ValueError, match=fault):
+        compile_view("observer_1", messages, seen=(0,), tokenizer=tokenizer)
+
+
+def test_a_tokenizer_without_chat_says_what_to_use():
+    with pytest.raises(ValueError, match=r"is a chat and this tokenizer has no words for one; use .*wrap"):
+        compile_view("observer_1", SAID, seen=(0,), tokenizer=CharTokenizer())
+
+
+def test_words_behind_a_placeholder_are_not_opened_with_a_space():
+    tokenizer, ids = characters(metaspace=True)
+    assert tokenizer.encode("b") == [ids["▁"], ids["b"]]  # as Llama's tokenizer does at the start of a text
+    view = compile_view("pioneer_0", "b{query}b{query} b{query}\nb", seen=(), tokenizer=tokenizer)
+    literals = [segment for segment in view.segments if isinstance(segment, tuple)]
+    b, space = ids["b"], ids["▁"]
+    assert literals == [(space, b), (b,), (space, b), (ids["\n"], b)]
