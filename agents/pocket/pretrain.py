@@ -157,6 +157,7 @@ def train(config: Config) -> None:
     shape = GPT2Config(
         vocab_size=len(tokenizer), n_positions=config.context, n_layer=config.layers, n_embd=config.width,
         n_head=config.heads, bos_token_id=end, eos_token_id=end, pad_token_id=end,
+        activation_function="gelu_pytorch_tanh",  # gelu_new in one fused kernel
         embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
     )  # fmt: skip
     model = GPT2LMHeadModel(shape)
