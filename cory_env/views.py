@@ -68,8 +68,8 @@ def make_views(
     """One view per seat, worded by `templates` where they name a seat and by the task elsewhere.
 
     An observer that reads one response is worded like `observer_1`, one that reads none like the pioneer (the
-    ablation without knowledge transfer). `sees` may differ by seat. A template must hold `{query}`, unless the
-    task hides it from that seat, and every response its seat sees, and nothing else.
+    ablation without knowledge transfer). `sees` may differ by seat. A template must hold every response its
+    seat sees and, unless the task hides it from that seat, `{query}`; and nothing else.
     """
     names = seat_names(seats)
     given = dict(templates or {})

@@ -267,7 +267,7 @@ def test_a_reset_in_the_middle_of_the_dead_visits_leaves_nothing_behind():
         ({"payoff": [[1]]}, r"has shape \(1, 1\); 2 seats need \(2, 2\)"),
         ({"max_response": 0}, "max_response is 0"),
         ({"window": 8}, "observer_1 may read 6 tokens and write 3"),
-        ({"task": "ecko"}, "no task called 'ecko'; there are echo"),
+        ({"task": "ecko"}, "no task called 'ecko'; there are arithmetic, echo"),
     ],
 )
 def test_wrong_options_are_refused(options, fault):
