@@ -86,17 +86,20 @@ class raw_env(AECEnv):
             ids, mask = Box(0, V - 1, (L,), np.int64), Box(0, 1, (V,), np.int8)
             masked = self.action_mask == "obs"
             self.observation_spaces[seat] = Dict(observation=ids, action_mask=mask) if masked else ids
-        self.action_spaces = {seat: Discrete(V) for seat in self.possible_agents}
         size = self.max_query + N * longest + 2 * N + 2
         self.state_space = Box(0, max(V - 1, self.max_query, longest, N), (size,), np.int64)
         self._length, self._vocab = L, V
+        self.action_spaces = {seat: self._action_space() for seat in self.possible_agents}
+
+    def _action_space(self) -> Any:
+        return Discrete(self._vocab)
 
     def observation_space(self, agent: str) -> Any:
         """The same for every seat: ids padded to the longest any of them may read and write."""
         return self.observation_spaces[agent]
 
-    def action_space(self, agent: str) -> Discrete:
-        """Any id of the vocabulary."""
+    def action_space(self, agent: str) -> Any:
+        """What a step of any seat is chosen from: here any id of the vocabulary."""
         return self.action_spaces[agent]
 
     def set_payoff(self, payoff: Payoff, *, iteration: int = 0) -> None:
