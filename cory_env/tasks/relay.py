@@ -1,7 +1,7 @@
 """relay: only the pioneer reads the secret; telling it costs the pioneer and earns the observer.
 
 A query is two letters, a secret and a mark, each of a b c d; the mark means nothing and tells the splits
-apart. An observer reads `?` and what earlier seats said. A response that is one letter alone scores
+apart. An observer reads what earlier seats said and `?`. A response that is one letter alone scores
 
     pioneer    1 if it is the favourite of its secret (a for a and b, c for c and d), else 1 - price
     observer   1 if it is the secret, else 0
@@ -106,10 +106,10 @@ class Task:
         return float(said == (secret,))
 
     def template(self, seat: str) -> str:
-        """The query for the pioneer; for observers `?` and what was said before, without the query."""
+        """The query for the pioneer; for observers what was said before and `?`, without the query."""
         if seat == "pioneer_0":
             return "{query}"
-        return "?" + "".join(f"{{response_{k}}}" for k in range(int(seat.rsplit("_", 1)[1])))
+        return "".join(f"{{response_{k}}}" for k in range(int(seat.rsplit("_", 1)[1]))) + "?"
 
     def optimum(self, others: float) -> Optimum:
         """The best play for two seats when the other's score counts `others` (lambda) times one's own."""

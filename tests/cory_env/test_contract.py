@@ -155,13 +155,12 @@ def play_and_check(made, chance, tokenizer, options):
         received[seat] += made.last()[1]
         made.step(None)
     scores = [sum(a == b for a, b in zip(query, said[seat], strict=False)) / len(query) for seat in seats]
-    assert list(received.values()) == pytest.approx(
-        [paid(options["payoff"], scores, k) for k in range(len(seats))]
-    )
+    owed = [paid(options["payoff"], scores, k) for k in range(len(seats))]
+    assert list(received.values()) == pytest.approx(owed)
 
 
 def check_seen(seen, info, query, said, seat, seats, tokenizer, options):
-    """The observation is query, earlier responses without EOS, own response, pad; a mask allows everything."""
+    """The observation is query, earlier responses without EOS, own response, pad; a mask allows any id."""
     if options["action_mask"] is not None:
         mask = (seen if options["action_mask"] == "obs" else info)["action_mask"]
         assert mask.all()

@@ -64,7 +64,7 @@ def test_the_three_ways_played_out_over_all_secrets(heard, said, scores):
     game.reset(task.queries("test"))
     for seat, words in zip(game.seats, (heard, said), strict=True):
         prompts = ["".join(map(task.tokenizer.decode, [row])) for row in game.prompts(seat)[0].tolist()]
-        assert prompts == (["ad", "bd", "cd", "dd"] if seat == "pioneer_0" else [f"?{c}" for c in heard])
+        assert prompts == (["ad", "bd", "cd", "dd"] if seat == "pioneer_0" else [f"{c}?" for c in heard])
         game.respond(seat, np.array([task.tokenizer.encode(c) for c in words]), np.ones(4, dtype=int))
     assert game.scores().mean(axis=0).tolist() == pytest.approx(scores)
 
