@@ -39,8 +39,10 @@ def train(config: Config, run: Path) -> Path:
     if config.threads:
         torch.set_num_threads(config.threads)
     disable_progress_bar()
-    trainer = Trainer(config)
-    prepare(run, overwrite=config.overwrite)
+    refuse_occupied(run, overwrite=config.overwrite)
+    trainer = Trainer(config)  # refuses bad settings before anything is written
+    shutil.rmtree(run, ignore_errors=True)
+    run.mkdir(parents=True)
     write_settings(config, run)
     console = Console(stderr=True)
     with Tracker(run) as tracker, progress_bar(console) as bar:
@@ -65,23 +67,20 @@ def train(config: Config, run: Path) -> Path:
 
 
 def free_name(base: Path) -> Path:
-    """`base`, or the first of base-2, base-3, ... that nothing occupies: a run never lands on an older
-    one."""
+    """`base`, or the first of base-2, base-3, ... that nothing occupies."""
     names = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in itertools.count(1))
     return next(path for path in names if not path.exists() or (path.is_dir() and not any(path.iterdir())))
 
 
-def prepare(run: Path, *, overwrite: bool) -> None:
-    """An empty run directory, or a refusal: nothing of an older run is touched unless asked."""
+def refuse_occupied(run: Path, *, overwrite: bool) -> None:
+    """Nothing of an older run is touched unless asked, and nothing that is no run even then."""
     if run.exists() and not run.is_dir():
         raise ValueError(f"{run} is a file; name a folder with --run")
     if run.is_dir() and any(run.iterdir()):
         if not overwrite:
-            raise ValueError(
-                f"the run directory {run} is not empty; name another with --run, or pass --overwrite"
-            )
-        shutil.rmtree(run)
-    run.mkdir(parents=True, exist_ok=True)
+            raise ValueError(f"the run directory {run} is not empty; name another with --run, or pass --overwrite")
+        if not (run / "config.yaml").exists():
+            raise ValueError(f"{run} holds no run (no config.yaml) and is not emptied; name another with --run")
 
 
 def write_settings(config: Config, run: Path) -> None:

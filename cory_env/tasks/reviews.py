@@ -60,6 +60,11 @@ class Task:
         known = {tuple(opening) for opening in ids["train"]}
         fresh = [opening for opening in ids["test"] if tuple(opening) not in known]
         self.dropped = len(ids["test"]) - len(fresh)
+        if not fresh:
+            raise ValueError(
+                f"{path}: every one of its {self.dropped} test openings is in train too; "
+                "give more reviews, or longer openings with max_query"
+            )
         self._queries = {"train": self._made(ids["train"], path), "test": self._made(fresh, path)}
 
     def _opening(self, text: str, lengths: tuple[int, int]) -> list[int]:

@@ -1,0 +1,201 @@
+import json
+import math
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from agents import checkpoint
+from agents.algorithms.ppo import Config as PPOConfig
+from agents.config import Config, PolicyConfig
+from agents.evaluate import Config as EvaluationConfig
+from agents.evaluate import distinct, interval
+from agents.exchange import Config as ExchangeConfig
+from agents.kl import Config as KLConfig
+from agents.learner import Config as LearnerConfig
+from agents.metrics import read
+from agents.run import free_name, train
+from agents.trainer import Trainer
+
+TABLES = Config(
+    task="echo",
+    policy=PolicyConfig(kind="table"),
+    batch=64,
+    max_response=(3, 3),
+    iterations=60,
+    exchange=ExchangeConfig(every=5),
+    kl=KLConfig(coef=0.01),
+    learner=LearnerConfig(lr=0.1),
+    evaluation=EvaluationConfig(queries=64, every=0),
+)
+
+
+def rewards_of(trainer: Trainer, iterations: int) -> list[dict[str, float]]:
+    return [
+        {key: value for key, value in trainer.iterate(i).items() if key.endswith("/task_reward")}
+        for i in range(iterations)
+    ]
+
+
+@pytest.mark.parametrize("seats", [1, 2])
+def test_tables_learn_to_echo(seats):
+    """Random responders echo few of 3 letters; the best score is 1. One seat is single-agent PPO."""
+    trainer = Trainer(replace(TABLES, seats=seats))
+    before = trainer.answers()["llm_1"].numbers(kl_coef=0)["task_reward"]
+    rewards_of(trainer, TABLES.iterations)
+    after = {name: told.numbers(kl_coef=0)["task_reward"] for name, told in trainer.answers().items()}
+    assert before < 0.2
+    assert all(after[name] > before + 0.5 * (1 - before) for name in trainer.policies)
+    assert after["reference"] == before
+
+
+def test_each_policy_sits_in_each_seat_in_turn_and_no_weight_moves_at_an_exchange():
+    trainer = Trainer(replace(TABLES, exchange=ExchangeConfig(every=1)))
+    assert trainer.seating(0) == {"pioneer_0": "llm_1", "observer_1": "llm_2"}
+    assert trainer.seating(1) == {"pioneer_0": "llm_2", "observer_1": "llm_1"}
+    seen = rewards_of(trainer, 2)
+    assert set(seen[0]) == {"pioneer_0/llm_1/task_reward", "observer_1/llm_2/task_reward"}
+    assert set(seen[1]) == {"pioneer_0/llm_2/task_reward", "observer_1/llm_1/task_reward"}
+    before = [p.clone() for p in trainer.policies["llm_1"].parameters()]
+    trainer.seating(2)
+    assert all(torch.equal(a, b) for a, b in zip(before, trainer.policies["llm_1"].parameters(), strict=True))
+    assert not torch.equal(*(trainer.policies[name].logits_SV for name in ("llm_1", "llm_2")))
+
+
+def test_both_seats_are_paid_the_sum_and_alone_each_its_own():
+    for payoff, want in {"cooperative": lambda a, b: a + b, "independent": lambda a, b: a}.items():
+        trainer = Trainer(replace(TABLES, payoff=payoff))
+        told = trainer.iterate(0)
+        a, b = told["pioneer_0/llm_1/task_reward"], told["observer_1/llm_2/task_reward"]
+        assert told["pioneer_0/llm_1/payoff"] == pytest.approx(want(a, b), abs=1e-6)
+        assert told["observer_1/llm_2/payoff"] == pytest.approx(want(b, a), abs=1e-6)
+
+
+def test_the_same_seed_plays_the_same_games_and_another_does_not():
+    first, again, other = (rewards_of(Trainer(replace(TABLES, seed=s)), 3) for s in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+def test_every_training_query_comes_once_an_epoch():
+    trainer = Trainer(replace(TABLES, batch=64))
+    train_set = trainer.task.queries("train")
+    dealt = [q.ids for i in range(math.ceil(len(train_set) / 64)) for q in trainer.deal(i).queries]
+    assert sorted(dealt[: len(train_set)]) == sorted(q.ids for q in train_set)
+
+
+@pytest.mark.parametrize("cut", [4, 5])
+def test_a_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path, cut):
+    """INVARIANTS 7, 8: bit for bit, in the middle of a seating and right at an exchange."""
+    config = replace(TABLES, kl=KLConfig(coef=0.05, target=1.0, horizon=100))
+    whole = Trainer(config)
+    want = rewards_of(whole, 8)
+    first = Trainer(config)
+    rewards_of(first, cut)
+    folder = checkpoint.save(tmp_path, cut, first.learners, first.state())
+    second = Trainer(config)
+    second.restore(checkpoint.load(folder, second.learners))
+    got = [
+        {key: value for key, value in second.iterate(i).items() if key.endswith("/task_reward")}
+        for i in range(cut, 8)
+    ]
+    assert got == want[cut:]
+    for name in whole.policies:
+        assert whole.learners[name].kl_coef == second.learners[name].kl_coef
+        pairs = zip(whole.policies[name].parameters(), second.policies[name].parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "add"])
+def test_a_damaged_checkpoint_is_refused(tmp_path, harm):
+    """INVARIANTS 9."""
+    trainer = Trainer(TABLES)
+    folder = checkpoint.save(tmp_path, 0, trainer.learners, trainer.state())
+    victim = folder / "llm_1/table.safetensors"
+    content = bytearray(victim.read_bytes())
+    if harm == "flip":
+        content[random.Random(0).randrange(len(content))] ^= 1
+        victim.write_bytes(content)
+    elif harm == "cut":
+        victim.write_bytes(content[:-1])
+    elif harm == "remove":
+        victim.unlink()
+    else:
+        (folder / "llm_1/extra.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match="use an older checkpoint"):
+        checkpoint.load(folder, trainer.learners)
+
+
+def test_a_run_leaves_everything_behind(tmp_path, tiny_folder):
+    reviews = tmp_path / "reviews.jsonl"
+    reviews.write_text(made_up_reviews())
+    run = tmp_path / "run"
+    config = Config(
+        task_options=replace(Config().task_options, data=reviews),
+        judge="tests.agents.test_trainer:judge",
+        policy=PolicyConfig(model=str(tiny_folder)),
+        batch=8,
+        iterations=3,
+        max_response=(2, 4),
+        exchange=ExchangeConfig(every=1),
+        ppo=PPOConfig(epochs=2),
+        evaluation=EvaluationConfig(queries=8, every=2),
+        checkpoint_every=2,
+    )
+    report = train(config, run)
+    rows = read(run)
+    assert report.stat().st_size > 10_000
+    assert [row["iteration"] for row in rows] == [0, 0, 1, 2, 2, 3]
+    assert rows[0]["alone/llm_1/kl"] == 0
+    assert "alone/llm_2/second_judge" in rows[-1]
+    assert rows[1]["pioneer_0/llm_1/first_ratio_deviation"] < 1e-5
+    for name in ("config.yaml", "environment.json", "samples.jsonl", "plots", "tensorboard"):
+        assert (run / name).exists()
+    assert {p.name for p in (run / "policies/llm_2").iterdir()} >= {"model.safetensors", "README.md"}
+    assert (run / "checkpoints/step-000003/MANIFEST.json").exists()
+
+
+def made_up_reviews(count: int = 200) -> str:
+    """JSON lines whose openings differ, so that some test openings are not in train."""
+    letters = random.Random(0)
+    texts = ("".join(letters.choices("abcdefghij ", k=30)) for _ in range(count))
+    return "\n".join(json.dumps({"text": f"film {text}"}) for text in texts)
+
+
+def judge(texts):
+    """How often the letter e is in a text."""
+    return [float(text.count("e")) for text in texts]
+
+
+def test_a_second_run_takes_the_next_free_name(tmp_path):
+    assert free_name(tmp_path / "a") == tmp_path / "a"
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/file").touch()
+    assert free_name(tmp_path / "a") == tmp_path / "a-2"
+
+
+def test_a_sampler_that_disagrees_with_the_learner_stops_the_run(monkeypatch):
+    trainer = Trainer(TABLES)
+    policy = trainer.policies["llm_1"]
+    plain = policy.sample
+
+    def skewed(*prompts, **chance):
+        told = plain(*prompts, **chance)
+        return SimpleNamespace(**{**vars(told), "logprobs_BT": told.logprobs_BT + 1})
+
+    monkeypatch.setattr(policy, "sample", skewed)
+    with pytest.raises(ArithmeticError, match="sampler and learner disagree by 1 nats"):
+        trainer.iterate(0)
+
+
+def test_distinct_and_intervals_by_hand():
+    # bigrams: a b, b a, a b -> 2 of 3
+    assert distinct(["a b a b"], 2) == pytest.approx(2 / 3)
+    assert distinct(["a"], 2) == 0
+    low, high = interval(np.array([0.0, 1.0] * 200))
+    assert low == pytest.approx(0.5 - 1.96 * 0.025, abs=0.01)
+    assert high == pytest.approx(0.5 + 1.96 * 0.025, abs=0.01)
+    assert interval(np.ones(5)) == (1.0, 1.0)
