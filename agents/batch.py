@@ -15,8 +15,7 @@ from torch.nn.functional import pad
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Prompts and the responses to them, both right-padded. Padding is known by the lengths, never by its
-    id."""
+    """Prompts and the responses to them, both right-padded. Lengths say what is padding, ids never do."""
 
     prompt_BP: Tensor
     """Token ids the policy conditions on."""
@@ -72,8 +71,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(Rows):
-    """Rows with everything recorded before the first update. Float tensors are zero where `mask_BT` is
-    False."""
+    """Rows with everything recorded before the first update. Zero where `mask_BT` is False."""
 
     behaviour_logprobs_BT: Tensor
     """Log-probability of each chosen token, from the very logits it was sampled from."""

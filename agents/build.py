@@ -103,8 +103,7 @@ def _function(spec: str) -> Judge:
 
 
 def make_measures(config: Config) -> dict[str, Measure]:
-    """What evaluations report beside the score: the judge's probability, and a judge never trained
-    against."""
+    """What evaluations report beside the score: its probability, and a judge never trained against."""
     if config.task != "reviews":
         return {}
     second = NGrams(pocket.SECOND_JUDGE)

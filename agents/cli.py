@@ -16,8 +16,7 @@ USAGE = """usage: cory COMMAND [options]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. What a user can cause is one `error:` paragraph on stderr and code
-    2."""
+    """Run one command; the exit code. A user's mistake is one `error:` paragraph on stderr and code 2."""
     argv = list(sys.argv[1:] if argv is None else argv)
     commands = {"train": train, "evaluate": evaluate, "report": report}
     if not argv or argv[0] in ("-h", "--help"):

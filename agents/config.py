@@ -19,8 +19,7 @@ class TaskConfig:
     """Where the queries come from."""
 
     data: Path | None = None
-    """Your own reviews: a parquet, CSV or JSONL file with a column `text`, or a folder with train* and test*
-    files."""
+    """Your reviews: parquet, CSV or JSONL with a column `text`, or a folder of train* and test* files."""
 
     max_query: tuple[int, int] = (2, 7)
     """Shortest and longest query in tokens, where queries are cut from longer texts."""

@@ -33,8 +33,7 @@ class Config:
     """Queries answered at once."""
 
     seed: int = 20_000
-    """Key of the evaluation's chance; the same for all policies, so that they can be compared pair by
-    pair."""
+    """Key of the evaluation's chance; the same for all policies, so they compare pair by pair."""
 
     def __post_init__(self) -> None:
         if self.every < 0:
@@ -53,8 +52,7 @@ class Answers:
     queries: list[str]
     texts: list[str]
     arrays: dict[str, np.ndarray]
-    """task_reward, kl (exact, nats per response), length, eos_share, reference_nats, and the task's
-    measures."""
+    """task_reward, kl (exact, nats per response), length, eos_share, reference_nats, and measures."""
 
     def numbers(self, *, kl_coef: float) -> dict[str, float]:
         """Means, and the quantities that belong to the whole set."""

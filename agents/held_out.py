@@ -74,8 +74,7 @@ def judge_again(options: Options) -> dict[str, Any]:
 
 
 def subjects(target: Path) -> tuple[Config, dict[str, Path]]:
-    """The settings to judge under and the policies by name: a run's own, or the pocket preset's for a bare
-    model."""
+    """Settings to judge under and policies by name: a run's own; the pocket preset's for a bare model."""
     if (target / "policies").is_dir():
         settings = parse(Config, flags_of(target / "config.yaml"), about="", command="cory evaluate")
         return settings, {path.name: path for path in sorted((target / "policies").iterdir())}

@@ -12,8 +12,7 @@ import numpy as np
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection of 64 bits in which every input bit
-    matters."""
+    """SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection; every bit matters."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

@@ -18,8 +18,7 @@ class Config:
     """What happens to a payoff before it is a reward."""
 
     scaling: Scaling = "none"
-    """`scale` divides payoffs by their running standard deviation, `normalise` subtracts the running mean
-    first."""
+    """`scale` divides by the running standard deviation, `normalise` subtracts the running mean first."""
 
     clip: float | None = None
     """Payoffs are held inside [-clip, clip] after scaling; none = as they are."""

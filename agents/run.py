@@ -78,9 +78,13 @@ def refuse_occupied(run: Path, *, overwrite: bool) -> None:
         raise ValueError(f"{run} is a file; name a folder with --run")
     if run.is_dir() and any(run.iterdir()):
         if not overwrite:
-            raise ValueError(f"the run directory {run} is not empty; name another with --run, or pass --overwrite")
+            raise ValueError(
+                f"the run directory {run} is not empty; name another with --run, or pass --overwrite"
+            )
         if not (run / "config.yaml").exists():
-            raise ValueError(f"{run} holds no run (no config.yaml) and is not emptied; name another with --run")
+            raise ValueError(
+                f"{run} holds no run (no config.yaml) and is not emptied; name another with --run"
+            )
 
 
 def write_settings(config: Config, run: Path) -> None:
@@ -159,8 +163,8 @@ def write_card(folder: Path, name: str, config: Config) -> None:
     text = f"""# {name}
 
 Fine-tuned from {start} by {how} on the task `{config.task}`: {config.seats} seats,
-{config.iterations} iterations of {config.batch} games, seed {config.seed}, KL price {config.kl.kind} x {config.kl.coef}.
-All settings are in the `config.yaml` of the run.
+{config.iterations} iterations of {config.batch} games, seed {config.seed},
+KL price {config.kl.kind} x {config.kl.coef}. All settings are in the `config.yaml` of the run.
 
 Load it with `AutoModelForCausalLM.from_pretrained`. `value_head.safetensors` is the value head it was
 trained with; text generation does not need it. It was trained to please one automatic judge on short

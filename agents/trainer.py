@@ -73,8 +73,7 @@ class Trainer:
         )
 
     def deal(self, iteration: int) -> Deal:
-        """The games of an iteration: a function of the seed and the counter, so nothing of it needs
-        saving."""
+        """The games of an iteration: a function of the seed and the counter, so there is nothing to save."""
         config, train = self.config, self.task.queries("train")
         games_B = np.arange(iteration * config.batch, (iteration + 1) * config.batch)
         queries: list[Query] = []
@@ -142,8 +141,7 @@ class Trainer:
         return torch.tensor(sorted(self.task.tokenizer.eos), device=batch.response_BT.device)
 
     def answers(self) -> dict[str, Answers]:
-        """The reference's and every policy's answers to held-out queries, alone. The reference is asked
-        once."""
+        """The reference's and every policy's answers to held-out queries, alone; the reference's are kept."""
         if self.reference_answers is None:
             self.reference_answers = self._alone(self.reference)
         told = {name: self._alone(policy) for name, policy in self.policies.items()}

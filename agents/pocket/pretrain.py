@@ -86,8 +86,7 @@ def rows_of(documents: list[list[int]], *, context: int, end: int, seed: int) ->
 
 
 def batches(documents: list[list[int]], config: Config, *, end: int, start: int) -> Iterator[Tensor]:
-    """Batches [B, T] from step `start` on: a function of the seed and the step, so a resumed run sees the
-    same."""
+    """Batches [B, T] from step `start` on: a function of the seed and the step, so a resumed run agrees."""
     epoch, skip = 0, start
     while True:
         rows = rows_of(documents, context=config.context, end=end, seed=config.seed + epoch)

@@ -32,8 +32,7 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LossSums:
-    """Sums over the chosen tokens of a batch; divide by `tokens` (of all ranks and micro-batches) for
-    means."""
+    """Sums over the chosen tokens of a batch; divide by all `tokens`, micro-batches and ranks, for means."""
 
     loss: Tensor
     """Carries the gradient."""

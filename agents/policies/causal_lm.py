@@ -20,8 +20,7 @@ VALUE_HEAD = "value_head.safetensors"
 
 
 class CausalLMPolicy(Policy):
-    """Full fine-tuning of a causal LM. Dropout is off, in learning too: what is scored is what was
-    sampled."""
+    """Full fine-tuning of a causal LM. Dropout is off: what is scored is what was sampled."""
 
     def __init__(
         self,
@@ -84,8 +83,7 @@ class CausalLMPolicy(Policy):
 
 
 class CachedDecoder:
-    """Left-pads the prompts so that every row's next token stands in one column; positions are each row's
-    own."""
+    """Left-pads the prompts so that every row's next token stands in one column; positions are its own."""
 
     def __init__(self, policy: CausalLMPolicy) -> None:
         self.policy = policy
@@ -137,8 +135,7 @@ def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def load_model(path: str | Path, *, device: str = "cpu") -> tuple[Any, Any]:
-    """Model (float32) and tokenizer of a local folder or a hub name; a folder without either is refused at
-    once."""
+    """Model (float32) and tokenizer of a local folder or a hub name; refused at once if incomplete."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = Path(path)

@@ -35,8 +35,7 @@ class TablePolicy(Policy):
         self.load_state_dict(load_file(Path(folder) / "table.safetensors"))
 
     def cell(self, prompt_BP: Tensor, prompt_length_B: Tensor, at_T: Tensor) -> Tensor:
-        """Row of the table [B, T] for response positions `at_T`; past a prompt's end its last token is
-        read."""
+        """Row of the table [B, T] for response positions `at_T`; past a prompt's end, its last token."""
         read_BT = torch.minimum(at_T[None], prompt_length_B[:, None] - 1)
         return at_T * self.vocab_size + prompt_BP.gather(1, read_BT)
 

@@ -33,7 +33,7 @@ BAD = {
     "judge function": (["--judge", "json:nothing"], "cannot be imported"),
     "occupied folder": (
         ["--run", "{tmp}/occupied"],
-        "is not empty; name another with --run, or pass --overwrite",
+        "is not empty; name another with --run or --overwrite it",
     ),
     "a folder that is no run": (["--run", "{tmp}/occupied", "--overwrite"], "holds no run"),
     "a file as folder": (["--run", "{tmp}/empty.jsonl"], "is a file"),
