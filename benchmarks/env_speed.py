@@ -5,8 +5,8 @@
     python benchmarks/env_speed.py --json FILE     # and the figures with command, commit and machine
 
 The AEC rows play the wrapped envs step by step, `last()` and `step()`, on actions drawn beforehand; visits of
-the dead count as steps, in tictactoe too. The VectorGame row counts tokens of responses; its time holds all from
-`reset` with new queries to `payoffs`, scores included. Rows take turns and the best round of each is told, so
+the dead count as steps, in tictactoe too. The VectorGame row counts tokens of responses; its time holds all
+from `reset` with new queries to `payoffs`, scores included. Rows take turns and the best of each is told, so
 that whatever else the machine does falls on all of them.
 """
 
@@ -24,6 +24,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import pettingzoo
 
 from cory_env import VectorGame, env
 from cory_env.tasks.echo import Task as Echo
@@ -44,11 +45,9 @@ def tictactoe() -> tuple[Any, Iterator[list[int]]]:
     """The env and games for it: any order of the nine squares is legal up to the end of the game."""
     if importlib.util.find_spec("pygame") is None:
         sys.modules["pygame"] = types.ModuleType("pygame")  # imported to draw; nothing is drawn here
-    from pettingzoo.classic import tictactoe_v3
-
     chance = np.random.default_rng(0)
     games = [chance.permutation(9).tolist() for _ in range(1000)]
-    return tictactoe_v3.env(), cycle(games)
+    return pettingzoo.make("aec", "classic/tictactoe-v3"), cycle(games)
 
 
 def tokens(vocab_size: int) -> tuple[Any, Iterator[list[int]]]:
