@@ -22,6 +22,14 @@ from cory_env.tokenizer import Tokenizer, wrap
 Judge = Callable[[Sequence[str]], Sequence[float]]
 
 
+def hush() -> None:
+    """For commands: no loading bars, no advice on attention masks (right padding needs none)."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
 def load_policy(name: str, config: Config, folder: str | Path | None = None) -> CausalLMPolicy:
     """A policy from `folder`, by default from the model all start from."""
     start = pocket.LM if config.policy.model == "pocket" else config.policy.model

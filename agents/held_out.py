@@ -8,11 +8,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from transformers.utils.logging import disable_progress_bar
 from tyro.conf import Positional
 
 from agents import presets
-from agents.build import load_policy, make_measures, make_policies
+from agents.build import hush, load_policy, make_measures, make_policies
 from agents.config import Config
 from agents.evaluate import Answers, alone, compare
 from agents.settings import flags_of, parse
@@ -45,7 +44,7 @@ class Options:
 
 def judge_again(options: Options) -> dict[str, Any]:
     """Print a table, write the JSON, return it. The same weights give the same figures as during the run."""
-    disable_progress_bar()
+    hush()
     config, folders = subjects(options.target)
     task, reference, _ = make_policies(replace(config, seats=1))
     policies = {name: load_policy(name, config, folder) for name, folder in folders.items()}

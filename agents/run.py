@@ -24,9 +24,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from transformers.utils.logging import disable_progress_bar
 
 from agents import checkpoint
+from agents.build import hush
 from agents.config import Config
 from agents.metrics import Tracker
 from agents.report import write_report
@@ -38,7 +38,7 @@ def train(config: Config, run: Path) -> Path:
     """Run `config` and leave everything it produced in `run`; the path of the report."""
     if config.threads:
         torch.set_num_threads(config.threads)
-    disable_progress_bar()
+    hush()
     refuse_occupied(run, overwrite=config.overwrite)
     trainer = Trainer(config)  # refuses bad settings before anything is written
     shutil.rmtree(run, ignore_errors=True)

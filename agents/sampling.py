@@ -37,7 +37,7 @@ class Decoder(Protocol):
 
 
 def inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
-    """The first token whose cumulative probability exceeds `uniform_B`, in [0, 1); never an impossible one."""
+    """The first token whose cumulative probability exceeds `uniform_B`, in [0, 1); impossible ones never."""
     cdf_BV = logits_BV.softmax(-1).cumsum(-1)
     threshold_B1 = uniform_B[:, None].to(cdf_BV) * cdf_BV[:, -1:]
     return torch.searchsorted(cdf_BV, threshold_B1, right=True).squeeze(1).clamp(max=logits_BV.shape[1] - 1)

@@ -30,7 +30,7 @@ def train(folder: Path, flags: Sequence[str]) -> Path:
     if not (folder / "report.html").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "agents.cli", "train", *flags, "--threads", "1"]
-        log = folder.with_suffix(".log")
+        log = folder.with_name(f"{folder.name}.log")
         with log.open("w") as out:
             told = subprocess.run(
                 [*command, "--run", str(folder), "--overwrite"],
