@@ -256,6 +256,3 @@ class raw_env(AECEnv):
         if human:
             print(shown, end="\n\n")
         return None if human else shown
-
-    def close(self) -> None:
-        """Nothing to release."""

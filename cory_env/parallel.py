@@ -98,6 +98,3 @@ class parallel_env(ParallelEnv):
     def render(self) -> str | None:
         """See `raw_env.render`."""
         return self.aec.render()
-
-    def close(self) -> None:
-        """Nothing to release."""

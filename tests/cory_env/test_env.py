@@ -279,6 +279,8 @@ def test_wrong_queries_and_caps_are_refused_and_the_env_stays_usable():
     made = table()
     with pytest.raises(ValueError, match="'abcd' has 4 tokens; this game takes 1 to 3"):
         made.reset(options={"query": Query("abcd", (0, 1, 2, 3))})
+    with pytest.raises(ValueError, match="'' has 0 tokens; this game takes 1 to 3"):
+        made.reset(options={"query": Query("", ())})
     with pytest.raises(ValueError, match=r"caps \[3, 4\] go beyond max_response 3"):
         made.reset(options={"caps": (3, 4)})
     made.reset()

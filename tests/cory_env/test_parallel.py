@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import pettingzoo
 import pytest
 
@@ -62,6 +65,13 @@ def test_after_the_end_only_reset():
         made.step({})
     made.reset()
     made.step({"pioneer_0": 0, "observer_1": 0})
+
+
+def test_a_copy_of_a_game_in_progress_goes_on_apart():
+    made, *_ = table()
+    for twin in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        twin.step({"pioneer_0": 1, "observer_1": 6})
+        assert (twin.text("pioneer_0"), made.text("pioneer_0")) == ("b", "")
 
 
 def test_a_game_is_resumed_and_the_payoff_follows_its_schedule():

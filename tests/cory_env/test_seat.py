@@ -1,3 +1,5 @@
+import copy
+import pickle
 import warnings
 
 import gymnasium
@@ -80,6 +82,16 @@ def test_a_seed_fixes_the_partners_chance_too():
 
     assert game(1) == game(1)
     assert game(1) != game(2)
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_a_copy_of_an_episode_in_progress_goes_on_alike_and_apart(clone):
+    made = seat_env("pioneer_0", ECHO, max_response=(2, 4))
+    made.reset(seed=3)
+    made.step(1)
+    twin = clone(made)
+    assert twin.step(5)[0].tolist() == made.step(5)[0].tolist()
+    assert [twin.reset()[0].tolist() for _ in range(3)] == [made.reset()[0].tolist() for _ in range(3)]
 
 
 def test_one_seat_plays_alone():
