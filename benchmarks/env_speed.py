@@ -6,8 +6,8 @@
 
 The AEC rows play the wrapped envs step by step, `last()` and `step()`, on actions drawn beforehand; visits of
 the dead count as steps, in tictactoe too. The VectorGame row counts tokens of responses; its time holds all
-from `reset` with new queries to `payoffs`, scores included. Rows take turns and the best of each is told, so
-that whatever else the machine does falls on all of them.
+from `reset` with new queries to `payoffs`, scores included. Seconds are of processor time, on one thread, rows
+take turns and the best of each is told: what else the machine does matters little and falls on all of them.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -65,15 +65,15 @@ def cycle(games: list[list[int]]) -> Iterator[list[int]]:
 
 def aec_rate(made: Any, games: Iterator[list[int]], seconds: float) -> float:
     """Steps per second."""
-    steps, start = 0, perf_counter()
-    while perf_counter() - start < seconds:
+    steps, start = 0, process_time()
+    while process_time() - start < seconds:
         made.reset()
         moves = iter(next(games))
         for _ in made.agent_iter():
             _, _, terminated, truncated, _ = made.last()
             made.step(None if terminated or truncated else next(moves))
             steps += 1
-    return steps / (perf_counter() - start)
+    return steps / (process_time() - start)
 
 
 def vector_rate(game: VectorGame, seconds: float) -> float:
@@ -83,15 +83,15 @@ def vector_rate(game: VectorGame, seconds: float) -> float:
     ids_BT = chance.integers(tokenizer.vocab_size, size=(GAMES, CAP))
     ends_BT = np.isin(ids_BT, list(tokenizer.eos))
     lengths_B = np.where(ends_BT.any(axis=1), ends_BT.argmax(axis=1) + 1, CAP)
-    steps, batch, start = 0, 0, perf_counter()
-    while perf_counter() - start < seconds:
+    steps, batch, start = 0, 0, process_time()
+    while process_time() - start < seconds:
         game.reset(queries[:GAMES] if batch % 2 else queries[-GAMES:])
         for seat in game.seats:
             game.prompts(seat)
             game.respond(seat, ids_BT, lengths_B)
         game.payoffs()
         steps, batch = steps + len(game.seats) * int(lengths_B.sum()), batch + 1
-    return steps / (perf_counter() - start)
+    return steps / (process_time() - start)
 
 
 def measure(rounds: int, seconds: float) -> dict[str, float]:

@@ -16,7 +16,7 @@ RANDOM = 0.8 + 0.2 / 7 + 1 / 7
 
 
 def learned(payoff):
-    """What the pioneer and the observer score, over the last of 80 iterations of independent PPO on tables."""
+    """What pioneer and observer score over the last 20 of 80 iterations of independent PPO on tables."""
     config = Config(
         task="relay",
         payoff=payoff,
