@@ -1,5 +1,6 @@
 """Everything a run is: one frozen tree of settings, refused at once where it makes no sense."""
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -80,10 +81,10 @@ class Config:
     """Whose responses an observer reads; `none` is the ablation without knowledge transfer."""
 
     payoff: str = "cooperative"
-    """How scores are paid: cooperative (the sum), independent, competitive, or a number lambda (own + lambda
-    * others)."""
+    """How scores are paid: cooperative (the sum), independent, competitive, a number lambda (own + lambda *
+    others), or a matrix as JSON, `[[1, 0.5], [0, 1]]`: row i pays seat i."""
 
-    iterations: int = 60
+    iterations: int = 40
     """Batches of games, each followed by its updates."""
 
     batch: int = 128
@@ -144,9 +145,10 @@ class Config:
         return tuple(f"llm_{i + 1}" for i in range(self.seats))
 
     @property
-    def payoff_rule(self) -> str | float:
-        """`payoff` as the game takes it: a number where it is one."""
+    def payoff_rule(self) -> str | float | list[list[float]]:
+        """`payoff` as the game takes it: a name, a number, or rows of numbers."""
         try:
-            return float(self.payoff)
+            rule: float | list[list[float]] = json.loads(self.payoff)
         except ValueError:
             return self.payoff
+        return rule

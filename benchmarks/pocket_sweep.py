@@ -18,14 +18,14 @@ from pocket_runs import COLUMNS, RESULTS, ROOT, held_out, provenance, train_all
 
 POINTS = [
     # kl.kind, kl.coef, learner.lr
-    ("full", 0.1, 1e-4),
-    ("k1", 0.1, 1e-4),
-    ("k1", 0.2, 1e-4),
     ("k1", 0.3, 1e-4),
-    ("k1", 0.1, 5e-5),
-    ("k1", 0.2, 2e-4),
+    ("k1", 0.2, 1e-4),
+    ("k1", 0.3, 2e-4),
+    ("k1", 0.1, 1e-4),
+    ("full", 0.1, 1e-4),
+    ("k1", 0.3, 5e-5),
     ("full", 0.3, 1e-4),
-    ("k1", 0.05, 1e-4),
+    ("k1", 0.5, 1e-4),
 ]
 
 
