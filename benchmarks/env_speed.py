@@ -6,8 +6,8 @@
 
 The AEC rows play the wrapped envs step by step, `last()` and `step()`, on actions drawn beforehand; visits of
 the dead count as steps, in tictactoe too. The VectorGame row counts tokens of responses; its time holds all
-from `reset` with new queries to `payoffs`, scores included. Seconds are of processor time, rows take turns and
-the best of each is told: what else the machine does matters little and falls on all of them.
+from `reset` with new queries to `payoffs`, scores included. Seconds are processor time, rows take turns
+and the best of each is told: what else the machine does matters little and falls on all of them.
 """
 
 import argparse
