@@ -1,4 +1,4 @@
-"""The command `cory`: train, evaluate, report."""
+"""The command `cory`: train, evaluate, play, report."""
 
 import difflib
 import sys
@@ -10,6 +10,7 @@ USAGE = """usage: cory COMMAND [options]
 
   train      fine-tune policies by playing; without options, the pocket models on movie reviews
   evaluate   judge the policies of a run, or a model, each alone, on held-out queries
+  play       watch the policies of a run play, or take a seat yourself
   report     draw the report of one or more runs again
 
 `cory COMMAND --help` lists the options of a command."""
@@ -18,7 +19,7 @@ USAGE = """usage: cory COMMAND [options]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. A user's mistake is one `error:` paragraph on stderr and code 2."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    commands = {"train": train, "evaluate": evaluate, "report": report}
+    commands = {"train": train, "evaluate": evaluate, "play": play, "report": report}
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE)
         return 0
@@ -83,6 +84,13 @@ def evaluate(argv: list[str]) -> None:
 
     about = "Judge the policies of a run, or a model, each alone, on held-out queries."
     judge_again(parse(Options, argv, about=about, command="cory evaluate"))
+
+
+def play(argv: list[str]) -> None:
+    """`cory play RUN_OR_MODEL`: games to watch or to join."""
+    from agents.play import play as play_games
+
+    play_games(argv)
 
 
 def report(argv: list[str]) -> None:

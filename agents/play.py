@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers.utils.logging import disable_progress_bar
 from tyro.conf import Positional
 
 from agents import randomness
-from agents.build import load_policy, make_policies, make_task
+from agents.build import hush, load_policy, make_policies, make_task
 from agents.config import Config
 from agents.held_out import subjects
 from agents.policies.base import Policy
@@ -48,7 +47,7 @@ def play(argv: list[str]) -> None:
     """Parse the flags, load the policies, play the games."""
     about = "Watch games of the policies of a run, or of a model, or take a seat yourself."
     options: Options = parse(Options, argv, about=about, command="cory play")
-    disable_progress_bar()
+    hush()
     config, folders = subjects(options.target)
     seats = seat_names(config.seats)
     if options.seat is not None:

@@ -26,10 +26,10 @@ def parse(kind: Any, argv: Sequence[str], *, about: str, command: str, default: 
 
 
 def _plain(box: str) -> str:
-    """The words of a boxed message without its frame and rules."""
-    return (
-        " ".join("".join(c for c in box if not 0x2500 <= ord(c) <= 0x257F).split()) or "the options are wrong"
-    )
+    """The words of a boxed message without its frame, which carries a title that the words repeat."""
+    inside = "\n".join(line for line in box.splitlines() if not line.startswith("╭"))
+    words = "".join(" " if 0x2500 <= ord(c) <= 0x257F else c for c in inside).split()
+    return " ".join(words) or "the options are wrong"
 
 
 def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
