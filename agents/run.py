@@ -56,6 +56,8 @@ def train(config: Config, run: Path) -> Path:
             numbers = trainer.iterate(iteration)
             tracker.log(iteration, numbers)
             bar.update(task, advance=1, description="training", numbers=told(numbers))
+            if not console.is_terminal and (iteration + 1) % 5 == 0:
+                console.print(f"iteration {iteration + 1} of {config.iterations}: {told(numbers)}")
         bar.update(task, description="evaluating")
         if config.checkpoint_every:
             save(trainer, run, config.iterations)
@@ -113,16 +115,17 @@ def environment() -> dict[str, Any]:
 
 
 def progress_bar(console: Console) -> Progress:
-    """Iteration, each seat's reward and KL, tokens/s, time left."""
+    """Iteration, each seat's reward and KL, tokens/s, time left; nothing where nobody watches a terminal."""
     return Progress(
         TextColumn("{task.description:>10}"),
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=10),
         MofNCompleteColumn(),
         TextColumn("{task.fields[numbers]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
         console=console,
+        disable=not console.is_terminal,
     )
 
 
@@ -132,10 +135,9 @@ def told(numbers: Mapping[str, float]) -> str:
     for key, reward in numbers.items():
         if key.endswith("/task_reward"):
             seat, policy, _ = key.split("/")
-            parts.append(
-                f"{seat.split('_')[0]} ({policy}) {reward:+.2f} KL {numbers[f'{seat}/{policy}/kl']:.1f}"
-            )
-    return " | ".join([*parts, f"{numbers['speed/tokens/per_second']:.0f} tokens/s"])
+            kl = numbers[f"{seat}/{policy}/kl"]
+            parts.append(f"{seat.split('_')[0]} {policy} {reward:+.2f} KL {kl:.1f}")
+    return " | ".join([*parts, f"{numbers['speed/tokens/per_second']:.0f} tok/s"])
 
 
 def save(trainer: Trainer, run: Path, iteration: int) -> None:
