@@ -1,0 +1,83 @@
+"""One seat of the game as a Gymnasium environment: PPO of Stable-Baselines3 learns to repeat the query.
+
+    python examples/sb3_seat.py
+    python examples/sb3_seat.py --algorithm maskable_ppo --seed 1
+
+The partner in the other seat trusts the pioneer and repeats what it said, so under the cooperative payoff
+every letter the learner gets right is paid twice. MaskablePPO (sb3-contrib) asks the seat for its masks.
+"""
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from cory_env import one_hot, seat_env
+from cory_env.tasks import load
+
+TASK = load("echo")
+
+LENGTH = TASK.max_query
+"""Tokens of a query and of every response."""
+
+OPTIMUM = 2.0
+"""What the best pioneer is paid: 1 for its own response and 1 for the copy."""
+
+
+def copycat(prompt: tuple[int, ...], cap: int, chance: np.random.Generator) -> list[int]:
+    """The pioneer's response again: the end of the observer's prompt, behind the query."""
+    return [*prompt[LENGTH:], min(TASK.tokenizer.eos)][:cap]
+
+
+def make_env() -> Any:
+    """The pioneer's seat in `echo`, its observations one-hot."""
+    return one_hot(seat_env("pioneer_0", TASK, partners=copycat, max_response=LENGTH))
+
+
+def make_model(algorithm: str, env: Any, *, seed: int) -> Any:
+    """`ppo` or `maskable_ppo`, sized for a vocabulary of eight and games of three tokens."""
+    if algorithm == "maskable_ppo":
+        from sb3_contrib import MaskablePPO as Algorithm
+    else:
+        from stable_baselines3 import PPO as Algorithm
+    return Algorithm(
+        "MlpPolicy", env, n_steps=512, batch_size=128, learning_rate=1e-3, gamma=1.0, seed=seed, device="cpu"
+    )
+
+
+def mean_payoff(model: Any, *, games: int = 200, seed: int = 1000) -> float:
+    """What the model is paid per game when it samples; before training that is what random play is paid."""
+    env, paid = make_env(), 0.0
+    seen, _ = env.reset(seed=seed)
+    for _ in range(games):
+        over = False
+        while not over:
+            action, _ = model.predict(seen)
+            seen, reward, over, _, _ = env.step(int(action))
+            paid += float(reward)
+        seen, _ = env.reset()
+    return paid / games
+
+
+def train(algorithm: str, *, seed: int, steps: int) -> tuple[float, float]:
+    """Mean payoff before and after `steps` tokens of experience."""
+    model = make_model(algorithm, make_env(), seed=seed)
+    before = mean_payoff(model)
+    model.learn(steps)
+    return before, mean_payoff(model)
+
+
+def main() -> None:
+    """Train and print by how much the gap between random play and the best was closed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--algorithm", choices=("ppo", "maskable_ppo"), default="ppo")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=20_000, help="tokens of experience")
+    args = parser.parse_args()
+    before, after = train(args.algorithm, seed=args.seed, steps=args.steps)
+    closed = (after - before) / (OPTIMUM - before)
+    print(f"payoff {before:.2f} before, {after:.2f} after, {OPTIMUM} at best: {closed:.0%} of the gap closed")
+
+
+if __name__ == "__main__":
+    main()
