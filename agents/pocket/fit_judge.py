@@ -1,7 +1,9 @@
-"""Fit the pocket judge on labelled reviews: `python -m agents.pocket.fit_judge --data train.parquet`.
+"""Fit the pocket judge: `python -m agents.pocket.fit_judge --data train.parquet --unlabelled unsup.parquet`.
 
 A GPT-2 sequence classifier that starts as the first blocks of the pocket LM. Every token of a snippet is
 asked for the label of its review, so one snippet teaches all its beginnings; the judge reads the last token.
+Labelled reviews are few: an n-gram teacher, fitted on the very rows the judge is, says of three times as many
+unlabelled ones how likely each is positive.
 
 Shapes: B rows, T tokens, K labels.
 """
@@ -15,15 +17,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from agents.judges import Classifier
-from agents.pocket import JUDGE, LM
+from agents.pocket import JUDGE, LM, fit_second_judge
 from agents.pocket.calibrate import accuracy, calibration_error, temperature
 from agents.pocket.corpus import JUDGE as FITTED
-from agents.pocket.corpus import JUDGE_HELD_OUT, game_openings, part, snippet
+from agents.pocket.corpus import JUDGE_HELD_OUT, game_openings, part, reviews, snippet
 
 SIZES = (24, 48, 96, 256)
 """Row lengths in tokens; the last is the judge's window."""
@@ -35,6 +39,9 @@ class Config:
 
     data: Path
     """Parquet file of reviews with the columns `text`, `label` (0, 1) and `movie`."""
+
+    unlabelled: Path | None = None
+    """Parquet file of reviews that a teacher labels; without it there is no teacher, and a weaker judge."""
 
     lm: Path = LM
     """The language model whose first blocks, embeddings and tokenizer the judge takes over."""
@@ -48,10 +55,10 @@ class Config:
     blocks: int = 2
     """Transformer blocks kept."""
 
-    epochs: int = 6
+    epochs: int = 1
     """Passes over the reviews, each on freshly drawn snippets."""
 
-    whole_every: int = 3
+    whole_every: int = 10
     """One review in this many is also read whole, as far as the window goes, in every epoch."""
 
     opening: float = 0.5
@@ -105,7 +112,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 def batches(
-    texts: list[str], labels: list[int], tokenizer: Any, config: Config, *, epoch: int
+    texts: list[str], labels: list[float], tokenizer: Any, config: Config, *, epoch: int
 ) -> list[Batch]:
     """One epoch, shuffled: a fresh snippet of every review, and some reviews whole.
 
@@ -134,13 +141,26 @@ def batches(
 
 
 def label_loss(model: Any, ids_BT: Tensor, label_B: Tensor, *, first_token: int) -> Tensor:
-    """Mean nats per asked token. The trunk is causal: what follows a token (padding, -1) never reaches it."""
+    """Mean nats per asked token; the label may be a probability. What follows a token (padding, -1) never
+    reaches it: the trunk is causal."""
     with torch.autocast(ids_BT.device.type, torch.bfloat16):
         logits_BTK = model.score(model.transformer(input_ids=ids_BT.clamp(min=0)).last_hidden_state)
-    label_BT = label_B[:, None].expand_as(ids_BT).where(ids_BT >= 0, -100)
-    return cross_entropy(
-        logits_BTK[:, first_token:].float().flatten(0, 1), label_BT[:, first_token:].flatten()
-    )
+    odds_BT = (logits_BTK[:, first_token:, 1] - logits_BTK[:, first_token:, 0]).float()
+    asked_BT = ids_BT[:, first_token:] >= 0
+    target_BT = label_B[:, None].expand_as(odds_BT).float()
+    nats_BT = binary_cross_entropy_with_logits(odds_BT, target_BT, reduction="none")
+    return (nats_BT * asked_BT).sum() / asked_BT.sum()
+
+
+def teach(texts: list[str], labels: list[int], unlabelled: Path) -> tuple[list[str], list[float]]:
+    """Reviews of `unlabelled` and how likely each is positive, by n-grams fitted on labelled `texts`."""
+    settings = fit_second_judge.Config(data=unlabelled)
+    rows_NF, label_N = fit_second_judge.design(texts, settings), np.array(labels)
+    ratio_F = fit_second_judge.log_count_ratio(rows_NF, label_N)
+    weights_F, bias = fit_second_judge.logistic((rows_NF @ sparse.diags(ratio_F)).tocsr(), label_N, settings)
+    more, _ = reviews(unlabelled)
+    odds_N = fit_second_judge.design(more, settings) @ (weights_F * ratio_F) + bias
+    return more, (1 / (1 + np.exp(-odds_N))).tolist()
 
 
 def make_optimizer(model: Any, config: Config) -> torch.optim.Optimizer:
@@ -157,6 +177,9 @@ def make_optimizer(model: Any, config: Config) -> torch.optim.Optimizer:
 def train(config: Config, model: Any, tokenizer: Any) -> None:
     """Fit `model` in place; a line of progress every 20 steps."""
     texts, labels = part(config.data, FITTED)
+    if config.unlabelled is not None:
+        more, taught = teach(texts, labels, config.unlabelled)
+        texts, labels = texts + more, labels + taught
     optimizer = make_optimizer(model, config)
     step_loss = torch.compile(label_loss)
     step, began = 0, time.time()
