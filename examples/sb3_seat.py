@@ -37,10 +37,14 @@ def make_env() -> Any:
 def make_model(algorithm: str, env: Any, *, seed: int) -> Any:
     """`ppo` or `maskable_ppo`, sized for a vocabulary of eight and games of three tokens."""
     if algorithm == "maskable_ppo":
-        from sb3_contrib import MaskablePPO as Algorithm
+        import sb3_contrib
+
+        kind = sb3_contrib.MaskablePPO
     else:
-        from stable_baselines3 import PPO as Algorithm
-    return Algorithm(
+        import stable_baselines3
+
+        kind = stable_baselines3.PPO
+    return kind(
         "MlpPolicy", env, n_steps=512, batch_size=128, learning_rate=1e-3, gamma=1.0, seed=seed, device="cpu"
     )
 

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ def test_pioneers_rows_carry_its_payoff(example, algorithm):
     observations, actions = buffer.observations.reshape(512, -1), buffer.actions.reshape(512)
     starts = [*np.flatnonzero(buffer.episode_starts[:, 0]), len(buffer.rewards)]
     paid = 0.0
-    for first, after in zip(starts[:-2], starts[1:-1], strict=True):  # the last game is unfinished
+    for first, after in pairwise(starts[:-1]):  # the last game is unfinished
         # Eight ids per one-hot vector; the query is the first three of the pioneer's prompt.
         query = observations[first].reshape(-1, 8)[:LETTERS].argmax(axis=1)
         said = actions[first:after]
