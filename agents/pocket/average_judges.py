@@ -1,4 +1,4 @@
-"""Average the weights of two fitted judges and calibrate the mean: `python -m agents.pocket.average_judges A B`.
+"""Average two fitted judges and calibrate the mean: `python -m agents.pocket.average_judges A B --data FILE`.
 
 Both began as the same blocks of the pocket LM, so a point between them classifies better than either ("model
 soups", arXiv:2203.05482).
@@ -39,7 +39,7 @@ class Config:
 
 
 def average(config: Config) -> dict[str, float]:
-    """Write the mean, its head divided by the temperature of held-out openings; its accuracy and error there."""
+    """Write the mean, its head divided by the temperature of held-out openings; how it does on them."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     mean, other = (
