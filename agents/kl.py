@@ -19,7 +19,7 @@ class Config:
     """Estimator per token. `full` (the paper's) is exact over the vocabulary, but as part of the reward it is
     a number that depends on the state only: it gives the token at hand no direct gradient. `k1` does."""
 
-    coef: float = 0.3
+    coef: float = 0.2
     """Price of one nat (the paper's eta)."""
 
     target: float | None = None
