@@ -232,9 +232,11 @@ def fit(config: Config) -> None:
     config.work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(config.seed)
     model, tokenizer = make_model(config), AutoTokenizer.from_pretrained(config.lm)
+    tokenizer.save_pretrained(
+        config.out
+    )  # before use: a fast tokenizer keeps the truncation it was last asked for
     began = time.time()
     train(config, model, tokenizer)
-    tokenizer.save_pretrained(config.out)
     model.half().save_pretrained(config.out)
     told = asdict(config) | calibrate(config, model) | {"seconds": time.time() - began}
     (config.work / "config.json").write_text(json.dumps(told, indent=1, default=str))
