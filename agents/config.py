@@ -84,7 +84,7 @@ class Config:
     """How scores are paid: cooperative (the sum), independent, competitive, a number lambda (own + lambda *
     others), or a matrix as JSON, `[[1, 0.5], [0, 1]]`: row i pays seat i."""
 
-    iterations: int = 40
+    iterations: int = 30
     """Batches of games, each followed by its updates."""
 
     batch: int = 128

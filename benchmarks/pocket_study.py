@@ -1,6 +1,6 @@
 """CORY beside single-agent PPO on the pocket task: three seeds, each policy alone on held-out queries.
 
-    python benchmarks/pocket_study.py            # about 40 minutes on 2 cores; started again, it goes on
+    python benchmarks/pocket_study.py            # about 20 minutes on 2 cores; started again, it goes on
     python benchmarks/pocket_study.py --table    # only the table of the committed results
 
 Both are the presets as they are: the same model, judge, settings, queries and number of updates per policy.
