@@ -56,7 +56,7 @@ def held_out(folder: Path) -> dict[str, dict[str, list[float]]]:
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
         found = {key: value for key, value in row.items() if key.startswith("alone/")}
-        for policy in {key.split("/")[1] for key in found}:
+        for policy in sorted({key.split("/")[1] for key in found}):
             curve = told.setdefault(policy, {})
             curve.setdefault("iteration", []).append(row["iteration"])
             for key, value in found.items():
