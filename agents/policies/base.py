@@ -3,20 +3,18 @@
 Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, D width, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from agents.algorithms import TokenLoss, Tokens
 from agents.batch import Batch, Rows
+from agents.policies.chunks import SumOverChunks, chunks
 from agents.sampling import Decoder, Sampled, sample
-
-CHUNK = 1 << 24
-"""Logits held at once, in elements."""
 
 
 class Evaluation(NamedTuple):
@@ -143,7 +141,7 @@ class Policy(nn.Module):
         token_K = rows.response_BT[mask_BT]
         state_KD, ref_state_KD = self.deciding_states(rows), self.reference.deciding_states(rows)
         parts: list[Tensor] = []
-        for at in _chunks(len(token_K), self.vocab_size):
+        for at in chunks(len(token_K), self.vocab_size):
             logp_KV = self.logits(state_KD[at]).log_softmax(-1)
             ref_logp_KV = self.reference.logits(ref_state_KD[at]).log_softmax(-1)
             p_KV = logp_KV.exp()
@@ -168,7 +166,7 @@ class Policy(nn.Module):
         """One pass of the trunk; the head, the value head and `token_loss` chunk by chunk.
 
         `targets` holds advantage_BT and return_BT. No logits outlive their chunk and nothing is computed
-        twice: the gradient of a chunk is taken while its logits are at hand (see `_SumOverChunks`).
+        twice: the gradient of a chunk is taken while its logits are at hand (see `SumOverChunks`).
         """
         mask_BT = batch.mask_BT
         state_KD = self.deciding_states(batch)
@@ -195,7 +193,7 @@ class Policy(nn.Module):
             )
 
         told: list[TokenLoss] = []
-        loss = _SumOverChunks.apply(chunk_loss, self.vocab_size, told, state_KD, *self.head_parameters())
+        loss = SumOverChunks.apply(chunk_loss, self.vocab_size, told, state_KD, *self.head_parameters())
         return LossSums(
             loss=loss,
             tokens=len(token_K),
@@ -208,56 +206,3 @@ class Policy(nn.Module):
                 for name in told[0].largest
             },
         )
-
-
-def _chunks(tokens: int, vocab_size: int) -> Iterator[slice]:
-    size = max(1, CHUNK // vocab_size)
-    return (slice(start, start + size) for start in range(0, tokens, size))
-
-
-class _SumOverChunks(torch.autograd.Function):
-    """Sum of a per-token loss over chunks whose graphs are freed one by one.
-
-    The gradients with respect to the states and the head are taken in the forward pass, where the logits are,
-    and handed on, scaled, in the backward pass: the cost of one forward and one backward, the memory of one
-    chunk.
-    """
-
-    @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any,
-        chunk_loss: Callable[[Tensor, slice], TokenLoss],
-        vocab_size: int,
-        reported: list[TokenLoss],
-        state_KD: Tensor,
-        *parameters: Tensor,
-    ) -> Tensor:
-        wanted = [p for p in parameters if p.requires_grad]
-        grads = [torch.zeros_like(p) for p in wanted]
-        state_grad_KD = torch.zeros_like(state_KD)
-        total = torch.zeros((), device=state_KD.device)
-        learns_states = ctx.needs_input_grad[3]
-        for at in _chunks(len(state_KD), vocab_size):
-            with torch.enable_grad():
-                leaf_ND = state_KD[at].detach().requires_grad_(learns_states)
-                told = chunk_loss(leaf_ND, at)
-                loss = told.loss_K.sum()
-            sources = [leaf_ND, *wanted] if learns_states else wanted
-            found = list(torch.autograd.grad(loss, sources, allow_unused=True))
-            if learns_states and (grad_ND := found.pop(0)) is not None:
-                state_grad_KD[at] = grad_ND
-            for grad, more in zip(grads, found, strict=True):
-                if more is not None:
-                    grad += more
-            total += loss.detach()
-            reported.append(told._replace(loss_K=loss.detach()))
-        given = iter(grads)
-        ctx.learned = [next(given) if p.requires_grad else None for p in parameters]
-        ctx.state_grad_KD = state_grad_KD if learns_states else None
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        learned = [None if grad is None else grad * scale for grad in ctx.learned]
-        state = None if ctx.state_grad_KD is None else ctx.state_grad_KD * scale
-        return (None, None, None, state, *learned)

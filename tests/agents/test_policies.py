@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, pipeline
 
-import agents.policies.base as base
 from agents import kl, randomness, rewards
 from agents.advantage import Advantage
 from agents.algorithms import ppo
 from agents.batch import Batch, Rows
 from agents.learner import Config, Learner
+from agents.policies import chunks
 from agents.policies.causal_lm import CausalLMPolicy, load_model
 from agents.policies.table import TablePolicy
 from agents.rollout import record
@@ -157,7 +157,7 @@ def test_gradients_do_not_depend_on_chunks_or_microbatches(kind, monkeypatch):
     """INVARIANTS 6: 6x1 = 3x2 = 1x6 with unequal lengths, and one chunk = many."""
     found = []
     for microbatches, chunk in [(1, 1 << 24), (2, 1 << 24), (6, 1 << 24), (1, 700)]:
-        monkeypatch.setattr(base, "CHUNK", chunk)
+        monkeypatch.setattr(chunks, "CHUNK", chunk)
         policy = pair(kind)
         batch = make_batch(policy)
         learner = make_learner(policy, microbatches=microbatches)

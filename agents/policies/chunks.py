@@ -1,0 +1,69 @@
+"""Losses over a vocabulary without holding its logits: chunk by chunk, gradients taken where the logits are.
+
+Shapes: K chosen tokens, N tokens of a chunk, D width.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agents.algorithms import TokenLoss
+
+CHUNK = 1 << 24
+"""Logits held at once, in elements."""
+
+
+def chunks(tokens: int, vocab_size: int) -> Iterator[slice]:
+    """Slices of so many tokens that their logits fill at most `CHUNK`."""
+    size = max(1, CHUNK // vocab_size)
+    return (slice(start, start + size) for start in range(0, tokens, size))
+
+
+class SumOverChunks(torch.autograd.Function):
+    """Sum of a per-token loss over chunks whose graphs are freed one by one.
+
+    The gradients with respect to the states and the head are taken in the forward pass, where the logits are,
+    and handed on, scaled, in the backward pass: the cost of one forward and one backward, the memory of one
+    chunk.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        chunk_loss: Callable[[Tensor, slice], TokenLoss],
+        vocab_size: int,
+        reported: list[TokenLoss],
+        state_KD: Tensor,
+        *parameters: Tensor,
+    ) -> Tensor:
+        wanted = [p for p in parameters if p.requires_grad]
+        grads = [torch.zeros_like(p) for p in wanted]
+        state_grad_KD = torch.zeros_like(state_KD)
+        total = torch.zeros((), device=state_KD.device)
+        learns_states = ctx.needs_input_grad[3]
+        for at in chunks(len(state_KD), vocab_size):
+            with torch.enable_grad():
+                leaf_ND = state_KD[at].detach().requires_grad_(learns_states)
+                told = chunk_loss(leaf_ND, at)
+                loss = told.loss_K.sum()
+            sources = [leaf_ND, *wanted] if learns_states else wanted
+            found = list(torch.autograd.grad(loss, sources, allow_unused=True))
+            if learns_states and (grad_ND := found.pop(0)) is not None:
+                state_grad_KD[at] = grad_ND
+            for grad, more in zip(grads, found, strict=True):
+                if more is not None:
+                    grad += more
+            total += loss.detach()
+            reported.append(told._replace(loss_K=loss.detach()))
+        given = iter(grads)
+        ctx.learned = [next(given) if p.requires_grad else None for p in parameters]
+        ctx.state_grad_KD = state_grad_KD if learns_states else None
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        learned = [None if grad is None else grad * scale for grad in ctx.learned]
+        state = None if ctx.state_grad_KD is None else ctx.state_grad_KD * scale
+        return (None, None, None, state, *learned)
