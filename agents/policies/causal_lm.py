@@ -64,8 +64,12 @@ class CausalLMPolicy(Policy):
         self.model.load_state_dict(load_file(Path(folder) / "model.safetensors"), strict=False)
         self.value_head.load_state_dict(load_file(Path(folder) / VALUE_HEAD))
 
+    def trunk(self, **inputs: Any) -> Any:
+        """The transformer without its head; training, scoring and decoding all read through here."""
+        return self.model.base_model(**inputs)
+
     def deciding_states(self, rows: Rows) -> Tensor:
-        hidden_BLD = self.model.base_model(input_ids=rows.joined(), use_cache=False).last_hidden_state
+        hidden_BLD = self.trunk(input_ids=rows.joined(), use_cache=False).last_hidden_state
         return hidden_BLD.flatten(0, 1)[rows.deciding()]
 
     def logits(self, state_KD: Tensor) -> Tensor:
@@ -77,6 +81,10 @@ class CausalLMPolicy(Policy):
 
     def head_parameters(self) -> Sequence[nn.Parameter]:
         return [*self.model.get_output_embeddings().parameters(), *self.value_head.parameters()]
+
+    def value_parameters(self) -> Sequence[nn.Parameter]:
+        """Those of the value head, which may learn at a rate of their own."""
+        return list(self.value_head.parameters())
 
     def decoder(self) -> "CachedDecoder":
         return CachedDecoder(self)
@@ -102,7 +110,7 @@ class CachedDecoder:
         return self._read(token_B[:, None], self.position_B[:, None])
 
     def _read(self, ids_BX: Tensor, position_BX: Tensor) -> Tensor:
-        told = self.policy.model.base_model(
+        told = self.policy.trunk(
             input_ids=ids_BX,
             attention_mask=self.attend_BL,
             position_ids=position_BX,
