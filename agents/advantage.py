@@ -57,3 +57,31 @@ def whiten(values_BT: Tensor, mask_BT: Tensor, *, shift_mean: bool = True) -> Te
     variance = chosen_N.var() if len(chosen_N) > 1 else torch.zeros_like(mean)
     whitened_BT = (values_BT - mean) * torch.rsqrt(variance + 1e-8)
     return torch.where(mask_BT, whitened_BT if shift_mean else whitened_BT + mean, 0.0)
+
+
+def undiscounted(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """What each chosen token and those behind it are rewarded with [B, T]: sum of r_s over s >= t."""
+    return torch.where(mask_BT, rewards_BT.flip(1).cumsum(1).flip(1), 0.0)
+
+
+def leave_one_out(totals_B: Tensor, *, group: int) -> Tensor:
+    """Each total less the mean of the others of its group (RLOO: arXiv:2402.14740, eq. 8).
+
+    A_i = R_i - sum_{j != i} R_j / (G - 1). Groups are G neighbours in the batch.
+    """
+    totals_XG = totals_B.reshape(-1, group)
+    others_XG = (totals_XG.sum(1, keepdim=True) - totals_XG) / (group - 1)
+    return (totals_XG - others_XG).flatten()
+
+
+def group_standardised(totals_B: Tensor, *, group: int, scale: bool = True) -> Tensor:
+    """Each total less the mean of its group, over the group's deviation (GRPO: arXiv:2402.03300, sec. 4.1).
+
+    A_i = (R_i - mean R) / (std R + 1e-4), the sample's deviation; without `scale` (arXiv:2503.20783) only the
+    difference.
+    """
+    totals_XG = totals_B.reshape(-1, group)
+    difference_XG = totals_XG - totals_XG.mean(1, keepdim=True)
+    if scale:
+        difference_XG = difference_XG / (totals_XG.std(1, keepdim=True) + 1e-4)
+    return difference_XG.flatten()

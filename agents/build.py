@@ -1,7 +1,7 @@
 """From settings to the parts of a run: task, judges, policies, learners, game."""
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,26 +30,74 @@ def hush() -> None:
     logging.set_verbosity_error()
 
 
-def load_policy(name: str, config: Config, folder: str | Path | None = None) -> CausalLMPolicy:
-    """A policy from `folder`, by default from the model all start from."""
-    start = pocket.LM if config.policy.model == "pocket" else config.policy.model
+def load_policy(name: str, config: Config, folder: str | Path) -> CausalLMPolicy:
+    """A policy from `folder`, `pocket` or a hub name; an adapter is loaded on top of its own model."""
+    settings = config.policy
     return CausalLMPolicy.load(
-        name, folder or start, device=config.policy.device, temperature=config.policy.temperature
+        name,
+        pocket.LM if folder == "pocket" else folder,
+        device=settings.device,
+        temperature=settings.temperature,
     )
 
 
-def make_policies(config: Config) -> tuple[Task, Policy, dict[str, Policy]]:
-    """The task, the frozen reference and the policies that start as its equals."""
+def make_players(config: Config) -> tuple[Task, dict[str, Policy], dict[str, Policy]]:
+    """The task, the frozen reference of each policy by the policy's name, and the policies, their equals."""
+    names = list(dict.fromkeys(config.policy_names))
+    policies: dict[str, Policy] = {}
     if config.policy.kind == "table":
         task = make_task(config, None)
-        reference, *policies = [_table(name, task, config) for name in ("reference", *config.policy_names)]
+        references = dict.fromkeys(names, _table("reference", task, config))
+        policies |= {name: _table(name, task, config) for name in names}
     else:
-        reference, *policies = [load_policy(name, config) for name in ("reference", *config.policy_names)]
-        task = make_task(config, reference)
-    reference.requires_grad_(False)
-    for policy in (reference, *policies):
-        policy.set_reference(reference)
-    return task, reference, {policy.name: policy for policy in policies}
+        references = load_references(config, names)
+        policies |= {name: load_policy(name, config, start) for name, start in starts(config, names).items()}
+        task = make_task(config, references[names[0]])
+    settle(references, policies)
+    return task, references, policies
+
+
+def load_players(
+    config: Config, folders: Mapping[str, Path]
+) -> tuple[Task, dict[str, Policy], dict[str, Policy]]:
+    """The same for policies as they were saved in `folders`, by name: to be judged or played with."""
+    if config.policy.kind == "table":
+        task, references, policies = make_players(config)
+        for name, folder in folders.items():
+            policies[name].restore(folder)
+        return task, references, {name: policies[name] for name in folders}
+    references = load_references(config, list(folders))
+    loaded: dict[str, Policy] = {name: load_policy(name, config, folder) for name, folder in folders.items()}
+    settle(references, loaded)
+    return make_task(config, next(iter(references.values()))), references, loaded
+
+
+def settle(references: Mapping[str, Policy], policies: Mapping[str, Policy]) -> None:
+    """Freeze the references and price every policy against its own."""
+    for name, policy in policies.items():
+        references[name].requires_grad_(False)
+        references[name].set_reference(references[name])
+        policy.set_reference(references[name])
+
+
+def starts(config: Config, names: Sequence[str]) -> dict[str, str]:
+    """The model each policy starts from."""
+    several = config.policy.models
+    if not several:
+        return dict.fromkeys(names, config.policy.model)
+    return {name: several[config.policy_names.index(name)] for name in names}
+
+
+def load_references(config: Config, names: Sequence[str]) -> dict[str, Policy]:
+    """One frozen policy per model that policies start from, by the policies' names."""
+    models = starts(config, names)
+    first = {model: name for name, model in reversed(models.items())}
+    known = len(first) == 1
+    loaded = {
+        model: load_policy("reference" if known else f"reference_{name}", config, model)
+        for model, name in first.items()
+    }
+    return {name: loaded[model] for name, model in models.items()}
 
 
 def _table(name: str, task: Task, config: Config) -> Policy:
@@ -63,10 +111,10 @@ def _table(name: str, task: Task, config: Config) -> Policy:
     )
 
 
-def make_task(config: Config, policy: CausalLMPolicy | None) -> Task:
+def make_task(config: Config, policy: Policy | None) -> Task:
     """The task of the run, reading and writing in the policy's tokens."""
     options: dict[str, Any] = {}
-    if policy is not None:
+    if isinstance(policy, CausalLMPolicy):
         options["tokenizer"] = wrap(policy.tokenizer, eos=policy.eos, vocab_size=policy.vocab_size)
     if config.task == "reviews":
         options |= {
@@ -126,8 +174,8 @@ def make_learners(config: Config, policies: dict[str, Policy]) -> dict[str, Lear
     return {
         name: Learner(
             policy,
-            algorithms.load("ppo"),
-            config.ppo,
+            algorithms.load(config.algorithm),
+            config.algorithm_options,
             config=config.learner,
             kl_config=config.kl,
             payoff_config=config.payoff_scaling,

@@ -59,7 +59,8 @@ def refuse_strangers() -> None:
 def train(argv: list[str]) -> None:
     """`cory train`: a preset, changed by a file, changed by flags."""
     from agents import presets
-    from agents.settings import flags_of, parse
+    from agents.config import read
+    from agents.settings import flags_of
 
     preset, argv = _taken(argv, "--preset", "pocket")
     file, argv = _taken(argv, "--config", "")
@@ -68,7 +69,7 @@ def train(argv: list[str]) -> None:
     about = (
         f"Fine-tune policies by playing. --preset NAME ({', '.join(presets.PRESETS)}), --config FILE.yaml."
     )
-    config = parse(type(start), [*before, *argv], default=start, about=about, command="cory train")
+    config = read([*before, *argv], default=start, about=about, command="cory train")
     from agents.run import free_name
     from agents.run import train as run_training
 

@@ -1,18 +1,21 @@
 """Everything a run is: one frozen tree of settings, refused at once where it makes no sense."""
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import arg
 
+from agents import algorithms
 from agents.algorithms.ppo import Config as PPOConfig
 from agents.evaluate import Config as EvaluationConfig
 from agents.exchange import Config as ExchangeConfig
 from agents.kl import Config as KLConfig
-from agents.learner import Config as LearnerConfig
+from agents.optimizer import Config as LearnerConfig
 from agents.rewards import Config as PayoffScalingConfig
+from cory_env.payoff import Linear, Mix, Payoff, matrix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +42,19 @@ class JudgeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyConfig:
-    """The model that both policies start from and are priced against."""
+    """The model that the policies start from and are priced against."""
 
     model: str = "pocket"
     """A folder in from_pretrained layout, a hub name, or `pocket`, the embedded one."""
 
+    models: tuple[str, ...] = ()
+    """One model per policy where they differ; their tokenizers must not. Each is priced against its own."""
+
     kind: Literal["causal_lm", "table"] = "causal_lm"
-    """`table` is a lookup table for tiny games."""
+    """`causal_lm` trains all weights; `table` is a lookup table for tiny games."""
+
+    shared: bool = False
+    """Whether one policy sits in all seats (parameter sharing)."""
 
     temperature: float = 1.0
     """Of sampling and scoring alike."""
@@ -54,13 +63,34 @@ class PolicyConfig:
     """Where policies live: cpu, cuda, cuda:1, ..."""
 
     def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise ValueError(f"policy.temperature is {self.temperature}; give a number above 0")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"policy.temperature is {self.temperature}; give a finite number above 0")
+        if self.models and (self.shared or self.kind != "causal_lm"):
+            raise ValueError(
+                "policy.models names one model per policy; it needs policy.kind causal_lm, unshared"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PayoffConfig:
+    """Where the payoff goes from where it starts."""
+
+    to: str | None = None
+    """The payoff moves in equal steps to this one (written as `payoff` is); none = it stays."""
+
+    over: int = 0
+    """Iterations in which it gets there."""
+
+    def __post_init__(self) -> None:
+        if (self.to is None) != (self.over == 0) or self.over < 0:
+            raise ValueError(
+                f"payoff.to {self.to} over {self.over} iterations; give both, payoff.over from 1"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A run of CORY; with one seat it is single-agent PPO."""
+    """A run of CORY; with one seat it is single-agent fine-tuning."""
 
     task: str = "reviews"
     """What is played."""
@@ -84,6 +114,8 @@ class Config:
     """How scores are paid: cooperative (the sum), independent, competitive, a number lambda (own + lambda *
     others), or a matrix as JSON, `[[1, 0.5], [0, 1]]`: row i pays seat i."""
 
+    payoff_options: Annotated[PayoffConfig, arg(name="payoff")] = field(default_factory=PayoffConfig)
+
     iterations: int = 30
     """Batches of games, each followed by its updates."""
 
@@ -93,15 +125,27 @@ class Config:
     max_response: tuple[int, int] = (4, 16)
     """The cap of each response is drawn between these, both included."""
 
+    cap_per_batch: bool = False
+    """Whether one cap is drawn for a whole batch, as the released code does, instead of one per response."""
+
     seed: int = 0
     """Source of all chance."""
 
+    algorithm: str = "ppo"
+    """How policies learn: the name of a file in agents/algorithms or of an entry point."""
+
+    algorithm_options: Annotated[PPOConfig, arg(name="algorithm")] = field(default_factory=PPOConfig)
+    """The `Config` of that algorithm."""
+
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
-    ppo: PPOConfig = field(default_factory=PPOConfig)
     kl: KLConfig = field(default_factory=KLConfig)
     payoff_scaling: PayoffScalingConfig = field(default_factory=PayoffScalingConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    export: Literal["as_trained", "merged"] = "as_trained"
+    """What is left in policies/: `as_trained` (adapters of a LoRA team as PEFT folders), or `merged` into
+    whole models."""
 
     run: Path | None = None
     """Run directory; by default a new one, runs/<preset>-<seats>-seats-seed-<seed>."""
@@ -137,18 +181,64 @@ class Config:
             raise ValueError(
                 f"max_response is {low} {high}; give the smallest and the largest cap in order, from 1"
             )
-        self.learner.check_batch(self.batch)
+        matrix(self.payoff_rule, self.seats)
+        if self.policy.models and len(self.policy.models) != self.seats:
+            raise ValueError(
+                f"policy.models names {len(self.policy.models)} models for {self.seats} seats; one per policy"
+            )
+        algorithm = algorithms.load(self.algorithm)
+        if not isinstance(self.algorithm_options, algorithm.Config):
+            raise ValueError(
+                f"algorithm_options are of {type(self.algorithm_options).__module__}, the algorithm is "
+                f"{self.algorithm!r}; give its own Config, or take Config.with_algorithm"
+            )
+        group = algorithm.needs(self.algorithm_options).group
+        if self.batch % group:
+            raise ValueError(f"a batch of {self.batch} games does not fall into groups of {group}")
+        self.learner.check_batch(self.batch * (self.seats if self.policy.shared else 1))
 
     @property
     def policy_names(self) -> tuple[str, ...]:
         """llm_1, llm_2, ...: who sits in the seats at iteration 0, in their order."""
-        return tuple(f"llm_{i + 1}" for i in range(self.seats))
+        return tuple("llm_1" if self.policy.shared else f"llm_{i + 1}" for i in range(self.seats))
 
     @property
-    def payoff_rule(self) -> str | float | list[list[float]]:
-        """`payoff` as the game takes it: a name, a number, or rows of numbers."""
-        try:
-            rule: float | list[list[float]] = json.loads(self.payoff)
-        except ValueError:
-            return self.payoff
-        return rule
+    def payoff_rule(self) -> Payoff:
+        """`payoff` as the game takes it: a name, a number, rows of numbers, or a schedule of them."""
+        if self.payoff_options.to is None:
+            return mix(self.payoff)
+        return Linear(mix(self.payoff), mix(self.payoff_options.to), self.payoff_options.over)
+
+    def with_algorithm(self, name: str) -> "Config":
+        """The same run with another algorithm at its defaults, in a class whose flags are its own."""
+        kind = algorithms.load(name).Config
+        options = self.algorithm_options if isinstance(self.algorithm_options, kind) else kind()
+        of_kind = Annotated[kind, arg(name="algorithm")]
+        typed = make_dataclass(
+            "Config",
+            [("algorithm_options", of_kind, field(default_factory=kind))],
+            bases=(Config,),
+            frozen=True,
+            kw_only=True,
+        )
+        told = {f.name: getattr(self, f.name) for f in fields(Config)}
+        changed: Config = typed(**{**told, "algorithm": name, "algorithm_options": options})
+        return changed
+
+
+def mix(told: str) -> Mix:
+    """A payoff as it is written on the command line: a name, a number, or rows as JSON."""
+    try:
+        rule: Mix = json.loads(told)
+    except ValueError:
+        return told
+    return rule
+
+
+def read(argv: Sequence[str], *, default: Config, about: str, command: str) -> Config:
+    """`default` changed by flags; the options that `--algorithm` takes are those of the one that is named."""
+    from agents.settings import parse, value_of
+
+    named = default.with_algorithm(value_of(argv, "--algorithm") or default.algorithm)
+    config: Config = parse(type(named), argv, default=named, about=about, command=command)
+    return config

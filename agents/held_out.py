@@ -2,7 +2,7 @@
 reference."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,10 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from agents import presets
-from agents.build import hush, load_policy, make_measures, make_policies
-from agents.config import Config
+from agents.build import hush, load_players, make_measures
+from agents.config import Config, read
 from agents.evaluate import Answers, alone, compare
-from agents.settings import flags_of, parse
+from agents.settings import flags_of
 
 SHOWN = (
     "task_reward",
@@ -46,12 +46,10 @@ def judge_again(options: Options) -> dict[str, Any]:
     """Print a table, write the JSON, return it. The same weights give the same figures as during the run."""
     hush()
     config, folders = subjects(options.target)
-    task, reference, _ = make_policies(replace(config, seats=1))
-    policies = {name: load_policy(name, config, folder) for name, folder in folders.items()}
+    task, references, policies = load_players(config, folders)
     measures = make_measures(config)
     told: dict[str, Answers] = {}
-    for name, policy in {"reference": reference, **policies}.items():
-        policy.set_reference(reference)
+    for name, policy in {**{r.name: r for r in references.values()}, **policies}.items():
         told[name] = alone(
             policy,
             task,
@@ -62,9 +60,9 @@ def judge_again(options: Options) -> dict[str, Any]:
             measures=measures,
         )
     figures = {name: answers.numbers(kl_coef=config.kl.coef) for name, answers in told.items()}
-    gains = {name: compare(told[name], told["reference"]) for name in policies}
+    gains = {name: compare(told[name], told[references[name].name]) for name in policies}
     print_table(figures, gains)
-    result = {"queries": len(told["reference"].texts), "figures": figures, "gain_over_reference": gains}
+    result = {"queries": len(told[next(iter(told))].texts), "figures": figures, "gain_over_reference": gains}
     in_run = options.target / "evaluation.json" if (options.target / "policies").is_dir() else None
     if path := options.json or in_run:
         path.write_text(json.dumps(result, indent=1), encoding="utf-8")
@@ -75,7 +73,7 @@ def judge_again(options: Options) -> dict[str, Any]:
 def subjects(target: Path) -> tuple[Config, dict[str, Path]]:
     """Settings to judge under and policies by name: a run's own; the pocket preset's for a bare model."""
     if (target / "policies").is_dir():
-        settings = parse(Config, flags_of(target / "config.yaml"), about="", command="cory evaluate")
+        settings = read(flags_of(target / "config.yaml"), default=Config(), about="", command="cory evaluate")
         return settings, {path.name: path for path in sorted((target / "policies").iterdir())}
     if (target / "config.json").exists():
         return presets.get("pocket"), {target.name: target}
@@ -88,7 +86,7 @@ def print_table(figures: dict[str, dict[str, float]], gains: dict[str, Any]) -> 
     """One column per policy; gains over the reference with their 95 % intervals below the figures."""
     table = Table("quantity", *figures, title="each policy alone, held-out queries")
     for name in SHOWN:
-        if name in figures["reference"]:
+        if name in next(iter(figures.values())):
             table.add_row(name, *(_cell(name, policy, figures, gains) for policy in figures))
     Console().print(table)
 

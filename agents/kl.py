@@ -6,7 +6,10 @@ Shapes: B games, T response tokens.
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
+
+from agents.algorithms import Tokens
 
 Kind = Literal["k1", "k2", "k3", "abs", "full"]
 
@@ -19,8 +22,18 @@ class Config:
     """Estimator per token. `full` (the paper's) is exact over the vocabulary, but as part of the reward it is
     a number that depends on the state only: it gives the token at hand no direct gradient. `k1` does."""
 
+    place: Literal["reward", "loss"] = "reward"
+    """`reward`: a price on each token, as in CORY. `loss`: a term of the loss, with a gradient of its own
+    (not with k1, whose gradient has mean 0)."""
+
     coef: float = 0.2
     """Price of one nat (the paper's eta)."""
+
+    final: float | None = None
+    """The price moves in equal steps from `coef` to this over `over` iterations; none = it does not."""
+
+    over: int = 0
+    """Iterations in which the price reaches `final`."""
 
     target: float | None = None
     """KL per response in nats that an adaptive coefficient steers to; none = the coefficient stays fixed."""
@@ -33,6 +46,18 @@ class Config:
             raise ValueError(f"kl.kind is {self.kind!r}; there are {', '.join(get_args(Kind))}")
         if self.coef < 0:
             raise ValueError(f"kl.coef is {self.coef}; a price of KL is 0 or more")
+        if self.place not in ("reward", "loss"):
+            raise ValueError(f"kl.place is {self.place!r}; there are reward, loss")
+        if self.place == "loss" and self.kind == "k1":
+            raise ValueError(
+                "kl.kind k1 in the loss has a gradient of mean 0 and prices nothing; take k2, k3 or full"
+            )
+        if self.final is not None and (self.final < 0 or self.over < 1):
+            raise ValueError(
+                f"kl.final is {self.final} over {self.over} iterations; give a price of 0 or more and kl.over"
+            )
+        if self.final is not None and self.target is not None:
+            raise ValueError("kl.final and kl.target both steer the price; give one of them")
         if self.target is not None and self.target <= 0:
             raise ValueError(
                 f"kl.target is {self.target}; give nats per response above 0, or none for a fixed price"
@@ -61,6 +86,23 @@ def estimate(kind: Kind, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_
             return log_ratio_BT.abs()
         case "full":
             return exact_kl_BT
+
+
+def in_loss(loss_K: Tensor, tokens: Tokens, *, kind: Kind, coef: float) -> Tensor:
+    """loss + coef * KL of each token, the gradient of KL taken at the tokens that were sampled.
+
+    Exact for one token per response; of longer ones it leaves out what a token does to the KL of later
+    states.
+    """
+    exact_K = tokens.exact_kl_K if tokens.exact_kl_K is not None else torch.zeros_like(loss_K)
+    return loss_K + coef * estimate(kind, tokens.logprob_K, tokens.ref_logprob_K, exact_K)
+
+
+def coefficient_at(config: Config, iteration: int) -> float:
+    """The scheduled price: coef + (final - coef) min(iteration / over, 1)."""
+    if config.final is None:
+        return config.coef
+    return config.coef + (config.final - config.coef) * min(iteration / config.over, 1.0)
 
 
 def next_coefficient(coef: float, kl: float, *, target: float, horizon: int, responses: int) -> float:

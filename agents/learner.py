@@ -1,78 +1,24 @@
 """One policy's learner: batches and advantages in, an updated policy and numbers out.
 
 What belongs to a policy and stays with it through every exchange lives here: optimiser, KL coefficient,
-payoff statistics. Knows no games.
+payoff statistics, what its algorithm remembers. Knows no games.
 
-Shapes: B rows, T response tokens.
+Shapes: B rows, T response tokens, K chosen tokens.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from agents import kl, rewards
 from agents.advantage import Advantage
+from agents.algorithms import Algorithm, Memory, TokenLoss, Tokens, Verdict
 from agents.batch import Batch
+from agents.optimizer import Config, learning_rates, make_optimizer
 from agents.policies.base import LossSums, Policy
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """How gradients become weights."""
-
-    lr: float = 1e-4
-    """Learning rate of Adam, constant."""
-
-    minibatch: int | None = None
-    """Rows per optimiser step; none = the whole batch."""
-
-    microbatches: int = 1
-    """Parts a minibatch is worked on in, one after another, to save memory."""
-
-    accumulation_mean: Literal["token", "microbatch"] = "token"
-    """`token`: the loss is a mean over all tokens of the minibatch. `microbatch`: a mean of the means of its
-    parts, as the released code does it."""
-
-    max_grad_norm: float | None = None
-    """Gradients are scaled down to this norm; none = as they are (the paper's)."""
-
-    def __post_init__(self) -> None:
-        if self.lr <= 0:
-            raise ValueError(f"learner.lr is {self.lr}; a learning rate is above 0")
-        if self.minibatch is not None and self.minibatch < 1:
-            raise ValueError(
-                f"learner.minibatch is {self.minibatch}; give rows per optimiser step, 1 or more"
-            )
-        if self.microbatches < 1:
-            raise ValueError(f"learner.microbatches is {self.microbatches}; give 1 or more")
-        if self.minibatch is not None and self.minibatch % self.microbatches:
-            raise ValueError(
-                f"learner.minibatch {self.minibatch} is not divisible by learner.microbatches "
-                f"{self.microbatches}; choose numbers that divide"
-            )
-        if self.accumulation_mean not in get_args(Config.__annotations__["accumulation_mean"]):
-            raise ValueError(
-                f"learner.accumulation_mean is {self.accumulation_mean!r}; there are token, microbatch"
-            )
-
-    def check_batch(self, rows: int) -> None:
-        """Refuse a batch that does not fall into equal minibatches and micro-batches."""
-        minibatch = self.minibatch or rows
-        if rows % minibatch:
-            raise ValueError(
-                f"a batch of {rows} rows is not divisible by learner.minibatch {minibatch}; "
-                "choose numbers that divide"
-            )
-        if minibatch % self.microbatches:
-            raise ValueError(
-                f"a minibatch of {minibatch} rows is not divisible by learner.microbatches "
-                f"{self.microbatches}; choose numbers that divide"
-            )
 
 
 class Learner:
@@ -81,7 +27,7 @@ class Learner:
     def __init__(
         self,
         policy: Policy,
-        algorithm: ModuleType,
+        algorithm: Algorithm,
         algorithm_config: Any,
         *,
         config: Config,
@@ -89,15 +35,30 @@ class Learner:
         payoff_config: rewards.Config,
     ) -> None:
         self.policy = policy
+        self.algorithm = algorithm
+        self.algorithm_config = algorithm_config
         self.config = config
         self.kl_config = kl_config
         self.payoff_config = payoff_config
-        self.epochs: int = algorithm_config.epochs
-        self._token_loss = partial(algorithm.token_loss, config=algorithm_config)
-        self.kl_coef = kl_config.coef
-        self.moments = rewards.Moments()
+        self.epochs: int = getattr(algorithm_config, "epochs", 1)
         self.trainable = [p for p in policy.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.Adam(self.trainable, lr=config.lr, fused=True)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all but the weights: optimiser, KL coefficient, statistics, the algorithm's memory."""
+        self.kl_coef = self.kl_config.coef
+        self.moments = rewards.Moments()
+        self.memory: Memory = {}
+        self.optimizer = make_optimizer(self.policy, self.config)
+
+    def begin(self, iteration: int, iterations: int) -> None:
+        """What the clock decides: learning rates, and the KL coefficient where it is scheduled."""
+        for group, lr in zip(
+            self.optimizer.param_groups, learning_rates(self.config, iteration, iterations), strict=True
+        ):
+            group["lr"] = lr
+        if self.kl_config.final is not None:
+            self.kl_coef = kl.coefficient_at(self.kl_config, iteration)
 
     def rewards(self, batches: Sequence[Batch]) -> list[Tensor]:
         """Token rewards [B, T] of each seat this policy sat in: the scaled payoff less the KL price.
@@ -106,12 +67,13 @@ class Learner:
         """
         if self.payoff_config.scaling != "none":
             self.moments = self.moments.after(torch.cat([batch.payoff_B for batch in batches]))
+        price = self.kl_coef if self.kl_config.place == "reward" else 0.0
         return [
             rewards.token_rewards(
                 rewards.scaled(batch.payoff_B, self.moments, self.payoff_config),
                 self.kl(batch),
                 batch.mask_BT,
-                kl_coef=self.kl_coef,
+                kl_coef=price,
             )
             for batch in batches
         ]
@@ -133,20 +95,15 @@ class Learner:
     ) -> dict[str, float]:
         """One pass over `batch` per order (a permutation of its rows); then the KL coefficient adapts.
 
-        Returns means over the last pass, and `first_ratio_deviation`, the largest |ratio - 1| in the very
-        first micro-batch: before any step it can only be rounding. `on_minibatch` sees the numbers of every
-        micro-batch.
+        An algorithm with an `update` of its own does that instead. Returns means over the last pass,
+        `first_ratio_deviation`, the largest |ratio - 1| in the very first micro-batch (before any step it can
+        only be rounding), and `steps`, how many optimiser steps were taken. `on_minibatch` sees the numbers
+        of every micro-batch.
         """
-        if len(orders) != self.epochs:
-            raise ValueError(f"{len(orders)} orders for {self.epochs} epochs; give one permutation per epoch")
-        size = self.config.minibatch or len(batch)
-        passes: list[list[dict[str, float]]] = []
-        for order_B in orders:
-            parts = order_B.split(size)
-            passes.append([row for part in parts for row in self._step(batch, advantage, part, on_minibatch)])
-        last = passes[-1]
-        told = {name: sum(part[name] for part in last) / len(last) for name in last[0]}
-        told["first_ratio_deviation"] = passes[0][0].get("ratio_deviation", 0.0)
+        if self.algorithm.update is not None:
+            told = self.algorithm.update(self, batch, advantage, self.algorithm_config)
+        else:
+            told = self._passes(batch, advantage, orders, on_minibatch)
         told["kl_coef"] = self.kl_coef
         if self.kl_config.target is not None:
             self.kl_coef = kl.next_coefficient(
@@ -158,29 +115,51 @@ class Learner:
             )
         return told
 
-    def _step(
+    def _passes(
+        self,
+        batch: Batch,
+        advantage: Advantage,
+        orders: Sequence[Tensor],
+        on_minibatch: Callable[[dict[str, float]], None],
+    ) -> dict[str, float]:
+        if len(orders) != self.epochs:
+            raise ValueError(f"{len(orders)} orders for {self.epochs} epochs; give one permutation per epoch")
+        size, before = self.config.minibatch or len(batch), self.policy.version
+        first: dict[str, float] = {}
+        verdict: Verdict = "step"
+        for order_B in orders:
+            last: list[dict[str, float]] = []
+            for part_B in order_B.split(size):
+                numbers, verdict = self.step(batch, advantage, part_B, on_minibatch)
+                first = first or numbers[0]
+                last += numbers
+                if verdict == "stop":
+                    break
+            if verdict == "stop":
+                break
+        told = means(last)
+        told["first_ratio_deviation"] = first.get("ratio_deviation", 0.0)
+        told["steps"] = float(self.policy.version - before)
+        return told
+
+    def step(
         self,
         batch: Batch,
         advantage: Advantage,
         index_B: Tensor,
-        on_minibatch: Callable[[dict[str, float]], None],
-    ) -> list[dict[str, float]]:
-        """One optimiser step on the rows at `index_B`; the numbers of each micro-batch."""
+        on_minibatch: Callable[[dict[str, float]], None] = lambda numbers: None,
+    ) -> tuple[list[dict[str, float]], Verdict]:
+        """One optimiser step on the rows at `index_B`, unless the algorithm's verdict is against it; the
+        numbers of each micro-batch."""
         parts = index_B.chunk(self.config.microbatches)
         tokens = int(batch.response_length_B[index_B].sum())
         self.optimizer.zero_grad(set_to_none=True)
         history = []
         for part_B in parts:
-            rows = batch.take(part_B)
-            T = rows.response_BT.shape[1]
-            targets = {name: tensor_BT[part_B, :T] for name, tensor_BT in advantage._asdict().items()}
-            sums: LossSums = self.policy(rows, targets, self._token_loss)
+            sums = self.policy(*cut(batch, advantage, part_B), self._token_loss(), exact_kl=self._exact)
             scale = 1 / tokens if self.config.accumulation_mean == "token" else 1 / (sums.tokens * len(parts))
             (sums.loss * scale).backward()
-            numbers = {name: (number / sums.tokens).item() for name, number in sums.numbers.items()}
-            numbers |= {name: number.item() for name, number in sums.largest.items()}
-            numbers["loss"] = (sums.loss / sums.tokens).item()
-            self._check(numbers, part_B)
+            numbers = self._numbers(sums, part_B)
             on_minibatch(numbers)
             history.append(numbers)
         gradient = torch.nn.utils.get_total_norm([p.grad for p in self.trainable if p.grad is not None])
@@ -188,18 +167,53 @@ class Learner:
             raise FloatingPointError(
                 f"the gradient of policy {self.policy.name!r} is not finite; lower learner.lr"
             )
-        if self.config.max_grad_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(self.trainable, self.config.max_grad_norm, gradient)
-        self.optimizer.step()
-        self.policy.version += 1
         for numbers in history:
             numbers["gradient_norm"] = gradient.item()
-        return history
+        verdict = self.algorithm.verdict(means(history), self.algorithm_config)
+        if verdict == "step":
+            if self.config.max_grad_norm is not None:
+                torch.nn.utils.clip_grads_with_norm_(self.trainable, self.config.max_grad_norm, gradient)
+            self.optimizer.step()
+            self.policy.version += 1
+        return history, verdict
 
-    def _check(self, numbers: dict[str, float], part_B: Tensor) -> None:
+    @property
+    def _exact(self) -> bool:
+        return self.kl_config.place == "loss" and self.kl_config.kind == "full"
+
+    def _token_loss(self) -> Callable[[Tokens], TokenLoss]:
+        """The algorithm's loss, with the price of KL where it belongs to the loss."""
+        plain = partial(self.algorithm.token_loss, config=self.algorithm_config)
+        if self.kl_config.place == "reward":
+            return plain
+        price = partial(kl.in_loss, kind=self.kl_config.kind, coef=self.kl_coef)
+
+        def priced(tokens: Tokens) -> TokenLoss:
+            told = plain(tokens)
+            return told._replace(loss_K=price(told.loss_K, tokens))
+
+        return priced
+
+    def _numbers(self, sums: LossSums, part_B: Tensor) -> dict[str, float]:
+        numbers = {name: (number / sums.tokens).item() for name, number in sums.numbers.items()}
+        numbers |= {name: number.item() for name, number in sums.largest.items()}
+        numbers["loss"] = (sums.loss / sums.tokens).item()
         broken = [name for name, number in numbers.items() if number != number or abs(number) == float("inf")]
         if broken:
             raise FloatingPointError(
                 f"{', '.join(broken)} of policy {self.policy.name!r} is not finite on rows "
                 f"{part_B.tolist()[:8]}; lower learner.lr or raise kl.coef"
             )
+        return numbers
+
+
+def cut(batch: Batch, advantage: Advantage, index_B: Tensor) -> tuple[Batch, dict[str, Tensor]]:
+    """The rows at `index_B` and their targets by name, cut to the longest response among them."""
+    rows = batch.take(index_B)
+    T = rows.response_BT.shape[1]
+    return rows, {name: tensor_BT[index_B, :T] for name, tensor_BT in advantage._asdict().items()}
+
+
+def means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean of each number over the rows."""
+    return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}

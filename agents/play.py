@@ -1,6 +1,6 @@
 """`cory play`: watch games of saved policies, or take a seat yourself."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +8,13 @@ import torch
 from tyro.conf import Positional
 
 from agents import randomness
-from agents.build import hush, load_policy, make_policies, make_task
-from agents.config import Config
+from agents.build import hush, load_players
 from agents.held_out import subjects
 from agents.policies.base import Policy
 from agents.settings import parse
 from cory_env.env import raw_env
 from cory_env.game import one_of, seat_names
 from cory_env.render import printable
-from cory_env.tasks.base import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,7 @@ def play(argv: list[str]) -> None:
     seats = seat_names(config.seats)
     if options.seat is not None:
         one_of("seat", options.seat, seats)
-    task, policies = load(config, folders)
+    task, _, policies = load_players(config, folders)
     sitting = list(policies.values())
     seating = {seat: sitting[(i - options.exchange) % len(sitting)] for i, seat in enumerate(seats)}
     windows = [policy.window for policy in sitting if policy.window is not None]
@@ -72,17 +70,6 @@ def play(argv: list[str]) -> None:
         print(f"\nquery {game} of {len(queries)}")
         env.reset(seed=options.seed + game, options={"query": queries[game]})
         one_game(env, seating, you=options.seat, key=(options.seed, "play", game))
-
-
-def load(config: Config, folders: dict[str, Path]) -> tuple[Task, dict[str, Policy]]:
-    """The task and the saved policies, by name."""
-    if config.policy.kind == "table":
-        task, _, policies = make_policies(replace(config, seats=len(folders)))
-        for name, folder in folders.items():
-            policies[name].restore(folder)
-        return task, policies
-    models = {name: load_policy(name, config, folder) for name, folder in folders.items()}
-    return make_task(config, next(iter(models.values()))), {**models}
 
 
 def one_game(

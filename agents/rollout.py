@@ -44,10 +44,15 @@ class Deal:
     """(seed, purpose, iteration)."""
     max_response: tuple[int, int]
     """Caps are drawn between these, both included, for every game and seat."""
+    cap_per_batch: bool = False
+    """One cap for all of them instead."""
 
     def caps(self, seats: int) -> np.ndarray:
         """Response caps [B, N]."""
         low, high = self.max_response
+        if self.cap_per_batch:
+            one = randomness.caps((*self.key, "cap"), np.zeros(1), 1, low=low, high=high)
+            return np.broadcast_to(one, (len(self.games_B), seats))
         return randomness.caps((*self.key, "cap"), self.games_B, seats, low=low, high=high)
 
     def uniforms(self, seat: str) -> Tensor:

@@ -63,7 +63,10 @@ def train(config: Config, run: Path) -> Path:
             save(trainer, run, config.iterations)
         judge_alone(trainer, tracker, config.iterations)
     for name, policy in trainer.policies.items():
-        policy.save(run / "policies" / name)
+        if config.export == "merged":
+            policy.save_merged(run / "policies" / name)
+        else:
+            policy.save(run / "policies" / name)
         write_card(run / "policies" / name, name, config)
     return write_report(run)
 
@@ -108,7 +111,6 @@ def environment() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "precision": "float32",
         "versions": {name: version(name) for name in packages},
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

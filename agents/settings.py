@@ -25,6 +25,17 @@ def parse(kind: Any, argv: Sequence[str], *, about: str, command: str, default: 
         raise ValueError(_plain(said.getvalue())) from None
 
 
+def value_of(argv: Sequence[str], flag: str) -> str | None:
+    """The last value given for `flag`, None where there is none."""
+    told = None
+    for word, after in zip(argv, [*argv[1:], ""], strict=True):
+        if word == flag:
+            told = after
+        elif word.startswith(flag + "="):
+            told = word.split("=", 1)[1]
+    return told
+
+
 def _plain(box: str) -> str:
     """The words of a boxed message without its frame, which carries a title that the words repeat."""
     inside = "\n".join(line for line in box.splitlines() if not line.startswith("╭"))

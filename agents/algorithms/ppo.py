@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from agents.advantage import Advantage, gae, whiten
-from agents.algorithms import TokenLoss, Tokens
+from agents.algorithms import Memory, TokenLoss, Tokens, Verdict
 from agents.batch import Batch
 
 
@@ -34,6 +34,13 @@ class Config:
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
 
+    target_kl: float | None = None
+    """The update of an iteration ends once a minibatch has moved from the old policy by 1.5 times this many
+    nats per token (`approx_kl`); none = never."""
+
+    ratio_guard: float | None = None
+    """A minibatch whose mean ratio exceeds this is left out (the released code: 10); none = never."""
+
     gamma: float = 1.0
     """Discount per token."""
 
@@ -49,20 +56,29 @@ class Config:
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < 1:
-            raise ValueError(f"ppo.clip is {self.clip}; choose a value between 0 and 1")
+            raise ValueError(f"algorithm.clip is {self.clip}; choose a value between 0 and 1")
         if self.value_clip <= 0:
-            raise ValueError(f"ppo.value_clip is {self.value_clip}; choose a value above 0")
+            raise ValueError(f"algorithm.value_clip is {self.value_clip}; choose a value above 0")
         if self.epochs < 1:
-            raise ValueError(f"ppo.epochs is {self.epochs}; PPO needs at least 1")
+            raise ValueError(f"algorithm.epochs is {self.epochs}; PPO needs at least 1")
+        if self.target_kl is not None and self.target_kl <= 0:
+            raise ValueError(f"algorithm.target_kl is {self.target_kl}; give nats per token above 0, or none")
+        if self.ratio_guard is not None and self.ratio_guard <= 1:
+            raise ValueError(
+                f"algorithm.ratio_guard is {self.ratio_guard}; a mean ratio is near 1: give more, or none"
+            )
         for name in ("gamma", "lam"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"ppo.{name} is {getattr(self, name)}; choose a value from 0 to 1")
+                raise ValueError(f"algorithm.{name} is {getattr(self, name)}; choose a value from 0 to 1")
 
 
 def advantage(
-    batches: Mapping[str, Batch], rewards: Mapping[str, Tensor], config: Config
+    batches: Mapping[str, Batch],
+    rewards: Mapping[str, Tensor],
+    config: Config,
+    memory: Mapping[str, Memory],
 ) -> dict[str, Advantage]:
-    """GAE per seat. Returns are taken before whitening."""
+    """GAE per seat. Returns are taken before whitening; nothing is remembered."""
     told = {}
     for seat, batch in batches.items():
         rewards_BT, mask_BT, beyond_B = rewards[seat], batch.mask_BT, None
@@ -123,3 +139,12 @@ def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
         }
         largest = {"ratio_deviation": (ratio_K - 1).abs()}
     return TokenLoss(loss_K, {name: number_K.detach() for name, number_K in numbers.items()}, largest)
+
+
+def verdict(numbers: Mapping[str, float], config: Config) -> Verdict:
+    """Skip what the ratio guard refuses; stop where the policy has left the old one by 1.5 `target_kl`."""
+    if config.ratio_guard is not None and numbers["ratio"] > config.ratio_guard:
+        return "skip"
+    if config.target_kl is not None and numbers["approx_kl"] > 1.5 * config.target_kl:
+        return "stop"
+    return "step"

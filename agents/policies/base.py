@@ -54,6 +54,8 @@ class Policy(nn.Module):
     temperature: float = 1.0
     window: int | None = None
     """Longest prompt + response in tokens; None = any."""
+    tolerance: float = 1e-4
+    """Nats by which the sampler and the learner may differ on a token (INVARIANTS 1)."""
     version: int = 0
     """Optimiser steps taken: says which weights a rollout was played with."""
 
@@ -94,6 +96,10 @@ class Policy(nn.Module):
         """Everything trainable that `logits` and `values` use."""
         raise NotImplementedError
 
+    def value_parameters(self) -> Sequence[nn.Parameter]:
+        """Those that only `values` uses."""
+        raise NotImplementedError
+
     def decoder(self) -> Decoder:
         """A fresh decoder for `sample`."""
         raise NotImplementedError
@@ -101,6 +107,10 @@ class Policy(nn.Module):
     def save(self, folder: str | Path) -> None:
         """Everything this policy is, in a form that needs nothing else."""
         raise NotImplementedError
+
+    def save_merged(self, folder: str | Path) -> None:
+        """The same as one whole model, for kinds that save parts of one."""
+        self.save(folder)
 
     def restore(self, folder: str | Path) -> None:
         """Take what `save` wrote, in place: optimisers go on with the same parameters."""
@@ -160,16 +170,28 @@ class Policy(nn.Module):
         out[:, mask_BT] = told_5K
         return Evaluation(*out)
 
+    def fingerprint(self) -> tuple[tuple[int, int, bool], ...]:
+        """Changes when a weight is written to, replaced, frozen or thawed; costs no look at the weights."""
+        return tuple((p.data_ptr(), p._version, p.requires_grad) for p in self.parameters())
+
     def forward(
-        self, batch: Batch, targets: dict[str, Tensor], token_loss: Callable[[Tokens], TokenLoss]
+        self,
+        batch: Batch,
+        targets: dict[str, Tensor],
+        token_loss: Callable[[Tokens], TokenLoss],
+        *,
+        exact_kl: bool = False,
     ) -> LossSums:
         """One pass of the trunk; the head, the value head and `token_loss` chunk by chunk.
 
-        `targets` holds advantage_BT and return_BT. No logits outlive their chunk and nothing is computed
-        twice: the gradient of a chunk is taken while its logits are at hand (see `SumOverChunks`).
+        `targets` holds advantage_BT and return_BT; `exact_kl` asks for `Tokens.exact_kl_K`, at the price of a
+        pass of the reference. No logits outlive their chunk and nothing is computed twice: the gradient of a
+        chunk is taken while its logits are at hand (see `SumOverChunks`).
         """
         mask_BT = batch.mask_BT
         state_KD = self.deciding_states(batch)
+        with torch.no_grad():
+            ref_state_KD = self.reference.deciding_states(batch) if exact_kl else None
         fixed = {
             "old_logprob_K": batch.old_logprobs_BT[mask_BT],
             "ref_logprob_K": batch.ref_logprobs_BT[mask_BT],
@@ -183,11 +205,17 @@ class Policy(nn.Module):
             logits_NV = self.logits(state_ND)
             normaliser_N = logits_NV.logsumexp(-1)
             p_NV = (logits_NV - normaliser_N[:, None]).exp()
+            exact_kl_N = None
+            if ref_state_KD is not None:
+                with torch.no_grad():
+                    ref_logp_NV = self.reference.logits(ref_state_KD[at]).log_softmax(-1)
+                exact_kl_N = (p_NV * (logits_NV - normaliser_N[:, None] - ref_logp_NV)).sum(-1)
             return token_loss(
                 Tokens(
                     logprob_K=logits_NV.gather(1, token_K[at, None]).squeeze(1) - normaliser_N,
                     value_K=self.values(state_ND),
                     entropy_K=normaliser_N - (p_NV * logits_NV).sum(-1),
+                    exact_kl_K=exact_kl_N,
                     **{name: tensor[at] for name, tensor in fixed.items()},
                 )
             )

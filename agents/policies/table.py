@@ -52,6 +52,9 @@ class TablePolicy(Policy):
     def head_parameters(self) -> Sequence[nn.Parameter]:
         return [self.logits_SV, self.values_S]
 
+    def value_parameters(self) -> Sequence[nn.Parameter]:
+        return [self.values_S]
+
     def decoder(self) -> "TableDecoder":
         return TableDecoder(self)
 

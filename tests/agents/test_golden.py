@@ -14,9 +14,10 @@ from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from agents import kl, rewards
-from agents.algorithms import ppo
+from agents.algorithms import load, ppo
 from agents.batch import Batch, Rows
-from agents.learner import Config, Learner
+from agents.learner import Learner
+from agents.optimizer import Config
 from agents.policies.causal_lm import CausalLMPolicy
 from agents.rollout import record
 
@@ -82,7 +83,7 @@ def learner_of(policy: CausalLMPolicy, case: dict) -> Learner:
     accumulate = told.get("gradient_accumulation_steps", 1)
     return Learner(
         policy,
-        ppo,
+        load("ppo"),
         algorithm_config,
         config=Config(
             lr=told["learning_rate"],
@@ -137,8 +138,10 @@ def test_every_number_of_the_released_step_is_reproduced(name):
                 1e-5,
             )
 
-        config = learner._token_loss.keywords["config"]
-        advantage = ppo.advantage({"pioneer_0": batch}, {"pioneer_0": rewards_BT}, config)["pioneer_0"]
+        seat = "pioneer_0"
+        advantage = learner.algorithm.advantage(
+            {seat: batch}, {seat: rewards_BT}, learner.algorithm_config, {seat: learner.memory}
+        )[seat]
         close(ours(advantage.advantage_BT), chosen(at["advantages"], at["mask"]), 1e-5)
         close(ours(advantage.return_BT), chosen(at["returns"], at["mask"]), 1e-5)
 

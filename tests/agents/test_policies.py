@@ -10,9 +10,10 @@ from transformers import AutoModelForCausalLM, pipeline
 
 from agents import kl, randomness, rewards
 from agents.advantage import Advantage
-from agents.algorithms import ppo
+from agents.algorithms import load, ppo
 from agents.batch import Batch, Rows
-from agents.learner import Config, Learner
+from agents.learner import Learner
+from agents.optimizer import Config
 from agents.policies import chunks
 from agents.policies.causal_lm import CausalLMPolicy, load_model
 from agents.policies.table import TablePolicy
@@ -85,7 +86,7 @@ def make_learner(policy, **options) -> Learner:
     algorithm = ppo.Config(epochs=options.pop("epochs", 1))
     return Learner(
         policy,
-        ppo,
+        load("ppo"),
         algorithm,
         config=Config(**options),
         kl_config=kl.Config(),
@@ -95,7 +96,7 @@ def make_learner(policy, **options) -> Learner:
 
 def advantage_of(learner: Learner, batch: Batch) -> Advantage:
     (rewards_BT,) = learner.rewards([batch])
-    return ppo.advantage({"pioneer_0": batch}, {"pioneer_0": rewards_BT}, ppo.Config())["pioneer_0"]
+    return ppo.advantage({"pioneer_0": batch}, {"pioneer_0": rewards_BT}, ppo.Config(), {})["pioneer_0"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,8 +15,8 @@ from agents.evaluate import Config as EvaluationConfig
 from agents.evaluate import distinct, interval
 from agents.exchange import Config as ExchangeConfig
 from agents.kl import Config as KLConfig
-from agents.learner import Config as LearnerConfig
 from agents.metrics import read
+from agents.optimizer import Config as LearnerConfig
 from agents.run import free_name, train
 from agents.trainer import Trainer
 
@@ -141,7 +141,7 @@ def test_a_run_leaves_everything_behind(tmp_path, tiny_folder):
         iterations=3,
         max_response=(2, 4),
         exchange=ExchangeConfig(every=1),
-        ppo=PPOConfig(epochs=2),
+        algorithm_options=PPOConfig(epochs=2),
         evaluation=EvaluationConfig(queries=8, every=2),
         checkpoint_every=2,
     )

@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 from agents.config import Config, PolicyConfig
 from agents.exchange import Config as ExchangeConfig
 from agents.kl import Config as KLConfig
-from agents.learner import Config as LearnerConfig
+from agents.optimizer import Config as LearnerConfig
 from agents.trainer import Trainer
 from cory_env.tasks.relay import Task
 
