@@ -5,12 +5,14 @@ Knows no games.
 Shapes: B rows, P prompt tokens, T response tokens, D width, V vocabulary.
 """
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,45 @@ class Decoder(Protocol):
     def step(self, token_B: Tensor) -> Tensor:
         """Read one more token per row; logits [B, V] of the next."""
         ...
+
+
+class PenalisedDecoder:
+    """Another decoder, with a repetition penalty (Keskar et al. 2019, as in transformers).
+
+    The logit of every token that a row has read, in its prompt or its response, is divided by `penalty` where
+    it is positive and multiplied by it where it is not.
+    """
+
+    def __init__(self, decoder: Decoder, penalty: float) -> None:
+        self.decoder, self.penalty = decoder, penalty
+
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
+        logits_BV = self.decoder.start(prompt_BP, prompt_length_B)
+        at_P = torch.arange(prompt_BP.shape[1], device=prompt_BP.device)
+        read_BP = torch.where(at_P < prompt_length_B[:, None], prompt_BP, prompt_BP[:, :1])
+        self.seen_BV = torch.zeros_like(logits_BV, dtype=torch.bool).scatter_(1, read_BP, True)
+        return self._penalised(logits_BV)
+
+    def step(self, token_B: Tensor) -> Tensor:
+        self.seen_BV.scatter_(1, token_B[:, None], True)
+        return self._penalised(self.decoder.step(token_B))
+
+    def _penalised(self, logits_BV: Tensor) -> Tensor:
+        lowered_BV = torch.where(logits_BV > 0, logits_BV / self.penalty, logits_BV * self.penalty)
+        return torch.where(self.seen_BV, lowered_BV, logits_BV)
+
+
+@contextmanager
+def dropout_from(uniforms_BT: Tensor, model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Inside, `model` drops out, by chance that is a function of `uniforms_BT` alone; torch keeps its own."""
+    digest = hashlib.blake2b(uniforms_BT.cpu().numpy().tobytes(), digest_size=8).digest()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(int.from_bytes(digest, "little") >> 1)
+        model.train()
+        try:
+            yield
+        finally:
+            model.eval()
 
 
 def inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:

@@ -2,12 +2,15 @@
 
 Knows no games.
 
-Shapes: B rows, P prompt tokens, L tokens of prompt + response, K chosen tokens, D width, V vocabulary.
+Shapes: B rows, P prompt tokens, T response tokens, L tokens of prompt + response, K chosen tokens, D width,
+V vocabulary.
 """
 
+import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,12 +18,29 @@ from torch import Tensor, nn
 
 from agents.batch import Rows
 from agents.policies.base import Policy
+from agents.policies.decoding import CachedDecoder
+from agents.policies.loading import eos_ids, hidden_width, load_model, pad_id
+from agents.policies.trunk import (
+    Precision,
+    autocast,
+    check_precision,
+    recomputable_layers,
+    recomputing,
+    resolved,
+)
+from agents.sampling import Decoder, PenalisedDecoder, Sampled, dropout_from
 
 VALUE_HEAD = "value_head.safetensors"
+RELEASED_PENALTY = 1.1
+"""Repetition penalty of the released scripts."""
 
 
 class CausalLMPolicy(Policy):
     """Full fine-tuning of a causal LM. Dropout is off: what is scored is what was sampled."""
+
+    mismatch: Literal["none", "released"] = "none"
+    """`released`: sample with repetition penalty 1.1 and dropout, score without either, as the released code
+    does. For comparison only."""
 
     def __init__(
         self,
@@ -30,27 +50,50 @@ class CausalLMPolicy(Policy):
         *,
         temperature: float = 1.0,
         value_head: nn.Linear | None = None,
+        gradient_checkpointing: bool = False,
+        precision: Precision = "auto",
     ) -> None:
+        """`gradient_checkpointing` recomputes layers in the backward pass instead of keeping activations.
+
+        `precision` is that of matrix products (see `precision` below); weights are float32 in any case.
+        """
         super().__init__()
+        check_precision(precision)
         self.name, self.temperature = name, temperature
         self.model = model.float().eval()
         self.tokenizer = tokenizer
-        self.value_head = value_head or zero_value_head(model.config.hidden_size)
+        self.value_head = value_head or zero_value_head(hidden_width(model))
         self.vocab_size = min(len(tokenizer), model.get_output_embeddings().weight.shape[0])
-        self.eos = eos_ids(model, tokenizer)
-        self.pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self.eos)
+        self.eos = eos_ids(model, tokenizer, vocab_size=self.vocab_size)
+        self.pad = pad_id(tokenizer, vocab_size=self.vocab_size, eos=self.eos)
         self.window = getattr(model.config, "max_position_embeddings", None)
+        if gradient_checkpointing:
+            recomputable_layers(model)
+        self.gradient_checkpointing = gradient_checkpointing
+        self._precision = precision
 
     @classmethod
-    def load(
-        cls, name: str, path: str | Path, *, device: str = "cpu", temperature: float = 1.0
-    ) -> "CausalLMPolicy":
-        """From a local folder or a hub name; with its value head where the folder holds one."""
+    def load(cls, name: str, path: str | Path, *, device: str = "cpu", **options: Any) -> Self:
+        """From a local folder or a hub name; with its value head where the folder holds one.
+
+        `options` are the constructor's.
+        """
         model, tokenizer = load_model(path, device=device)
-        policy = cls(name, model, tokenizer, temperature=temperature)
+        policy = cls(name, model, tokenizer, **options)
         if (Path(path) / VALUE_HEAD).exists():
             policy.value_head.load_state_dict(load_file(Path(path) / VALUE_HEAD))
         return policy.to(device)
+
+    @property
+    def precision(self) -> Literal["float32", "bfloat16"]:
+        """What matrix products are computed in; weights, log-softmax and the value head are float32."""
+        return resolved(self._precision, self.device)
+
+    def train(self, mode: bool = True) -> Self:
+        """Leaves the model as it is: a wrapper that calls this must not switch dropout on."""
+        super().train(mode)
+        self.model.eval()
+        return self
 
     def save(self, folder: str | Path, *, value_head: bool = True) -> None:
         """In plain `from_pretrained` layout, the value head beside it; float32."""
@@ -61,23 +104,38 @@ class CausalLMPolicy(Policy):
 
     def restore(self, folder: str | Path) -> None:
         """Take the weights and the value head that `save` wrote, in place."""
-        self.model.load_state_dict(load_file(Path(folder) / "model.safetensors"), strict=False)
+        told = self.model.load_state_dict(load_file(Path(folder) / "model.safetensors"), strict=False)
+        own = {name for name, _ in self.model.named_parameters()}  # tied weights once
+        if lost := sorted(own.intersection(told.missing_keys) | set(told.unexpected_keys)):
+            raise ValueError(
+                f"{folder} is not of policy {self.name!r}: {lost[0]} is in one of the two only; name the "
+                "folder this policy was saved to"
+            )
         self.value_head.load_state_dict(load_file(Path(folder) / VALUE_HEAD))
+
+    def reading(self) -> AbstractContextManager[Any]:
+        """What must hold while the model is read, and again while its layers are recomputed."""
+        return autocast(self._precision, self.device)
 
     def trunk(self, **inputs: Any) -> Any:
         """The transformer without its head; training, scoring and decoding all read through here."""
-        return self.model.base_model(**inputs)
+        with self.reading():
+            if self.gradient_checkpointing and torch.is_grad_enabled():
+                with recomputing(self.model, self.reading):
+                    return self.model.base_model(**inputs)
+            return self.model.base_model(**inputs)
 
     def deciding_states(self, rows: Rows) -> Tensor:
         hidden_BLD = self.trunk(input_ids=rows.joined(), use_cache=False).last_hidden_state
         return hidden_BLD.flatten(0, 1)[rows.deciding()]
 
     def logits(self, state_KD: Tensor) -> Tensor:
-        logits_KV = self.model.get_output_embeddings()(state_KD)[:, : self.vocab_size].float()
+        with self.reading():
+            logits_KV = self.model.get_output_embeddings()(state_KD)[:, : self.vocab_size].float()
         return logits_KV if self.temperature == 1.0 else logits_KV / self.temperature
 
     def values(self, state_KD: Tensor) -> Tensor:
-        return self.value_head(state_KD).squeeze(-1).float()
+        return self.value_head(state_KD.float()).squeeze(-1)
 
     def head_parameters(self) -> Sequence[nn.Parameter]:
         return [*self.model.get_output_embeddings().parameters(), *self.value_head.parameters()]
@@ -86,39 +144,50 @@ class CausalLMPolicy(Policy):
         """Those of the value head, which may learn at a rate of their own."""
         return list(self.value_head.parameters())
 
-    def decoder(self) -> "CachedDecoder":
-        return CachedDecoder(self)
+    def decoder(self) -> Decoder:
+        decoder = CachedDecoder(self.trunk, self.logits)
+        return decoder if self.mismatch == "none" else PenalisedDecoder(decoder, RELEASED_PENALTY)
+
+    def sample(
+        self, prompt_BP: Tensor, prompt_length_B: Tensor, *, uniforms_BT: Tensor, **options: Any
+    ) -> Sampled:
+        """As every policy samples, but for `mismatch`. Weights are cast once per call, not once per token."""
+        with ExitStack() as around:
+            around.enter_context(self.reading())
+            if self.mismatch == "released":
+                warnings.warn(
+                    "sampling.mismatch is 'released': tokens are sampled with repetition penalty and dropout "
+                    "and scored without, so ratios and KL are off from the first step; for comparison only",
+                    stacklevel=2,
+                )
+                around.enter_context(dropout_from(uniforms_BT, self.model, self.device))
+            return super().sample(prompt_BP, prompt_length_B, uniforms_BT=uniforms_BT, **options)
 
 
-class CachedDecoder:
-    """Left-pads the prompts so that every row's next token stands in one column; positions are its own."""
-
-    def __init__(self, policy: CausalLMPolicy) -> None:
-        self.policy = policy
-
-    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
-        P = int(prompt_length_B.max())
-        at_BP = torch.arange(P, device=prompt_BP.device) - (P - prompt_length_B)[:, None]
-        self.attend_BL = (at_BP >= 0).long()
-        self.position_B = prompt_length_B - 1
-        self.cache: Any = None
-        return self._read(prompt_BP.gather(1, at_BP.clamp(min=0)) * self.attend_BL, at_BP.clamp(min=0))
-
-    def step(self, token_B: Tensor) -> Tensor:
-        self.attend_BL = torch.cat([self.attend_BL, torch.ones_like(token_B)[:, None]], dim=1)
-        self.position_B = self.position_B + 1
-        return self._read(token_B[:, None], self.position_B[:, None])
-
-    def _read(self, ids_BX: Tensor, position_BX: Tensor) -> Tensor:
-        told = self.policy.trunk(
-            input_ids=ids_BX,
-            attention_mask=self.attend_BL,
-            position_ids=position_BX,
-            past_key_values=self.cache,
-            use_cache=True,
-        )
-        self.cache = told.past_key_values
-        return self.policy.logits(told.last_hidden_state[:, -1])
+def check_same_tokenizer(policies: Sequence[CausalLMPolicy]) -> None:
+    """Refuse policies that would read each other's token ids as other text, or end at other tokens."""
+    first, *others = policies
+    ids = first.tokenizer.get_vocab()
+    for other in others:
+        theirs = other.tokenizer.get_vocab()
+        pair = f"policies {first.name!r} and {other.name!r}"
+        if differing := sorted(set(ids.items()) ^ set(theirs.items()), key=lambda item: item[1]):
+            token, at = differing[0]
+            raise ValueError(
+                f"{pair} have different tokenizers: token {token!r} has id {at} in one of them only "
+                f"({len(ids)} and {len(theirs)} tokens); token ids go from seat to seat, so start all "
+                "policies from models with one tokenizer"
+            )
+        for what, ours_is, theirs_is in (
+            ("EOS ids", sorted(first.eos), sorted(other.eos)),
+            ("pad ids", first.pad, other.pad),
+            ("vocabularies", first.vocab_size, other.vocab_size),
+        ):
+            if ours_is != theirs_is:
+                raise ValueError(
+                    f"{pair} have different {what}, {ours_is} and {theirs_is}; make the generation configs "
+                    "and tokenizers of their models agree"
+                )
 
 
 def zero_value_head(width: int) -> nn.Linear:
@@ -127,49 +196,3 @@ def zero_value_head(width: int) -> nn.Linear:
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
     return head
-
-
-def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Every id that ends a response: the generation config's (one or several) and the tokenizer's."""
-    told = model.generation_config.eos_token_id if model.generation_config is not None else None
-    ids = set(told if isinstance(told, list) else [] if told is None else [told])
-    if tokenizer.eos_token_id is not None:
-        ids.add(tokenizer.eos_token_id)
-    if not ids:
-        raise ValueError(
-            "neither the tokenizer nor the generation config of this model names an EOS token; set one"
-        )
-    return frozenset(ids)
-
-
-def load_model(path: str | Path, *, device: str = "cpu") -> tuple[Any, Any]:
-    """Model (float32) and tokenizer of a local folder or a hub name; refused at once if incomplete."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = Path(path)
-    looks_local = folder.exists() or str(path).startswith((".", "/", "~")) or str(path).count("/") > 1
-    if looks_local:
-        if not folder.is_dir():
-            raise ValueError(
-                f"there is no model folder {path}; give a folder in from_pretrained layout or a hub name"
-            )
-        if not (folder / "config.json").exists():
-            raise ValueError(
-                f"the folder {path} holds no config.json; give a folder in from_pretrained layout"
-            )
-        if not any(folder.glob("*.safetensors")):
-            raise ValueError(
-                f"the folder {path} holds no weights (*.safetensors); save the model there once more"
-            )
-    attention = "eager" if device == "cpu" else "sdpa"
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, attn_implementation=attention, use_safetensors=True
-        )
-    except OSError as error:
-        first = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"the model {path} cannot be loaded ({first}); give a model folder or a reachable hub name"
-        ) from error
-    return model.to(device), tokenizer
