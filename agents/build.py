@@ -3,7 +3,6 @@
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -113,16 +112,21 @@ def _table(name: str, task: Task, config: Config) -> Policy:
 
 def make_task(config: Config, policy: Policy | None) -> Task:
     """The task of the run, reading and writing in the policy's tokens."""
-    options: dict[str, Any] = {}
+    known, given = tasks.options(config.task), vars(config.task_options)
     if isinstance(policy, CausalLMPolicy):
-        options["tokenizer"] = wrap(policy.tokenizer, eos=policy.eos, vocab_size=policy.vocab_size)
-    if config.task == "reviews":
-        options |= {
-            "judge": make_judge(config),
-            "data": config.task_options.data or _openings(options["tokenizer"]),
-        }
-        options["max_query"] = config.task_options.max_query
-    return tasks.load(config.task, **options)
+        if "tokenizer" not in known:
+            raise ValueError(
+                f"a language model hands its tokenizer to the task, and {config.task} takes none; give its "
+                "class an argument `tokenizer`, or play it with --policy.kind table"
+            )
+        given = given | {"tokenizer": wrap(policy.tokenizer, eos=policy.eos, vocab_size=policy.vocab_size)}
+    if "judge" in known:
+        given = given | {"judge": make_judge(config)}
+    elif config.judge != "pocket":
+        raise ValueError(f"task {config.task} scores by itself and takes no judge; leave out --judge")
+    if config.task == "reviews" and given["data"] is None:
+        given = given | {"data": _openings(given["tokenizer"])}
+    return tasks.load(config.task, **given)
 
 
 def _openings(tokenizer: Tokenizer) -> Path:

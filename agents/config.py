@@ -4,29 +4,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
 
 from agents import algorithms
-from agents.algorithms.ppo import Config as PPOConfig
 from agents.evaluate import Config as EvaluationConfig
 from agents.exchange import Config as ExchangeConfig
 from agents.kl import Config as KLConfig
 from agents.optimizer import Config as LearnerConfig
+from agents.options import task_options
 from agents.rewards import Config as PayoffScalingConfig
 from cory_env.payoff import Linear, Mix, Payoff, matrix
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskConfig:
-    """Where the queries come from."""
-
-    data: Path | None = None
-    """Your reviews: parquet, CSV or JSONL with a column `text`, or a folder of train* and test* files."""
-
-    max_query: tuple[int, int] = (2, 7)
-    """Shortest and longest query in tokens, where queries are cut from longer texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +40,8 @@ class PolicyConfig:
     """One model per policy where they differ; their tokenizers must not. Each is priced against its own."""
 
     kind: Literal["causal_lm", "table"] = "causal_lm"
-    """`causal_lm` trains all weights; `table` is a lookup table for tiny games."""
+    """`causal_lm` trains all weights; `table` is one for tiny games: it looks its t-th token up
+    by t and the t-th token of the prompt (past its end, the last)."""
 
     shared: bool = False
     """Whether one policy sits in all seats (parameter sharing)."""
@@ -93,9 +83,10 @@ class Config:
     """A run of CORY; with one seat it is single-agent fine-tuning."""
 
     task: str = "reviews"
-    """What is played."""
+    """What is played: a file in cory_env/tasks, an entry point, or `module:Class`."""
 
-    task_options: Annotated[TaskConfig, arg(name="task")] = field(default_factory=TaskConfig)
+    task_options: Any = None
+    """The arguments of that task, as `agents.options.task_options` gives them; none = their defaults."""
 
     judge: str = "pocket"
     """Who scores: a classifier (folder or hub name), a function `module:function`, or `pocket`."""
@@ -134,8 +125,8 @@ class Config:
     algorithm: str = "ppo"
     """How policies learn: the name of a file in agents/algorithms or of an entry point."""
 
-    algorithm_options: Annotated[PPOConfig, arg(name="algorithm")] = field(default_factory=PPOConfig)
-    """The `Config` of that algorithm."""
+    algorithm_options: Any = None
+    """The `Config` of that algorithm; none = its defaults."""
 
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
     kl: KLConfig = field(default_factory=KLConfig)
@@ -166,6 +157,10 @@ class Config:
     """CPU threads; 0 = as many as torch finds."""
 
     def __post_init__(self) -> None:
+        algorithm = algorithms.load(self.algorithm)
+        for name, kind in {"task": task_options(self.task), "algorithm": algorithm.Config}.items():
+            if getattr(self, f"{name}_options") is None:
+                object.__setattr__(self, f"{name}_options", kind())
         if not 1 <= self.seats <= 16:
             raise ValueError(f"seats is {self.seats}; a game has 1 to 16 seats")
         for name, least in {
@@ -186,11 +181,10 @@ class Config:
             raise ValueError(
                 f"policy.models names {len(self.policy.models)} models for {self.seats} seats; one per policy"
             )
-        algorithm = algorithms.load(self.algorithm)
         if not isinstance(self.algorithm_options, algorithm.Config):
             raise ValueError(
                 f"algorithm_options are of {type(self.algorithm_options).__module__}, the algorithm is "
-                f"{self.algorithm!r}; give its own Config, or take Config.with_algorithm"
+                f"{self.algorithm!r}; give its own Config"
             )
         group = algorithm.needs(self.algorithm_options).group
         if self.batch % group:
@@ -209,22 +203,6 @@ class Config:
             return mix(self.payoff)
         return Linear(mix(self.payoff), mix(self.payoff_options.to), self.payoff_options.over)
 
-    def with_algorithm(self, name: str) -> "Config":
-        """The same run with another algorithm at its defaults, in a class whose flags are its own."""
-        kind = algorithms.load(name).Config
-        options = self.algorithm_options if isinstance(self.algorithm_options, kind) else kind()
-        of_kind = Annotated[kind, arg(name="algorithm")]
-        typed = make_dataclass(
-            "Config",
-            [("algorithm_options", of_kind, field(default_factory=kind))],
-            bases=(Config,),
-            frozen=True,
-            kw_only=True,
-        )
-        told = {f.name: getattr(self, f.name) for f in fields(Config)}
-        changed: Config = typed(**{**told, "algorithm": name, "algorithm_options": options})
-        return changed
-
 
 def mix(told: str) -> Mix:
     """A payoff as it is written on the command line: a name, a number, or rows as JSON."""
@@ -235,10 +213,38 @@ def mix(told: str) -> Mix:
     return rule
 
 
+def named(config: Config, *, task: str, algorithm: str) -> Config:
+    """The same run with another task and algorithm at their defaults, where they are others, in a class whose
+    flags are theirs."""
+    kinds = {"task": task_options(task), "algorithm": algorithms.load(algorithm).Config}
+    before = {"task": config.task, "algorithm": config.algorithm}
+    told = {f.name: getattr(config, f.name) for f in fields(Config)} | {"task": task, "algorithm": algorithm}
+    if task != before["task"]:
+        told["task_options"] = kinds["task"]()
+    if algorithm != before["algorithm"]:
+        told["algorithm_options"] = kinds["algorithm"]()
+    typed = make_dataclass(
+        "Config",
+        [
+            (f"{name}_options", Annotated[kind, arg(name=name)], field(default_factory=kind))
+            for name, kind in kinds.items()
+        ],
+        bases=(Config,),
+        frozen=True,
+        kw_only=True,
+    )
+    changed: Config = typed(**told)
+    return changed
+
+
 def read(argv: Sequence[str], *, default: Config, about: str, command: str) -> Config:
-    """`default` changed by flags; the options that `--algorithm` takes are those of the one that is named."""
+    """`default` changed by flags; the options of `--task` and `--algorithm` are those of the ones named."""
     from agents.settings import parse, value_of
 
-    named = default.with_algorithm(value_of(argv, "--algorithm") or default.algorithm)
-    config: Config = parse(type(named), argv, default=named, about=about, command=command)
+    start = named(
+        default,
+        task=value_of(argv, "--task") or default.task,
+        algorithm=value_of(argv, "--algorithm") or default.algorithm,
+    )
+    config: Config = parse(type(start), argv, default=start, about=about, command=command)
     return config

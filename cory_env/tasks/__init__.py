@@ -18,16 +18,39 @@ def names() -> list[str]:
     return sorted(own | entry_points(group=GROUP).names)
 
 
-def load(name: str, **options: Any) -> Task:
-    """Build the task called `name`; a wrong name or option is answered with the right ones."""
-    if name not in names():
-        raise ValueError(f"no task called {name!r}; there are {', '.join(names())}")
+def kind(name: str) -> Any:
+    """The class of the task called `name`, or `module:Class` of any module that can be imported."""
+    module_name, _, class_name = name.partition(":")
     foreign = entry_points(group=GROUP)
-    module = foreign[name].load() if name in foreign.names else importlib.import_module(f"{__name__}.{name}")
-    kind: Any = module.Task
-    known = inspect.signature(kind).parameters
+    if class_name:
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise ValueError(f"task {name!r} cannot be imported ({error}); write module:Class") from error
+    elif name not in names():
+        raise ValueError(
+            f"no task called {name!r}; there are {', '.join(names())}; one of your own is written "
+            f"module:Class, or installed with an entry point of {GROUP} (CONTRIBUTING.md)"
+        )
+    else:
+        here = f"{__name__}.{name}"
+        module = foreign[name].load() if name in foreign.names else importlib.import_module(here)
+    found = getattr(module, class_name or "Task", None)
+    if found is None:
+        raise ValueError(f"task {name!r}: the module {module.__name__} has no class {class_name or 'Task'!r}")
+    return found
+
+
+def options(name: str) -> dict[str, inspect.Parameter]:
+    """What the task called `name` may be given."""
+    return dict(inspect.signature(kind(name)).parameters)
+
+
+def load(name: str, **given: Any) -> Task:
+    """Build the task called `name`; a wrong name or option is answered with the right ones."""
+    known = options(name)
     free = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
-    if unknown := [] if free else sorted(set(options) - set(known)):
+    if unknown := [] if free else sorted(set(given) - set(known)):
         raise ValueError(f"task {name} has no option {unknown[0]!r}; it has {', '.join(known)}")
-    task: Task = kind(**options)
+    task: Task = kind(name)(**given)
     return task

@@ -71,7 +71,11 @@ def takes_arrays(task: Task) -> TypeGuard[ScoresArrays]:
 
 def checked_scores(task: Task, queries: Sequence[Query], responses: Sequence[Response]) -> np.ndarray:
     """`task.score` as float64, refused unless it is one finite number per response."""
-    return check_scores(task, task.score(queries, responses), queries, lambda: responses)
+    try:
+        scores = task.score(queries, responses)
+    except ArithmeticError as error:  # a user's 1 / 0 must not look like a run gone wrong
+        raise RuntimeError(f"{type(task).__module__}: score raised {error!r}") from error
+    return check_scores(task, scores, queries, lambda: responses)
 
 
 def check_scores(

@@ -10,13 +10,15 @@ import torch
 
 from agents import checkpoint
 from agents.algorithms.ppo import Config as PPOConfig
-from agents.config import Config, PolicyConfig
+from agents.config import Config, PayoffConfig, PolicyConfig
 from agents.evaluate import Config as EvaluationConfig
 from agents.evaluate import distinct, interval
 from agents.exchange import Config as ExchangeConfig
 from agents.kl import Config as KLConfig
 from agents.metrics import read
 from agents.optimizer import Config as LearnerConfig
+from agents.policies.causal_lm import CausalLMPolicy
+from agents.rewards import Config as PayoffScalingConfig
 from agents.run import free_name, train
 from agents.trainer import Trainer
 
@@ -72,6 +74,98 @@ def test_both_seats_are_paid_the_sum_and_alone_each_its_own():
         a, b = told["pioneer_0/llm_1/task_reward"], told["observer_1/llm_2/task_reward"]
         assert told["pioneer_0/llm_1/payoff"] == pytest.approx(want(a, b), abs=1e-6)
         assert told["observer_1/llm_2/payoff"] == pytest.approx(want(b, a), abs=1e-6)
+
+
+def test_a_payoff_schedule_moves_with_the_iterations():
+    """From r_1 + r_2 to r_1 - r_2 in 2 steps: both are paid r_1 + r_2, r_i, r_i - r_j, r_i - r_j."""
+    options = PayoffConfig(to="competitive", over=2)
+    trainer = Trainer(replace(TABLES, payoff_options=options, exchange=ExchangeConfig(every=0)))
+    for iteration, others in enumerate([1, 0, -1, -1]):
+        told = trainer.iterate(iteration)
+        a, b = told["pioneer_0/llm_1/task_reward"], told["observer_1/llm_2/task_reward"]
+        assert told["pioneer_0/llm_1/payoff"] == pytest.approx(a + others * b, abs=1e-6)
+        assert told["observer_1/llm_2/payoff"] == pytest.approx(b + others * a, abs=1e-6)
+
+
+def test_one_policy_may_sit_in_all_seats():
+    trainer = Trainer(replace(TABLES, policy=PolicyConfig(kind="table", shared=True)))
+    assert list(trainer.policies) == ["llm_1"]
+    told = trainer.iterate(0)
+    assert {key.split("/")[1] for key in told if "observer_1" in key} == {"llm_1"}
+    # four epochs of one minibatch that holds the rows of both seats
+    assert trainer.policies["llm_1"].version == 4
+    for iteration in range(1, 40):
+        trainer.iterate(iteration)
+    assert trainer.answers()["llm_1"].numbers(kl_coef=0)["task_reward"] > 0.5
+
+
+def test_models_that_differ_are_each_priced_against_their_own(tiny_folder, tmp_path):
+    """INVARIANTS 1, 13: KL is 0 at step 0 for both although the models are not alike."""
+    other = tmp_path / "other"
+    policy = CausalLMPolicy.load("other", tiny_folder)
+    with torch.no_grad():
+        policy.model.transformer.h[0].mlp.c_fc.weight += 0.5
+    policy.save(other)
+    models = (str(tiny_folder), str(other))
+    trainer = Trainer(replace(TABLES, policy=PolicyConfig(models=models), learner=LearnerConfig()))
+    told = trainer.iterate(0)
+    for seat, name in {"pioneer_0": "llm_1", "observer_1": "llm_2"}.items():
+        assert told[f"{seat}/{name}/kl"] == pytest.approx(0, abs=1e-6)
+    assert set(trainer.answers()) == {"reference_llm_1", "reference_llm_2", "llm_1", "llm_2"}
+    assert trainer.references["llm_1"] is not trainer.references["llm_2"]
+    with pytest.raises(ValueError, match="1 models for 2 seats"):
+        replace(TABLES, policy=PolicyConfig(models=models[:1]))
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_what_belongs_to_a_policy_stays_with_it_unless_an_exchange_resets(reset):
+    config = replace(
+        TABLES,
+        exchange=ExchangeConfig(every=2, reset=reset),
+        kl=KLConfig(coef=0.05, target=1.0, horizon=100),
+        payoff_scaling=PayoffScalingConfig(scaling="scale"),
+    )
+    trainer = Trainer(config)
+    kept = []
+    for iteration in range(3):
+        trainer.iterate(iteration)
+        learner = trainer.learners["llm_1"]
+        steps = next(iter(learner.optimizer.state.values()))["step"].item()
+        kept.append((round(learner.moments.count), steps))
+        assert learner.kl_coef != 0.05
+    # 64 payoffs and 4 steps an iteration
+    assert kept == [(64, 4), (128, 8), (64, 4) if reset else (192, 12)]
+
+
+@pytest.mark.parametrize("harm", ["weights", "frozen"])
+def test_a_weight_that_moves_or_freezes_between_iterations_stops_the_run(harm):
+    trainer = Trainer(TABLES)
+    trainer.iterate(0)
+    table = trainer.policies["llm_2"].logits_SV
+    if harm == "weights":
+        with torch.no_grad():
+            table[0, 0] += 1
+    else:
+        table.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="weights of policy 'llm_2' moved"):
+        trainer.iterate(1)
+
+
+def test_games_of_a_group_share_their_query_and_nothing_else():
+    trainer = Trainer(TABLES)
+    trainer.group = 4
+    deal = trainer.deal(0)
+    ids = [query.ids for query in deal.queries]
+    assert all(len(set(ids[i : i + 4])) == 1 for i in range(0, 64, 4))
+    assert len(set(ids[::4])) == 16
+    assert len({tuple(row.tolist()) for row in deal.uniforms("pioneer_0")}) == 64
+
+
+def test_one_cap_for_the_batch_where_the_released_code_is_followed():
+    trainer = Trainer(replace(TABLES, max_response=(1, 3), cap_per_batch=True))
+    caps = [trainer.deal(iteration).caps(2) for iteration in range(20)]
+    assert all(len(np.unique(caps_BN)) == 1 for caps_BN in caps)
+    assert {int(caps_BN[0, 0]) for caps_BN in caps} == {1, 2, 3}
 
 
 def test_the_same_seed_plays_the_same_games_and_another_does_not():

@@ -15,12 +15,12 @@ def test_tasks_are_found_by_file_name():
 def test_tasks_of_other_distributions_are_found_by_entry_point(monkeypatch):
     theirs = EntryPoints([EntryPoint("parrot", "cory_env.tasks.echo", tasks.GROUP)])
     monkeypatch.setattr(tasks, "entry_points", lambda group: theirs.select(group=group))
-    assert tasks.names() == ["arithmetic", "echo", "parrot", "relay", "reviews"]
+    assert {"arithmetic", "echo", "parrot", "relay", "reviews"} <= set(tasks.names())
     assert isinstance(tasks.load("parrot"), echo.Task)
 
 
 def test_a_wrong_name_or_option_is_answered_with_the_right_ones():
-    with pytest.raises(ValueError, match="no task called 'ecko'; there are arithmetic, echo, relay, reviews"):
+    with pytest.raises(ValueError, match=r"no task called 'ecko'; there are arithmetic, echo, .*relay, reviews"):
         tasks.load("ecko")
     with pytest.raises(ValueError, match="task echo has no option 'lenght'; it has tokenizer, length"):
         tasks.load("echo", lenght=3)
