@@ -61,7 +61,18 @@ def whiten(values_BT: Tensor, mask_BT: Tensor, *, shift_mean: bool = True) -> Te
 
 def undiscounted(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """What each chosen token and those behind it are rewarded with [B, T]: sum of r_s over s >= t."""
-    return torch.where(mask_BT, rewards_BT.flip(1).cumsum(1).flip(1), 0.0)
+    earned_BT = torch.where(mask_BT, rewards_BT, 0.0)
+    return torch.where(mask_BT, earned_BT.flip(1).cumsum(1).flip(1), 0.0)
+
+
+def totals(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """What each response is rewarded with [B]: the sum over its chosen tokens."""
+    return torch.where(mask_BT, rewards_BT, 0.0).sum(1)
+
+
+def per_response(advantage_B: Tensor, rewards_BT: Tensor, mask_BT: Tensor) -> Advantage:
+    """One advantage at every chosen token of a response, beside its undiscounted returns."""
+    return Advantage(torch.where(mask_BT, advantage_B[:, None], 0.0), undiscounted(rewards_BT, mask_BT))
 
 
 def leave_one_out(totals_B: Tensor, *, group: int) -> Tensor:
