@@ -3,7 +3,8 @@
 Shapes: B responses, T tokens.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +89,7 @@ def alone(
     """Let `policy` answer the first `queries` held-out queries, without partner and without template.
 
     Chance is keyed by `seed` and the query's index: two policies face the same numbers, and so does the next
-    call.
+    call. The policy's own distribution is sampled, whatever it was trained under.
     """
     held_out = task.queries("test")[:queries]
     game = VectorGame(task, seats=1, max_response=max_response, window=policy.window)
@@ -99,7 +100,8 @@ def alone(
         games_B = np.arange(start, start + len(part))
         deal = Deal(queries=part, games_B=games_B, key=(seed, "evaluation", 0), max_response=max_response)
         game.reset(part, deal.caps(1))
-        rows, _ = answer(game, "pioneer_0", policy, deal, interrupt=interrupt)
+        with as_deployed(policy):
+            rows, _ = answer(game, "pioneer_0", policy, deal, interrupt=interrupt)
         told = policy.evaluate(rows)
         score_B = game.scores()[:, 0]
         answered = game.texts("pioneer_0")
@@ -118,6 +120,16 @@ def alone(
             columns.setdefault(name, []).append(np.asarray(values_B))
     arrays = {name: np.concatenate(parts) for name, parts in columns.items()}
     return Answers(queries=[query.text for query in held_out], texts=texts, arrays=arrays)
+
+
+@contextmanager
+def as_deployed(policy: Policy) -> Iterator[None]:
+    """Inside, what is sampled is what is scored."""
+    before, policy.mismatch = policy.mismatch, "none"
+    try:
+        yield
+    finally:
+        policy.mismatch = before
 
 
 def interval(values_B: np.ndarray, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:

@@ -45,6 +45,7 @@ def train(config: Config, run: Path) -> Path:
     run.mkdir(parents=True)
     write_settings(config, run)
     console = Console(stderr=True)
+    console.print(whole(trainer))
     with Tracker(run) as tracker, progress_bar(console) as bar:
         task = bar.add_task("starting", total=config.iterations, numbers="")
         for iteration in range(config.iterations):
@@ -116,6 +117,16 @@ def environment() -> dict[str, Any]:
     }
 
 
+def whole(trainer: Trainer) -> str:
+    """One line on who plays: kinds, sizes, arithmetic, device."""
+    policy = next(iter(trainer.policies.values()))
+    weights = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+    return (
+        f"{len(trainer.policies)} {trainer.config.policy.kind} policies on {policy.device}, each "
+        f"{weights:,} trainable weights, arithmetic {policy.precision} over float32 weights"
+    )
+
+
 def progress_bar(console: Console) -> Progress:
     """Iteration, each seat's reward and KL, tokens/s, time left; nothing where nobody watches a terminal."""
     return Progress(
@@ -144,7 +155,7 @@ def told(numbers: Mapping[str, float]) -> str:
 
 def save(trainer: Trainer, run: Path, iteration: int) -> None:
     """A checkpoint of the state at the start of `iteration`; older ones go once it is whole."""
-    checkpoint.save(run, iteration, trainer.learners, trainer.state())
+    checkpoint.save(run, iteration, trainer.learners, trainer.state(), critic=trainer.critic)
     checkpoint.keep_last(run, trainer.config.keep_checkpoints)
 
 
