@@ -1,7 +1,7 @@
 import csv
 import hashlib
 import json
-import sys
+from pathlib import Path
 
 import pytest
 
@@ -136,12 +136,8 @@ def test_what_is_missing_is_named(tmp_path):
             '{"train": [[1, 1, 1, 1, 1, 1, 1, 1]], "test": [[2]]}',
             "has 8 tokens; this game takes 1 to 7",
         ),
-        ("r.jsonl", '{"txt": "a"}', "cannot be read as reviews with a column `text`"),
-        ("r.jsonl", "nonsense", "cannot be read as reviews with a column `text`"),
-        ("r.jsonl", "", "has no train reviews"),
-        ("r.csv", "a,b\n1,2\n", "cannot be read as reviews with a column `text`"),
-        ("r.parquet", "not parquet", "cannot be read as reviews with a column `text`"),
-        ("r.doc", "", r"is not a .parquet, .csv, .jsonl file of reviews or a .json file of openings"),
+        ("r.jsonl", '{"txt": "a"}', "has no column 'text' or 'review' or .*; its columns are 'txt'"),
+        ("r.jsonl", '{"text": " "}', "the split 'whole' has no review of 1 characters or more"),
     ],
 )
 def test_a_malformed_file_is_refused_by_name(tmp_path, name, content, fault):
@@ -155,7 +151,7 @@ def test_a_malformed_file_is_refused_by_name(tmp_path, name, content, fault):
 def test_a_missing_file_and_an_empty_folder_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere.json cannot be read"):
         Task(LETTERS, lengths, tmp_path / "nowhere.json")
-    with pytest.raises(ValueError, match="has no train reviews; a folder needs files named train"):
+    with pytest.raises(ValueError, match=r"has no split 'train': files named train\* are needed"):
         Task(LETTERS, lengths, tmp_path)
 
 
@@ -164,12 +160,67 @@ def test_lengths_of_openings_are_a_range(tmp_path):
         Task(LETTERS, lengths, tmp_path, max_query=(3, 2))
 
 
-def test_parquet_without_pyarrow_names_the_package(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    path = tmp_path / "r.parquet"
-    path.write_text("")
-    with pytest.raises(ImportError, match="needs the package pyarrow: pip install pyarrow"):
-        Task(LETTERS, lengths, path)
+def test_the_column_of_reviews_is_found_or_named(tmp_path):
+    rows = [{"id": i, "review": "aaaa", "summary": text} for i, text in enumerate(REVIEWS)]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[0]]))
+    with pytest.raises(ValueError, match="has no rows for t"):  # found: every one is "aaaa"
+        Task(LETTERS, lengths, tmp_path / "r.jsonl")
+    task = Task(LETTERS, lengths, tmp_path / "r.jsonl", max_query=(9, 11), column="summary")
+    assert task.queries("train")[0].text.startswith("re")
+    with pytest.raises(ValueError, match="has no column 'label'; its columns are 'id', 'review', 'summary'"):
+        Task(LETTERS, lengths, tmp_path / "r.jsonl", column="label")
+
+
+def test_reviews_shorter_than_asked_are_left_out(tmp_path):
+    jsonl(tmp_path / "train.jsonl", ["a" * 101, "b" * 100])
+    jsonl(tmp_path / "test.jsonl", ["c" * 101, "d" * 100])
+    task = Task(LETTERS, lengths, tmp_path, min_chars=101)  # more than 100, as the released code has it
+    assert [query.text[0] for split in ("train", "test") for query in task.queries(split)] == ["a", "c"]
+    with pytest.raises(ValueError, match="the split 'train' has no review of 102 characters or more"):
+        Task(LETTERS, lengths, tmp_path, min_chars=102)
+
+
+def test_the_share_of_test_openings_that_train_has_too_is_told(tmp_path):
+    jsonl(tmp_path / "train.jsonl", ["aaaa one", "bbbb two"])
+    jsonl(tmp_path / "test.jsonl", ["aaaa three", "aaaa four", "bbbb five", "cccc six"])
+    task = Task(LETTERS, lengths, tmp_path, max_query=(4, 4))
+    assert [query.text for query in task.queries("test")] == ["cccc"]
+    assert (task.dropped, task.overlap) == (3, 0.75)
+
+
+def test_reviews_come_from_the_hub_by_name(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    hub = {"train": ["aaaa bbb<br />c", "dddd"], "test": ["eeee", "dddd"]}
+    asked = []
+
+    def load(name, config, *, split):
+        asked.append((name, config, split))
+        return datasets.Dataset.from_dict({"label": [0, 1], "text": hub[split]})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    task = Task(LETTERS, lengths, "stanfordnlp/imdb", max_query=(10, 10))
+    assert asked == [("stanfordnlp/imdb", None, "train"), ("stanfordnlp/imdb", None, "test")]
+    assert [query.text for query in task.queries("train")] == ["aaaa bbb c", "dddd"]
+    assert [query.text for query in task.queries("test")] == ["eeee"]
+
+
+IMDB = Path(__file__).parents[4] / "shared" / "data" / "imdb"
+
+
+def test_real_reviews_train_and_test_share_no_opening(tmp_path):
+    if not IMDB.is_dir():
+        pytest.skip(f"{IMDB} is not on this machine")
+    import pyarrow.parquet as pq
+
+    texts = pq.read_table(IMDB / "test_public.parquet", columns=["text"])["text"].to_pylist()
+    letters = CharTokenizer("".join(sorted(set("".join(texts)))))
+    task = Task(letters, lengths, IMDB / "test_public.parquet", max_query=(8, 12), min_chars=101)
+    train, test = ({query.ids for query in task.queries(split)} for split in ("train", "test"))
+    assert not train & test
+    assert len(task.queries("train")) + len(task.queries("test")) + task.dropped == len(
+        {text.replace("<br />", " ") for text in texts if len(text) > 100}
+    )
+    assert task.overlap == task.dropped / (task.dropped + len(task.queries("test")))
 
 
 def test_a_tokenizer_that_drops_a_leading_space_does_not_glue_words_together(tmp_path):
