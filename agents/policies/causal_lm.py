@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from agents.batch import Rows
 from agents.policies.base import Policy
 from agents.policies.decoding import CachedDecoder
-from agents.policies.loading import eos_ids, hidden_width, load_model, pad_id
+from agents.policies.loading import eos_ids, head_shape, load_model, pad_id
 from agents.policies.trunk import (
     Precision,
     autocast,
@@ -63,8 +63,9 @@ class CausalLMPolicy(Policy):
         self.name, self.temperature = name, temperature
         self.model = model.float().eval()
         self.tokenizer = tokenizer
-        self.value_head = value_head or zero_value_head(hidden_width(model))
-        self.vocab_size = min(len(tokenizer), model.get_output_embeddings().weight.shape[0])
+        rows, width = head_shape(model)
+        self.value_head = value_head or zero_value_head(width)
+        self.vocab_size = min(len(tokenizer), rows)
         self.eos = eos_ids(model, tokenizer, vocab_size=self.vocab_size)
         self.pad = pad_id(tokenizer, vocab_size=self.vocab_size, eos=self.eos)
         self.window = getattr(model.config, "max_position_embeddings", None)

@@ -44,15 +44,18 @@ def check_device(device: str) -> None:
         ) from error
 
 
-def hidden_width(model: Any) -> int:
-    """Numbers per token that the value head reads."""
-    width: int | None = getattr(model.config.get_text_config(), "hidden_size", None)
-    if width is None:
+def head_shape(model: Any) -> tuple[int, int]:
+    """Logits the language-model head writes and numbers it reads per token, which the value head reads too.
+
+    Taken from the weights: configurations call the width by many names, and OPT's `hidden_size` is another.
+    """
+    head = model.get_output_embeddings()
+    if head is None:
         raise ValueError(
-            f"the configuration of {type(model).__name__} names no hidden_size, which the value head needs; "
-            "add it to the model's config.json"
+            f"{type(model).__name__} has no language-model head; give a model that AutoModelForCausalLM opens"
         )
-    return width
+    rows, width = head.weight.shape
+    return rows, width
 
 
 def eos_ids(model: Any, tokenizer: Any, *, vocab_size: int) -> frozenset[int]:
