@@ -1,0 +1,250 @@
+"""TRPO (arXiv:1502.05477, appendix C): one natural-gradient step per iteration inside a bound on KL.
+
+Not a sum over tokens: it has an update of its own, in which the whole batch is one graph. That keeps the
+log-probabilities of all K tokens over the vocabulary, [K, V], about four times, and the trunk's activations
+for a second derivative; minibatches, micro-batches and `learner.lr` play no part but for the value head. It
+is made for tables, adapters and small models.
+
+Shapes: T response tokens, K chosen tokens, D width, V vocabulary, N trained weights, flat.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from agents import kl
+from agents.advantage import Advantage
+from agents.algorithms import Memory, TokenLoss, Tokens, a2c
+from agents.algorithms.reinforce import drift
+from agents.batch import Batch
+
+if TYPE_CHECKING:
+    from agents.learner import Learner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Knobs of the TRPO update."""
+
+    max_kl: float = 0.01
+    """Bound on KL(old || new), nats per token, mean over the batch (the paper's delta)."""
+
+    cg_steps: int = 10
+    """Conjugate-gradient steps, each a Fisher-vector product over the batch."""
+
+    damping: float = 0.1
+    """Added to the Fisher matrix, which no batch determines fully."""
+
+    shrink: float = 0.8
+    """Each try of the line search is this fraction of the one before."""
+
+    tries: int = 10
+    """Lengths the line search tries before it leaves the policy as it is."""
+
+    value_steps: int = 10
+    """Steps of the learner's optimiser on the value loss, which reach the value head alone."""
+
+    gamma: float = 1.0
+    """Discount per token."""
+
+    lam: float = 0.95
+    """Lambda of the advantage estimation."""
+
+    whiten: bool = True
+    """Whether advantages get mean 0 and deviation 1 over the batch."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_kl", "damping"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"algorithm.{name} is {getattr(self, name)}; give a finite number above 0")
+        for name, least in {"cg_steps": 1, "tries": 1, "value_steps": 0}.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"algorithm.{name} is {getattr(self, name)}; give {least} or more")
+        if not 0 < self.shrink < 1:
+            raise ValueError(f"algorithm.shrink is {self.shrink}; choose a value between 0 and 1")
+        _ = self.critic  # refuses the rest
+
+    @property
+    def critic(self) -> a2c.Config:
+        """The A2C whose advantages these are."""
+        return a2c.Config(gamma=self.gamma, lam=self.lam, whiten=self.whiten)
+
+
+def advantage(
+    batches: Mapping[str, Batch],
+    rewards: Mapping[str, Tensor],
+    config: Config,
+    memory: Mapping[str, Memory],
+) -> dict[str, Advantage]:
+    """A2C's: GAE per seat, whitened on request; nothing is remembered."""
+    return a2c.advantage(batches, rewards, config.critic, memory)
+
+
+def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
+    """The value loss alone: the policy learns in `update`."""
+    loss_K = a2c.value_loss(tokens.value_K, tokens.return_K)
+    numbers, largest = drift(tokens)
+    return TokenLoss(loss_K, {"value_loss": loss_K.detach(), **numbers}, largest)
+
+
+def update(learner: "Learner", batch: Batch, advantage: Advantage, config: Config) -> dict[str, float]:
+    """One step of the policy inside the trust region, then the value head's steps.
+
+    Returns `step_kl` (KL(old || new) per token), `improvement` of the surrogate, `line_search` (the share of
+    the longest step that was taken, 0 = none) and what `token_loss` reports, all after the step. Raises
+    ValueError where the policy cannot be differentiated twice.
+    """
+    policy = learner.policy
+    values = {id(p) for p in policy.value_parameters()}
+    weights = [p for p in learner.trainable if id(p) not in values]
+    before = policy.version
+    with sdpa_kernel(SDPBackend.MATH):  # the fused kernels have no second derivative
+        told = step(learner, batch, advantage, config, weights)
+    policy.version += told["line_search"] > 0
+    with torch.no_grad():
+        state_KD = policy.deciding_states(batch)
+        tokens = look(learner, batch, advantage, state_KD)[1]
+    for _ in range(config.value_steps):
+        learner.optimizer.zero_grad(set_to_none=True)
+        fitted = tokens._replace(value_K=policy.values(state_KD))
+        torch.autograd.backward(token_loss(fitted, config).loss_K.mean())
+        learner.optimizer.step()
+        policy.version += 1
+    last = token_loss(tokens._replace(value_K=policy.values(state_KD).detach()), config)
+    told |= {name: number_K.mean().item() for name, number_K in last.numbers.items()}
+    told |= {name: number_K.max().item() for name, number_K in last.largest.items()}
+    if broken := [name for name, number in told.items() if not math.isfinite(number)]:
+        raise FloatingPointError(
+            f"{', '.join(broken)} of policy {policy.name!r} is not finite; lower algorithm.max_kl"
+        )
+    return told | {"steps": float(policy.version - before)}
+
+
+def step(
+    learner: "Learner", batch: Batch, advantage: Advantage, config: Config, weights: Sequence[Tensor]
+) -> dict[str, float]:
+    """Move `weights` by the longest of the tried steps that keeps KL within bounds and lowers the loss.
+
+    step = sqrt(2 max_kl / x F x) x,  F x = -gradient of the loss        F = Fisher matrix + damping
+    """
+    logp_KV, tokens = look(learner, batch, advantage, learner.policy.deciding_states(batch))
+    old_logp_KV, loss = logp_KV.detach(), surrogate(learner, tokens)
+    told = {"first_ratio_deviation": drift(tokens)[1]["ratio_deviation"].max().item()}
+    gradient_N = flat_gradient(loss, weights)
+    told |= {"gradient_norm": gradient_N.norm().item(), "line_search": 0.0, "step_kl": 0.0}
+    told |= {"improvement": 0.0, "policy_loss": loss.item()}
+    fisher = fisher_product(mean_kl(old_logp_KV, logp_KV), weights, learner.policy.name, config.damping)
+    direction_N = conjugate_gradient(fisher, -gradient_N, steps=config.cg_steps)
+    curvature = (direction_N @ fisher(direction_N)).item()
+    if curvature <= 0:  # no gradient, no direction
+        return told
+    start_N = torch.cat([weight.detach().flatten() for weight in weights])
+    longest_N = (2 * config.max_kl / curvature) ** 0.5 * direction_N
+    for share in (config.shrink**i for i in range(config.tries)):
+        set_weights(weights, start_N + share * longest_N)
+        with torch.no_grad():
+            logp_KV, tokens = look(learner, batch, advantage, learner.policy.deciding_states(batch))
+            moved, after = mean_kl(old_logp_KV, logp_KV).item(), surrogate(learner, tokens).item()
+        if moved <= config.max_kl and after < loss.item():
+            told |= {"step_kl": moved, "line_search": share}
+            return told | {"improvement": loss.item() - after, "policy_loss": after}
+    set_weights(weights, start_N)
+    return told
+
+
+def look(learner: "Learner", batch: Batch, advantage: Advantage, state_KD: Tensor) -> tuple[Tensor, Tokens]:
+    """Log-probabilities over the vocabulary [K, V], and the tokens as a loss sees them."""
+    policy, mask_BT = learner.policy, batch.mask_BT
+    logp_KV = policy.logits(state_KD).log_softmax(-1)
+    exact_K = None
+    if learner.kl_config.place == "loss" and learner.kl_config.kind == "full":
+        with torch.no_grad():
+            reference = policy.reference
+            ref_logp_KV = reference.logits(reference.deciding_states(batch)).log_softmax(-1)
+        exact_K = (logp_KV.exp() * (logp_KV - ref_logp_KV)).sum(-1)
+    return logp_KV, Tokens(
+        logprob_K=logp_KV.gather(1, batch.response_BT[mask_BT][:, None]).squeeze(1),
+        value_K=policy.values(state_KD),
+        entropy_K=-(logp_KV.exp() * logp_KV).sum(-1),
+        exact_kl_K=exact_K,
+        old_logprob_K=batch.old_logprobs_BT[mask_BT],
+        ref_logprob_K=batch.ref_logprobs_BT[mask_BT],
+        old_value_K=batch.values_BT[mask_BT],
+        advantage_K=advantage.advantage_BT[mask_BT],
+        return_K=advantage.return_BT[mask_BT],
+    )
+
+
+def surrogate(learner: "Learner", tokens: Tokens) -> Tensor:
+    """mean of -ratio A (eq. 14), plus the price of KL where that belongs to the loss."""
+    loss_K = -torch.exp(tokens.logprob_K - tokens.old_logprob_K) * tokens.advantage_K
+    if learner.kl_config.place == "loss":
+        loss_K = kl.in_loss(loss_K, tokens, kind=learner.kl_config.kind, coef=learner.kl_coef)
+    return loss_K.mean()
+
+
+def mean_kl(old_logp_KV: Tensor, logp_KV: Tensor) -> Tensor:
+    """mean over tokens of sum_v p_old (log p_old - log p)."""
+    return (old_logp_KV.exp() * (old_logp_KV - logp_KV)).sum(-1).mean()
+
+
+def flat_gradient(of: Tensor, weights: Sequence[Tensor], *, create_graph: bool = False) -> Tensor:
+    """The gradient [N] with respect to all `weights`, 0 where one is not used; the graph of `of` stays."""
+    parts = torch.autograd.grad(
+        of, weights, retain_graph=True, create_graph=create_graph, allow_unused=True, materialize_grads=True
+    )
+    return torch.cat([part.flatten() for part in parts])
+
+
+def fisher_product(
+    divergence: Tensor, weights: Sequence[Tensor], name: str, damping: float
+) -> Callable[[Tensor], Tensor]:
+    """v -> F v + damping v, F the second derivative of KL(old || new) where both are equal."""
+    slope_N = flat_gradient(divergence, weights, create_graph=True)
+
+    def product(vector_N: Tensor) -> Tensor:
+        try:
+            return flat_gradient(slope_N @ vector_N, weights) + damping * vector_N
+        except RuntimeError as error:
+            if "derivative" not in str(error):
+                raise
+            raise ValueError(
+                f"TRPO differentiates policy {name!r} twice and a part of it does not allow that ({error}); "
+                'load the model with attn_implementation="eager", or take ppo'
+            ) from error
+
+    return product
+
+
+def conjugate_gradient(
+    product: Callable[[Tensor], Tensor], target_N: Tensor, *, steps: int, tolerance: float = 1e-10
+) -> Tensor:
+    """x with product(x) = target for a symmetric positive product, begun at 0 (Hestenes & Stiefel 1952).
+
+    Stops after `steps`, or once the squared residual is below `tolerance`.
+    """
+    x_N, residual_N = torch.zeros_like(target_N), target_N.clone()
+    search_N, squared = residual_N, residual_N @ residual_N
+    for _ in range(steps):
+        if squared <= tolerance:
+            break
+        image_N = product(search_N)
+        length = squared / (search_N @ image_N)
+        x_N = x_N + length * search_N
+        residual_N = residual_N - length * image_N
+        squared, before = residual_N @ residual_N, squared
+        search_N = residual_N + squared / before * search_N
+    return x_N
+
+
+def set_weights(weights: Sequence[Tensor], flat_N: Tensor) -> None:
+    """Write a flat vector into the weights, in place."""
+    with torch.no_grad():
+        parts = torch.split(flat_N, [weight.numel() for weight in weights])
+        for weight, part_N in zip(weights, parts, strict=True):
+            weight.copy_(part_N.view_as(weight))
