@@ -2,12 +2,14 @@
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 
 from agents import algorithms, pocket
 from agents.config import Config
+from agents.critic import CentralCritic
 from agents.evaluate import Measure
 from agents.judges import Classifier, NGrams
 from agents.learner import Learner
@@ -17,6 +19,7 @@ from agents.policies.table import TablePolicy
 from cory_env import tasks
 from cory_env.tasks.base import Task
 from cory_env.tokenizer import Tokenizer, wrap
+from cory_env.vector import VectorGame
 
 Judge = Callable[[Sequence[str]], Sequence[float]]
 
@@ -174,15 +177,36 @@ def make_measures(config: Config) -> dict[str, Measure]:
 
 
 def make_learners(config: Config, policies: dict[str, Policy]) -> dict[str, Learner]:
-    """One learner per policy: nothing is shared between them."""
+    """One learner per policy: nothing is shared between them.
+
+    Beside a central critic value heads are not trained: the loss of values, where there is one, weighs 0.
+    """
+    options = config.algorithm_options
+    if config.critic.kind == "central" and "value_coef" in {field.name for field in fields(options)}:
+        options = replace(options, value_coef=0.0)
     return {
         name: Learner(
             policy,
             algorithms.load(config.algorithm),
-            config.algorithm_options,
+            options,
             config=config.learner,
             kl_config=config.kl,
             payoff_config=config.payoff_scaling,
         )
         for name, policy in policies.items()
     }
+
+
+def make_critic(config: Config, references: Mapping[str, Policy], game: VectorGame) -> CentralCritic | None:
+    """The critic of all seats, where there is one; it reads as the first policy's reference does."""
+    if config.critic.kind == "own":
+        return None
+    most = config.max_response[1]
+    prompt = game.views[0].max_prompt(game.task.max_query, most)
+    return CentralCritic(
+        references[config.policy_names[0]],
+        game.seats,
+        config.critic,
+        longest=prompt + len(game.seats) * most,
+        seed=config.seed,
+    )

@@ -45,9 +45,11 @@ def folder_of(run: Path, iteration: int) -> Path:
     return run / "checkpoints" / f"step-{iteration:06d}"
 
 
-def save(run: Path, iteration: int, learners: Mapping[str, Any], state: Mapping[str, Any]) -> Path:
-    """The state at the start of `iteration`: weights, value heads and optimisers by policy name, and `state`
-    as JSON.
+def save(
+    run: Path, iteration: int, learners: Mapping[str, Any], state: Mapping[str, Any], *, critic: Any = None
+) -> Path:
+    """The state at the start of `iteration`: weights, value heads and optimisers by policy name, those of a
+    central critic under `critic`, and `state` as JSON.
 
     Written beside its place with the manifest last, synced, then renamed: what has its name is whole.
     """
@@ -55,9 +57,9 @@ def save(run: Path, iteration: int, learners: Mapping[str, Any], state: Mapping[
     part = final.with_name(final.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    for name, learner in learners.items():
-        learner.policy.save(part / name)
-        save_file(optimizer_tensors(learner.optimizer), part / f"optimizer_{name}.safetensors")
+    for name, (holder, optimizer) in _trained(learners, critic).items():
+        holder.save(part / name)
+        save_file(optimizer_tensors(optimizer), part / f"optimizer_{name}.safetensors")
     (part / "trainer_state.json").write_text(json.dumps({"iteration": iteration, **state}, indent=1))
     entries = {str(path.relative_to(part)): _entry(path) for path in _files(part)}
     (part / MANIFEST).write_text(json.dumps(entries, indent=1))
@@ -69,12 +71,13 @@ def save(run: Path, iteration: int, learners: Mapping[str, Any], state: Mapping[
     return final
 
 
-def load(folder: Path, learners: Mapping[str, Any]) -> dict[str, Any]:
-    """Put a verified checkpoint into the learners, by policy name; the state that was saved with it."""
+def load(folder: Path, learners: Mapping[str, Any], *, critic: Any = None) -> dict[str, Any]:
+    """Put a verified checkpoint into the learners, by policy name, and the central critic, if there is one;
+    the state that was saved with it."""
     verify(folder)
-    for name, learner in learners.items():
-        learner.policy.restore(folder / name)
-        restore_optimizer(learner.optimizer, load_file(folder / f"optimizer_{name}.safetensors"))
+    for name, (holder, optimizer) in _trained(learners, critic).items():
+        holder.restore(folder / name)
+        restore_optimizer(optimizer, load_file(folder / f"optimizer_{name}.safetensors"))
     state: dict[str, Any] = json.loads((folder / "trainer_state.json").read_text())
     return state
 
@@ -110,6 +113,12 @@ def keep_last(run: Path, count: int) -> None:
     found = sorted(path for path in (run / "checkpoints").glob("step-*") if path.suffix != ".part")
     for folder in found[: max(0, len(found) - count)]:
         shutil.rmtree(folder)
+
+
+def _trained(learners: Mapping[str, Any], critic: Any) -> dict[str, tuple[Any, torch.optim.Optimizer]]:
+    """What can save and restore itself, and its optimiser, by name."""
+    told = {name: (learner.policy, learner.optimizer) for name, learner in learners.items()}
+    return told if critic is None else {**told, "critic": (critic, critic.optimizer)}
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import arg
 
 from agents import algorithms
+from agents.critic import Config as CriticConfig
 from agents.evaluate import Config as EvaluationConfig
 from agents.exchange import Config as ExchangeConfig
 from agents.kl import Config as KLConfig
@@ -128,6 +129,7 @@ class Config:
     algorithm_options: Any = None
     """The `Config` of that algorithm; none = its defaults."""
 
+    critic: CriticConfig = field(default_factory=CriticConfig)
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
     kl: KLConfig = field(default_factory=KLConfig)
     payoff_scaling: PayoffScalingConfig = field(default_factory=PayoffScalingConfig)
@@ -186,9 +188,13 @@ class Config:
                 f"algorithm_options are of {type(self.algorithm_options).__module__}, the algorithm is "
                 f"{self.algorithm!r}; give its own Config"
             )
-        group = algorithm.needs(self.algorithm_options).group
-        if self.batch % group:
-            raise ValueError(f"a batch of {self.batch} games does not fall into groups of {group}")
+        needs = algorithm.needs(self.algorithm_options)
+        if self.batch % needs.group:
+            raise ValueError(f"a batch of {self.batch} games does not fall into groups of {needs.group}")
+        if self.critic.kind == "central" and not needs.values:
+            raise ValueError(
+                f"algorithm {self.algorithm!r} learns without values; leave out --critic.kind central"
+            )
         self.learner.check_batch(self.batch * (self.seats if self.policy.shared else 1))
 
     @property

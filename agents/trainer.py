@@ -13,7 +13,7 @@ from torch import Tensor
 from agents import algorithms, randomness
 from agents.advantage import Advantage
 from agents.batch import Batch, concat, stack
-from agents.build import make_learners, make_measures, make_players
+from agents.build import make_critic, make_learners, make_measures, make_players
 from agents.config import Config
 from agents.evaluate import Answers, alone
 from agents.exchange import exchanges_before, seating_at
@@ -43,6 +43,7 @@ class Trainer:
             max_response=config.max_response,
             window=min(windows, default=None),
         )
+        self.critic = make_critic(config, self.references, self.game)
         self.reference_answers: dict[str, Answers] = {}
         self._left: dict[str, object] = {}
 
@@ -55,6 +56,9 @@ class Trainer:
         batches = play(
             self.game, {s: self.policies[n] for s, n in seating.items()}, self.deal(iteration), clock=clock
         )
+        if self.critic is not None:
+            with clock.phase("critic"):
+                batches = self.critic.value(batches)
         sitting = {name: [seat for seat in seating if seating[seat] == name] for name in self.policies}
         rewards = {}
         for name, seats in sitting.items():
@@ -67,8 +71,13 @@ class Trainer:
                 updates[name] = self.update(
                     iteration, name, [batches[s] for s in seats], [advantages[s] for s in seats]
                 )
+        central = {}
+        if self.critic is not None:
+            with clock.phase("critic"):
+                central = self.critic.update({s: told.return_BT for s, told in advantages.items()})
         self._left = {name: policy.fingerprint() for name, policy in self.policies.items()}
-        return self.numbers(seating, batches, updates, clock)
+        numbers = self.numbers(seating, batches, updates, clock)
+        return numbers | {f"all/critic/{quantity}": number for quantity, number in central.items()}
 
     def seating(self, iteration: int) -> Mapping[str, str]:
         """Which policy sits in which seat."""

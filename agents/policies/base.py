@@ -100,6 +100,13 @@ class Policy(nn.Module):
         """Those that only `values` uses."""
         raise NotImplementedError
 
+    def critic_states(self, rows: Rows, longest: int) -> Tensor:
+        """What a central critic reads of each chosen token [K, D], in the order of `rows.mask_BT`.
+
+        `rows` may reach `longest` tokens of prompt + response.
+        """
+        return self.deciding_states(rows)
+
     def decoder(self) -> Decoder:
         """A fresh decoder for `sample`."""
         raise NotImplementedError

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.nn.functional import one_hot, pad
 
 from agents.batch import Rows
 from agents.policies.base import Policy
@@ -54,6 +55,15 @@ class TablePolicy(Policy):
 
     def value_parameters(self) -> Sequence[nn.Parameter]:
         return [self.values_S]
+
+    def critic_states(self, rows: Rows, longest: int) -> Tensor:
+        """All tokens before the chosen one, one-hot by place [K, longest x V]; a cell sees too few."""
+        said_BL, at_K = rows.joined(), rows.deciding()
+        L = said_BL.shape[1]
+        said_KL = said_BL[at_K // L]
+        heard_KL = torch.arange(L, device=said_KL.device) <= (at_K % L)[:, None]
+        heard_KLV = one_hot(said_KL, self.vocab_size) * heard_KL[..., None]
+        return pad(heard_KLV.flatten(1), (0, (longest - L) * self.vocab_size))
 
     def decoder(self) -> "TableDecoder":
         return TableDecoder(self)
