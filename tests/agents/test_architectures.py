@@ -39,8 +39,10 @@ LENGTHS = [5, 2, 3, 5, 1, 4]
 B, T = len(LENGTHS), 7
 
 
-def make_policy(kind: str, *, attention: str = "eager", wider: int = 0, **options) -> CausalLMPolicy:
-    """`wider`: ids the model has and the tokenizer lacks."""
+def make_policy(
+    kind: str, *, attention: str = "eager", wider: int = 0, shape=None, **options
+) -> CausalLMPolicy:
+    """`wider`: ids the model has and the tokenizer lacks; `shape`: more of its configuration."""
     if kind == "stories260K":
         if not STORIES.exists():
             pytest.skip(f"no pretrained model at {STORIES}")
@@ -48,17 +50,17 @@ def make_policy(kind: str, *, attention: str = "eager", wider: int = 0, **option
         policy.model.set_attn_implementation(attention)
         return policy
     tokenizer = make_tokenizer()
-    shape = CONFIGS[kind](
+    config = CONFIGS[kind](
         vocab_size=len(tokenizer) + wider, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
         max_position_embeddings=64, bos_token_id=0, eos_token_id=0, initializer_range=0.3,
-        tie_word_embeddings=kind in TIED,
+        tie_word_embeddings=kind in TIED, **(shape or {}),
     )  # fmt: skip
     if kind != "gpt2":
-        shape.intermediate_size = 64
+        config.intermediate_size = 64
     if kind in ("llama", "qwen2", "qwen3"):
-        shape.num_key_value_heads = 2
+        config.num_key_value_heads = 2
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(shape, attn_implementation=attention)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
     return CausalLMPolicy("llm_1", model, tokenizer, **options)
 
 
