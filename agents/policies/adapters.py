@@ -1,0 +1,176 @@
+"""LoRA adapters (PEFT) inside a causal LM whose class stays what it was.
+
+Knows no games.
+
+Shapes: none.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peft import LoraConfig, PeftConfig, inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from agents import randomness
+
+WEIGHTS = "adapter_model.safetensors"
+SETTINGS = "adapter_config.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What learns in a team on one backbone."""
+
+    rank: int = 16
+    """Width of every adapter: a linear layer of m x n gets rank * (m + n) trainable weights."""
+
+    alpha: int = 32
+    """An adapter's output is multiplied by alpha / rank."""
+
+    targets: tuple[str, ...] = ()
+    """Linear layers that get an adapter, by the last parts of their names; empty = all of the trunk."""
+
+    adapter: Path | None = None
+    """PEFT folder all policies start from, and the reference keeps; its rank, alpha and targets hold then."""
+
+    four_bit: bool = False
+    """The backbone in 4 bits (NF4) instead of 32; needs a CUDA device and the extra `quant`."""
+
+    def __post_init__(self) -> None:
+        for name in ("rank", "alpha"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"lora.{name} is {getattr(self, name)}; give 1 or more")
+        for name in (SETTINGS, WEIGHTS):
+            if self.adapter is not None and not (self.adapter / name).is_file():
+                raise ValueError(f"lora.adapter {self.adapter} holds no {name}; name a folder saved by PEFT")
+
+
+def linear_layers(model: Any) -> dict[str, nn.Module]:
+    """The linear layers of the trunk, by their names in `model`; the head is none of them."""
+    from transformers.pytorch_utils import Conv1D
+
+    within = f"{model.base_model_prefix}."
+    return {
+        name: layer
+        for name, layer in model.named_modules()
+        if isinstance(layer, (nn.Linear, Conv1D)) and name.startswith(within)
+    }
+
+
+def settings(model: Any, config: Config, *, base: str) -> LoraConfig:
+    """What PEFT must know, as its folders keep it; targets that are not there are refused."""
+    from transformers.pytorch_utils import Conv1D
+
+    layers = linear_layers(model)
+    if config.adapter is not None:
+        told = PeftConfig.from_pretrained(str(config.adapter))
+        if not isinstance(told, LoraConfig):
+            raise ValueError(f"lora.adapter {config.adapter} is {told.peft_type.value}; name a LoRA adapter")
+        told.lora_dropout, told.init_lora_weights, told.inference_mode = 0.0, True, False
+        told.base_model_name_or_path = base
+        return told
+    known = sorted({name.rsplit(".", 1)[-1] for name in layers})
+    for target in config.targets:
+        if not any(name.endswith(f".{target}") for name in layers):
+            raise ValueError(
+                f"lora.targets names {target!r}, which is no linear layer of the trunk of "
+                f"{type(model).__name__}; there are {', '.join(known)}"
+            )
+    return LoraConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,
+        target_modules=list(config.targets or known),
+        fan_in_fan_out=any(isinstance(layer, Conv1D) for layer in layers.values()),
+        base_model_name_or_path=base,
+        task_type="CAUSAL_LM",
+    )
+
+
+def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:
+    """A new adapter in the layers `config` targets. It changes nothing yet: its second factor is 0.
+
+    The first factor is a function of `seed` and `name`: not of what was added before.
+    """
+    key = int(randomness.bits((seed, "adapter", name), np.zeros(1), 1)[0, 0])
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Already found a `peft_config`")
+        torch.manual_seed(key % 2**63)
+        inject_adapter_in_model(copy(config), model, adapter_name=name)
+
+
+def factors(model: Any, name: str) -> dict[str, nn.ModuleDict]:
+    """The two factors of the adapter `name`, by layer, in alphabetical order."""
+    found = {
+        layer: nn.ModuleDict({"lora_A": module.lora_A[name], "lora_B": module.lora_B[name]})
+        for layer, module in model.named_modules()
+        if isinstance(module, LoraLayer) and name in module.lora_A
+    }
+    return dict(sorted(found.items()))
+
+
+def tensors(model: Any, name: str) -> dict[str, nn.Parameter]:
+    """The live tensors of the adapter `name`, by the names they have in PEFT's files."""
+    return {
+        f"base_model.model.{layer}.{key}": parameter
+        for layer, pair in factors(model, name).items()
+        for key, parameter in pair.named_parameters()
+    }
+
+
+@torch.no_grad()
+def read(model: Any, name: str, folder: str | Path) -> None:
+    """Put what a PEFT folder holds into the adapter `name`, in place."""
+    own, saved = tensors(model, name), load_file(Path(folder) / WEIGHTS)
+    for key in sorted(own.keys() | saved.keys()):
+        if key not in own or key not in saved or own[key].shape != saved[key].shape:
+            raise ValueError(
+                f"{folder} and the adapter of policy {name!r} differ in {key} or its shape; name a folder of "
+                "the same rank and targets, plain LoRA on linear layers of the trunk"
+            )
+    for key, tensor in own.items():
+        tensor.copy_(saved[key])
+
+
+def write(model: Any, name: str, config: LoraConfig, folder: str | Path) -> None:
+    """The adapter `name` as a PEFT folder."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    kept = copy(config)
+    if isinstance(kept.target_modules, set):
+        kept.target_modules = sorted(kept.target_modules)  # a set is written in a new order by every process
+    kept.inference_mode = True
+    kept.save_pretrained(str(folder))
+    contiguous = {key: tensor.detach().contiguous() for key, tensor in tensors(model, name).items()}
+    save_file(contiguous, Path(folder) / WEIGHTS, metadata={"format": "pt"})
+
+
+class Switch:
+    """Says which adapters act, for all layers at once, and never touches `requires_grad`.
+
+    PEFT's own `set_adapter` and `disable_adapter` freeze and thaw what they switch. Every layer reads its
+    list of active adapters at each call; here that is one list, shared by all.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._active: list[str] = []
+        for layer in model.modules():
+            if isinstance(layer, LoraLayer):
+                layer._active_adapter = self._active
+
+    @contextmanager
+    def on(self, names: Sequence[str]) -> Iterator[None]:
+        """Inside, `names` act and no others; none = the backbone as it was."""
+        before = self._active.copy()
+        self._active[:] = names
+        try:
+            yield
+        finally:
+            self._active[:] = before
