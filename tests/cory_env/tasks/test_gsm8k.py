@@ -1,0 +1,212 @@
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cory_env import Response, VectorGame, make_views, tasks
+from cory_env.tasks.gsm8k import SHOT, Task, extract_answer, is_correct
+from cory_env.tokenizer import CharTokenizer, wrap
+
+GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k"
+TEXT = CharTokenizer("".join(map(chr, range(32, 127))) + "\n")
+
+ROWS = {
+    "train": [("How many are 2 and 3?", "2 + 3 = 5\n#### 5"), ("And 600 more than 400?", "#### 1,000")],
+    "test": [("How many is half of 9?", "9 / 2 = 4.5\n#### 4.5")],
+}
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for split, rows in ROWS.items():
+        write(tmp_path / f"{split}.jsonl", rows)
+    return tmp_path
+
+
+def said(text, tokenizer=TEXT):
+    return Response.of([*tokenizer.encode(text), min(tokenizer.eos)], tokenizer)
+
+
+def test_a_query_is_the_question_and_its_row_the_solution(folder):
+    task = tasks.load("gsm8k", tokenizer=TEXT, data=folder)
+    query = task.queries("test")[0]
+    assert (query.text, query.row["answer"]) == ("How many is half of 9?", "9 / 2 = 4.5\n#### 4.5")
+    assert TEXT.decode(query.ids) == " How many is half of 9?"
+    assert [q.text for q in task.queries("train")] == [q for q, _ in ROWS["train"]]
+    assert task.max_query == 23  # a space and the 22 characters of "And 600 more than 400?"
+
+
+def test_a_response_is_worth_1_for_the_number_and_0_for_any_other(folder):
+    task = Task(TEXT, data=folder)
+    queries = [*task.queries("train"), *task.queries("train")]
+    texts = ["2 + 3 = 5", "#### $1000", "2 + 3 = 6\n#### 6", ""]
+    assert task.score(queries, [said(text) for text in texts]) == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_format_reward_and_length_penalty_are_off_unless_asked_for(folder):
+    task = Task(TEXT, data=folder, format_reward=0.25, length_penalty=0.125)
+    query = task.queries("train")[0]
+    # right and marked in 6 tokens and EOS; right, unmarked, 1 and EOS; wrong, marked, 6 and EOS
+    responses = [said("#### 5"), said("5"), said("#### 6")]
+    assert task.score([query] * 3, responses) == [1.25 - 7 / 8, 1 - 2 / 8, 0.25 - 7 / 8]
+
+
+def test_the_observer_reads_the_pioneers_answer_between_question_and_answer(folder):
+    task = Task(TEXT, data=folder)
+    pioneer, observer, third = make_views(task, seats=3)
+    question = task.queries("train")[0].ids
+    eos = min(TEXT.eos)
+    answers = [[*TEXT.encode(" 2 + 3 = 5\n#### 5"), eos], [*TEXT.encode(" 6"), eos]]
+    assert TEXT.decode(pioneer.prompt(question, [])) == f"{SHOT}Question: How many are 2 and 3?\nAnswer:"
+    assert TEXT.decode(observer.prompt(question, answers)) == (
+        f"{SHOT}Question: How many are 2 and 3?\nReference: 2 + 3 = 5\n#### 5\nAnswer:"
+    )
+    assert TEXT.decode(third.prompt(question, answers)).endswith(
+        "2 and 3?\nReference: 2 + 3 = 5\n#### 5\nReference: 6\nAnswer:"
+    )
+    blind = make_views(task, seats=2, sees="none")[1]
+    assert blind.prompt(question, answers) == pioneer.prompt(question, [])
+
+
+def test_the_worked_example_is_right_and_shows_the_mark():
+    # 4 * 12 - 30 = 18 rolls, in bags of 6
+    assert extract_answer(SHOT.removeprefix("Question:")) == "3"
+    assert SHOT.count("Question:") == SHOT.count("Answer:") == SHOT.count("####") == 1
+
+
+def loaded(kind, pieces, *, splits, chat=None):
+    """A loaded Hugging Face tokenizer of these pieces, made here."""
+    tokenizers = pytest.importorskip("tokenizers")
+    transformers = pytest.importorskip("transformers")
+    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
+    inner = tokenizers.Tokenizer(kind(tokenizers.models)(vocabulary))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(splits), "isolated")
+    inner.decoder = tokenizers.decoders.Fuse()
+    inner.add_special_tokens([piece for piece in pieces if piece.startswith("<") and len(piece) > 1])
+    whole = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>")
+    whole.chat_template = chat
+    return wrap(whole)
+
+
+def test_words_of_a_question_keep_the_ids_they_have_inside_a_text(folder):
+    words = [word for question, _ in ROWS["train"] + ROWS["test"] for word in question.split()]
+    pieces = ["?", "</s>", "\n", "Question:", *(f" {word}" for word in words), *words]
+    tokenizer = loaded(lambda models: partial(models.WordLevel, unk_token="?"), pieces, splits=" ?[^ \n]+|\n")
+    query = Task(tokenizer, data=folder).queries("train")[0]
+    assert list(query.ids) == tokenizer.encode("Question: How many are 2 and 3?")[1:]
+
+
+def test_a_chat_holds_the_question_and_the_reference_in_the_users_turn(folder):
+    chat = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}{{ '<assistant>{x}' }}"
+    pieces = [*TEXT.alphabet, "<system>", "<user>", "<assistant>", "</s>"]
+    tokenizer = loaded(lambda models: partial(models.BPE, merges=[]), pieces, splits=".", chat=chat)
+    task = Task(tokenizer, data=folder, chat=True)
+    pioneer, observer = make_views(task, seats=2)
+    question, answer = task.queries("train")[0].ids, tokenizer.encode("It is 5.")
+    read = tokenizer.inner.decode(observer.prompt(question, [answer]))
+    system, user, turn = read.split("</s>")
+    assert system.startswith("<system>Solve the problem step by step.")
+    assert user == "<user>Question: How many are 2 and 3?\nReference:\nIt is 5."
+    assert turn == "<assistant>{x}"
+    alone = tokenizer.inner.decode(pioneer.prompt(question, []))
+    assert alone == f"{system}</s><user>Question: How many are 2 and 3?</s><assistant>{{x}}"
+
+
+def test_it_plays(folder):
+    task = Task(TEXT, data=folder)
+    game = VectorGame(task, max_response=9)
+    game.reset(task.queries("train"), 9)
+    for seat, text in zip(game.seats, ("5", "#### 1000"), strict=True):
+        ids = [*TEXT.encode(text), *[min(TEXT.eos)] * 9][:9]
+        game.respond(seat, np.array([ids, ids]), np.full(2, min(len(text) + 1, 9)))
+    assert game.scores().tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_questions_that_are_too_long_are_left_out_and_counted(folder):
+    write(folder / "test-more.jsonl", [("How many is 1?", "#### 1")])
+    task = Task(TEXT, data=folder, max_query=22)  # " How many are 2 and 3?" has 22 characters
+    kept = {split: [query.text for query in task.queries(split)] for split in ("train", "test")}
+    assert kept == {"train": ["How many are 2 and 3?"], "test": ["How many is 1?"]}
+    assert task.too_long == {"train": 1, "test": 1}
+    assert task.max_query == 22
+
+
+def test_a_single_file_is_divided_and_no_question_is_in_both_splits(tmp_path):
+    rows = [(f"How much is {i}?", f"#### {i}") for i in range(50)]
+    task = Task(TEXT, data=write(tmp_path / "mine.jsonl", [*rows, *rows]))
+    train, test = ({query.text for query in task.queries(split)} for split in ("train", "test"))
+    assert len(train) + len(test) == 50 == len(task.queries("train")) + len(task.queries("test"))
+    assert not train & test
+
+
+def test_the_hub_is_asked_unless_data_are_given(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    asked = []
+
+    def load(name, config, *, split):
+        asked.append((name, config, split))
+        questions, answers = zip(*ROWS[split], strict=True)
+        return datasets.Dataset.from_dict({"question": questions, "answer": answers})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    assert len(Task(TEXT).queries("train")) == 2
+    assert asked == [("openai/gsm8k", "main", "train"), ("openai/gsm8k", "main", "test")]
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"max_query": 0}, "max_query is 0; give the most tokens of a question, from 1"),
+        ({"max_query": 5}, "every one of 2 train questions is longer than max_query, 5 tokens; .* least 22"),
+        ({"format_reward": -1.0}, "format_reward is -1.0; give a finite number from 0"),
+        ({"length_penalty": float("nan")}, "length_penalty is nan; give a finite number from 0"),
+        ({"chat": True}, "the template of pioneer_0 is a chat and this tokenizer has no words for one"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(folder, options, fault):
+    with pytest.raises(ValueError, match=fault):
+        Task(TEXT, data=folder, **options).template("pioneer_0")
+
+
+@pytest.mark.parametrize("row", [(" ", "#### 5"), ("How many?", "many"), ("How many?", "#### 5/0")])
+def test_a_row_without_a_question_or_a_number_is_refused_by_its_content(folder, row):
+    write(folder / "train.jsonl", [("How many is 1?", "#### 1"), row])
+    with pytest.raises(ValueError, match=r"the row .* lacks a question or a number in its answer"):
+        Task(TEXT, data=folder)
+
+
+def test_a_task_without_tokenizer_asks_for_one():
+    with pytest.raises(ValueError, match="the gsm8k task needs a tokenizer"):
+        Task()
+
+
+def test_the_real_set_scores_1_for_its_own_answers_and_0_for_their_neighbours():
+    if not GSM8K.is_dir():
+        pytest.skip(f"{GSM8K} is not on this machine")
+    text = "".join((GSM8K / f"{split}.jsonl").read_text(encoding="utf-8") for split in ("train", "test"))
+    questions = [json.loads(line)["question"] for line in text.splitlines()]
+    tokenizer = CharTokenizer("".join(sorted(set("".join(questions)) | set(text) | {"\n"})))
+    task = Task(tokenizer, data=GSM8K, max_query=1000)
+    assert {split: len(task.queries(split)) for split in ("train", "test")} == {"train": 7473, "test": 1319}
+    assert task.too_long == {"train": 0, "test": 0}
+    for split in ("train", "test"):
+        queries = task.queries(split)
+        gold = [int(query.row["answer"].split("#### ")[1].replace(",", "")) for query in queries]
+        own = [Response((), query.row["answer"]) for query in queries]
+        assert task.score(queries, own) == [1.0] * len(queries)
+        assert task.score(queries, [Response((), f"#### {n + 1}") for n in gold]) == [0.0] * len(queries)
+
+
+def test_a_hostile_response_costs_one_score(folder):
+    task = Task(TEXT, data=folder)
+    hostile = ["(" * 1_000_000, "7" * 10_000, r"\boxed{" * 1_000_000, "1/" * 1_000_000 + "0", "5"]
+    responses = [Response((), text) for text in hostile]
+    assert task.score([task.queries("train")[0]] * 5, responses) == [0.0, 0.0, 0.0, 0.0, 1.0]
+    assert is_correct("5", "#### 5")
