@@ -20,7 +20,7 @@ def test_tasks_of_other_distributions_are_found_by_entry_point(monkeypatch):
 
 
 def test_a_wrong_name_or_option_is_answered_with_the_right_ones():
-    with pytest.raises(ValueError, match=r"no task called 'ecko'; there are arithmetic, echo, .*relay, reviews"):
+    with pytest.raises(ValueError, match=r"no task called 'ecko'; there are arithmetic, echo, .*reviews"):
         tasks.load("ecko")
     with pytest.raises(ValueError, match="task echo has no option 'lenght'; it has tokenizer, length"):
         tasks.load("echo", lenght=3)
