@@ -13,7 +13,7 @@ import torch
 
 def load_model(path: str | Path, *, device: str = "cpu") -> tuple[Any, Any]:
     """Model (float32) and tokenizer of a local folder or a hub name; adapters come merged into their base."""
-    from transformers.utils import find_adapter_config_file
+    from transformers.utils.peft_utils import find_adapter_config_file
 
     check_device(device)
     folder = Path(path)
@@ -85,7 +85,7 @@ def _load_whole(path: str | Path, *, device: str) -> tuple[Any, Any]:
 
     with _one_paragraph(f"the model {path}"):
         tokenizer = _tokenizer(path)
-        model, told = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=torch.float32,
             attn_implementation="eager" if device == "cpu" else "sdpa",
@@ -93,6 +93,7 @@ def _load_whole(path: str | Path, *, device: str) -> tuple[Any, Any]:
             trust_remote_code=False,
             output_loading_info=True,
         )
+    model, told = loaded
     if told["missing_keys"]:
         lost = sorted(told["missing_keys"])
         raise ValueError(
