@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +15,15 @@ from agents.evaluate import Measure
 from agents.judges import Classifier, NGrams
 from agents.learner import Learner
 from agents.policies.base import Policy
-from agents.policies.causal_lm import CausalLMPolicy
+from agents.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from agents.policies.table import TablePolicy
 from cory_env import tasks
 from cory_env.tasks.base import Task
 from cory_env.tokenizer import Tokenizer, wrap
 from cory_env.vector import VectorGame
+
+if TYPE_CHECKING:
+    from agents.policies.lora_team import LoraTeam
 
 Judge = Callable[[Sequence[str]], Sequence[float]]
 
@@ -34,13 +38,21 @@ def hush() -> None:
 
 def load_policy(name: str, config: Config, folder: str | Path) -> CausalLMPolicy:
     """A policy from `folder`, `pocket` or a hub name; an adapter is loaded on top of its own model."""
-    settings = config.policy
-    return CausalLMPolicy.load(
-        name,
-        pocket.LM if folder == "pocket" else folder,
-        device=settings.device,
-        temperature=settings.temperature,
+    policy = CausalLMPolicy.load(
+        name, pocket.LM if folder == "pocket" else folder, device=config.policy.device, **options(config)
     )
+    policy.mismatch = config.policy.mismatch
+    return policy
+
+
+def options(config: Config) -> dict[str, Any]:
+    """What the constructors of language models take."""
+    settings = config.policy
+    return {
+        "temperature": settings.temperature,
+        "precision": settings.precision,
+        "gradient_checkpointing": settings.gradient_checkpointing,
+    }
 
 
 def make_players(config: Config) -> tuple[Task, dict[str, Policy], dict[str, Policy]]:
@@ -51,9 +63,15 @@ def make_players(config: Config) -> tuple[Task, dict[str, Policy], dict[str, Pol
         task = make_task(config, None)
         references = dict.fromkeys(names, _table("reference", task, config))
         policies |= {name: _table(name, task, config) for name in names}
+    elif config.policy.kind == "lora_team":
+        team = load_team(config, names)
+        references, policies = dict.fromkeys(names, team.reference), {**team.policies}
+        task = make_task(config, team.reference)
     else:
         references = load_references(config, names)
-        policies |= {name: load_policy(name, config, start) for name, start in starts(config, names).items()}
+        loaded = {name: load_policy(name, config, start) for name, start in starts(config, names).items()}
+        check_same_tokenizer(list(loaded.values()))
+        policies |= loaded
         task = make_task(config, references[names[0]])
     settle(references, policies)
     return task, references, policies
@@ -86,7 +104,7 @@ def starts(config: Config, names: Sequence[str]) -> dict[str, str]:
     """The model each policy starts from."""
     several = config.policy.models
     if not several:
-        return dict.fromkeys(names, config.policy.model)
+        return dict.fromkeys(names, str(config.lora.adapter or config.policy.model))
     return {name: several[config.policy_names.index(name)] for name in names}
 
 
@@ -100,6 +118,17 @@ def load_references(config: Config, names: Sequence[str]) -> dict[str, Policy]:
         for model, name in first.items()
     }
     return {name: loaded[model] for name, model in models.items()}
+
+
+def load_team(config: Config, names: Sequence[str]) -> "LoraTeam":
+    """Adapters of all policies on one frozen model."""
+    from agents.policies.lora_team import LoraTeam
+
+    model = pocket.LM if config.policy.model == "pocket" else config.policy.model
+    team = LoraTeam.load(names, model, device=config.policy.device, config=config.lora, **options(config))
+    for policy in team.policies.values():
+        policy.mismatch = config.policy.mismatch
+    return team
 
 
 def _table(name: str, task: Task, config: Config) -> Policy:

@@ -59,7 +59,7 @@ def refuse_strangers() -> None:
 def train(argv: list[str]) -> None:
     """`cory train`: a preset, changed by a file, changed by flags."""
     from agents import presets
-    from agents.config import read
+    from agents.flags import read
     from agents.settings import flags_of
 
     preset, argv = _taken(argv, "--preset", "pocket")
@@ -67,8 +67,11 @@ def train(argv: list[str]) -> None:
     before = flags_of(Path(file)) if file else []
     start = presets.get(preset)
     about = (
-        f"Fine-tune policies by playing. --preset NAME ({', '.join(presets.PRESETS)}), --config FILE.yaml."
+        f"Fine-tune policies by playing. --preset NAME ({', '.join(presets.PRESETS)}), --config FILE.yaml. "
+        f"This is {presets.told(preset)}"
     )
+    if not presets.find(preset).run and "--help" not in argv:
+        print(presets.told(preset), file=sys.stderr)
     config = read([*before, *argv], default=start, about=about, command="cory train")
     from agents.run import free_name
     from agents.run import train as run_training

@@ -1,8 +1,7 @@
 """Everything a run is: one frozen tree of settings, refused at once where it makes no sense."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +14,7 @@ from agents.exchange import Config as ExchangeConfig
 from agents.kl import Config as KLConfig
 from agents.optimizer import Config as LearnerConfig
 from agents.options import task_options
+from agents.policies.lora_config import Config as LoRAConfig
 from agents.rewards import Config as PayoffScalingConfig
 from cory_env.payoff import Linear, Mix, Payoff, matrix
 
@@ -40,15 +40,26 @@ class PolicyConfig:
     models: tuple[str, ...] = ()
     """One model per policy where they differ; their tokenizers must not. Each is priced against its own."""
 
-    kind: Literal["causal_lm", "table"] = "causal_lm"
-    """`causal_lm` trains all weights; `table` is one for tiny games: it looks its t-th token up
-    by t and the t-th token of the prompt (past its end, the last)."""
+    kind: Literal["causal_lm", "lora_team", "table"] = "causal_lm"
+    """`causal_lm` trains all weights. `lora_team`: one frozen model, an adapter for each policy. `table` is
+    for tiny games: it looks its t-th token up by t and the t-th token of the prompt (past its end, the
+    last)."""
 
     shared: bool = False
     """Whether one policy sits in all seats (parameter sharing)."""
 
     temperature: float = 1.0
     """Of sampling and scoring alike."""
+
+    mismatch: Literal["none", "released"] = "none"
+    """`released` samples with repetition penalty 1.1 and dropout and scores without either, as the released
+    code does: the ratios of PPO are then not those of what was sampled."""
+
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of the model; weights are float32 always. `auto` is bfloat16 on GPUs that have it."""
+
+    gradient_checkpointing: bool = False
+    """Whether activations are computed twice rather than kept: slower, and room for longer responses."""
 
     device: str = "cpu"
     """Where policies live: cpu, cuda, cuda:1, ..."""
@@ -131,6 +142,7 @@ class Config:
 
     critic: CriticConfig = field(default_factory=CriticConfig)
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
+    lora: LoRAConfig = field(default_factory=LoRAConfig)
     kl: KLConfig = field(default_factory=KLConfig)
     payoff_scaling: PayoffScalingConfig = field(default_factory=PayoffScalingConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -217,40 +229,3 @@ def mix(told: str) -> Mix:
     except ValueError:
         return told
     return rule
-
-
-def named(config: Config, *, task: str, algorithm: str) -> Config:
-    """The same run with another task and algorithm at their defaults, where they are others, in a class whose
-    flags are theirs."""
-    kinds = {"task": task_options(task), "algorithm": algorithms.load(algorithm).Config}
-    before = {"task": config.task, "algorithm": config.algorithm}
-    told = {f.name: getattr(config, f.name) for f in fields(Config)} | {"task": task, "algorithm": algorithm}
-    if task != before["task"]:
-        told["task_options"] = kinds["task"]()
-    if algorithm != before["algorithm"]:
-        told["algorithm_options"] = kinds["algorithm"]()
-    typed = make_dataclass(
-        "Config",
-        [
-            (f"{name}_options", Annotated[kind, arg(name=name)], field(default_factory=kind))
-            for name, kind in kinds.items()
-        ],
-        bases=(Config,),
-        frozen=True,
-        kw_only=True,
-    )
-    changed: Config = typed(**told)
-    return changed
-
-
-def read(argv: Sequence[str], *, default: Config, about: str, command: str) -> Config:
-    """`default` changed by flags; the options of `--task` and `--algorithm` are those of the ones named."""
-    from agents.settings import parse, value_of
-
-    start = named(
-        default,
-        task=value_of(argv, "--task") or default.task,
-        algorithm=value_of(argv, "--algorithm") or default.algorithm,
-    )
-    config: Config = parse(type(start), argv, default=start, about=about, command=command)
-    return config

@@ -12,8 +12,9 @@ from tyro.conf import Positional
 
 from agents import presets
 from agents.build import hush, load_players, make_measures
-from agents.config import Config, read
+from agents.config import Config
 from agents.evaluate import Answers, alone, compare
+from agents.flags import read
 from agents.settings import flags_of
 
 SHOWN = (

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,37 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from agents import randomness
-
-WEIGHTS = "adapter_model.safetensors"
-SETTINGS = "adapter_config.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """What learns in a team on one backbone."""
-
-    rank: int = 16
-    """Width of every adapter: a linear layer of m x n gets rank * (m + n) trainable weights."""
-
-    alpha: int = 32
-    """An adapter's output is multiplied by alpha / rank."""
-
-    targets: tuple[str, ...] = ()
-    """Linear layers that get an adapter, by the last parts of their names; empty = all of the trunk."""
-
-    adapter: Path | None = None
-    """PEFT folder all policies start from, and the reference keeps; its rank, alpha and targets hold then."""
-
-    four_bit: bool = False
-    """The backbone in 4 bits (NF4) instead of 32; needs a CUDA device and the extra `quant`."""
-
-    def __post_init__(self) -> None:
-        for name in ("rank", "alpha"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"lora.{name} is {getattr(self, name)}; give 1 or more")
-        for name in (SETTINGS, WEIGHTS):
-            if self.adapter is not None and not (self.adapter / name).is_file():
-                raise ValueError(f"lora.adapter {self.adapter} holds no {name}; name a folder saved by PEFT")
+from agents.policies.lora_config import WEIGHTS, Config
 
 
 def linear_layers(model: Any) -> dict[str, nn.Module]:
@@ -96,7 +65,7 @@ def settings(model: Any, config: Config, *, base: str) -> LoraConfig:
 
 
 def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:
-    """A new adapter in the layers `config` targets. It changes nothing yet: its second factor is 0.
+    """A new adapter in the layers `config` targets, float32. It changes nothing yet: its second factor is 0.
 
     The first factor is a function of `seed` and `name`: not of what was added before.
     """
@@ -105,6 +74,8 @@ def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:
         warnings.filterwarnings("ignore", message="Already found a `peft_config`")
         torch.manual_seed(key % 2**63)
         inject_adapter_in_model(copy(config), model, adapter_name=name)
+    for pair in factors(model, name).values():
+        pair.float()  # PEFT gives them the type 4-bit layers compute in; in bfloat16 small steps are lost
 
 
 def factors(model: Any, name: str) -> dict[str, nn.ModuleDict]:

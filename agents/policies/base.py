@@ -6,7 +6,7 @@ Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, D width, V 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +54,10 @@ class Policy(nn.Module):
     temperature: float = 1.0
     window: int | None = None
     """Longest prompt + response in tokens; None = any."""
+    precision: str = "float32"
+    """Of its arithmetic."""
+    mismatch: Literal["none", "released"] = "none"
+    """Whether games are sampled from another distribution than the one that is scored."""
     tolerance: float = 1e-4
     """Nats by which the sampler and the learner may differ on a token (INVARIANTS 1)."""
     version: int = 0

@@ -24,9 +24,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from agents.policies import adapters
-from agents.policies.adapters import Config
 from agents.policies.causal_lm import VALUE_HEAD, CausalLMPolicy
 from agents.policies.loading import load_model
+from agents.policies.lora_config import SETTINGS, Config
 
 BACKBONE = "backbone.json"
 REFERENCE = "reference"
@@ -82,7 +82,8 @@ class LoraPolicy(CausalLMPolicy):
     def save_merged(self, folder: str | Path) -> None:
         """One whole model in plain `from_pretrained` layout, float32, the value head beside it.
 
-        The adapter is merged into a copy of the backbone read anew from its folder, in main memory.
+        The adapter is merged into a copy of the backbone read anew from its folder, in main memory; of a
+        backbone in 4 bits that is the unrounded one, so logits differ by the rounding.
         """
         with TemporaryDirectory() as parts:
             self.save(parts)
@@ -157,7 +158,7 @@ class LoraTeam:
         Adapters start as functions of `seed` (0) and the policy's name, and change nothing before the first
         step. `options` are those of `CausalLMPolicy`.
         """
-        if (Path(path) / adapters.SETTINGS).exists():
+        if (Path(path) / SETTINGS).exists():
             raise ValueError(
                 f"{path} is an adapter; name the model it belongs to as backbone, and start from the adapter "
                 "with lora.adapter"

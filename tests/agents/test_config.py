@@ -3,7 +3,8 @@
 import pytest
 
 from agents.algorithms import ppo
-from agents.config import Config, read
+from agents.config import Config
+from agents.flags import read
 from agents.options import task_options
 from agents.settings import flags_of, flat
 from cory_env.payoff import Linear

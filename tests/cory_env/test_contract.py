@@ -20,13 +20,18 @@ from cory_env.tasks.reviews import Task as Reviews
 from cory_env.tokenizer import CharTokenizer
 
 LETTERS = CharTokenizer('abcdefghijklmnopqrstuvwxyzI ".:')
+PRINTED = CharTokenizer("\n" + "".join(map(chr, range(32, 127))))
 ABC = CharTokenizer("abcd", stops=2)  # a b c d = 0 1 2 3, EOS 4 and 5, pad 6
 ALLOWED = {"Action space for each agent probably should be gymnasium.spaces.box or gymnasium.spaces.discrete"}
 
 
 @pytest.fixture(params=tasks.names())
 def task(request, tmp_path):
-    """Every task there is; reviews with a judge that counts letters."""
+    """Every task there is; reviews with a judge that counts letters, gsm8k with problems made here."""
+    if request.param == "gsm8k":
+        rows = [{"question": f"{n} times {n}?", "answer": f"It is {n}.\n#### {n * n}"} for n in range(20)]
+        (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        return tasks.load("gsm8k", tokenizer=PRINTED, data=tmp_path / "problems.jsonl")
     if request.param != "reviews":
         return tasks.load(request.param)
     openings = {"train": [LETTERS.encode("a film"), LETTERS.encode("so")], "test": [LETTERS.encode("the")]}

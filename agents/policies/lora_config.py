@@ -1,0 +1,35 @@
+"""What can be said of LoRA adapters without importing PEFT, which takes seconds."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+WEIGHTS = "adapter_model.safetensors"
+SETTINGS = "adapter_config.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What learns in a team on one backbone."""
+
+    rank: int = 16
+    """Width of every adapter: a linear layer of m x n gets rank * (m + n) trainable weights."""
+
+    alpha: int = 32
+    """An adapter's output is multiplied by alpha / rank."""
+
+    targets: tuple[str, ...] = ()
+    """Linear layers that get an adapter, by the last parts of their names; empty = all of the trunk."""
+
+    adapter: Path | None = None
+    """PEFT folder all policies start from, and the reference keeps; its rank, alpha and targets hold then."""
+
+    four_bit: bool = False
+    """The backbone in 4 bits (NF4) instead of 32; needs a CUDA device and the extra `quant`."""
+
+    def __post_init__(self) -> None:
+        for name in ("rank", "alpha"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"lora.{name} is {getattr(self, name)}; give 1 or more")
+        for name in (SETTINGS, WEIGHTS):
+            if self.adapter is not None and not (self.adapter / name).is_file():
+                raise ValueError(f"lora.adapter {self.adapter} holds no {name}; name a folder saved by PEFT")
