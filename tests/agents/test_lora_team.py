@@ -354,6 +354,27 @@ def test_names_that_would_collide_and_four_bits_without_a_gpu_are_refused(tiny_f
         make_team(tiny_folder, config=Config(four_bit=True))
 
 
+@pytest.mark.gpu
+def test_a_backbone_in_four_bits_learns_through_float32_adapters(backbone):
+    """INVARIANTS 13, 15."""
+    pytest.importorskip("bitsandbytes")
+    team = make_team(backbone, device="cuda", config=Config(rank=4, alpha=8, four_bit=True))
+    policy = team.policies["llm_1"]
+    assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
+    assert (
+        team.model.get_memory_footprint()
+        < AutoModelForCausalLM.from_pretrained(backbone, dtype=torch.float32).get_memory_footprint()
+    )
+    before, fixed = weights(policy), frozen(team)
+    learner = make_learner(policy, value_lr=0.1)
+    for step in range(2):
+        batch = make_batch(policy)
+        assert step or (batch.exact_kl_BT == 0).all()
+        learner.update(batch, advantage_of(learner, batch), [torch.arange(B, device="cuda")])
+    assert not [name for name, tensor in weights(policy).items() if torch.equal(tensor, before[name])]
+    assert all(torch.equal(frozen(team)[name], tensor) for name, tensor in fixed.items())
+
+
 def test_the_backbones_hash_is_that_of_its_file(tiny_folder):
     import hashlib
 
