@@ -30,6 +30,9 @@ FLAGS = {
     "reinforce": FOUR_STEPS,
     "rloo": FOUR_STEPS,
     "grpo": ["--kl.place", "loss", "--kl.kind", "k3"],
+    "trpo": [
+        f"--algorithm.{option}" for option in ("max-kl=0.05", "damping=0.3", "cg-steps=5", "fisher-every=4")
+    ],
 }
 SEED = 0
 SHOWN = ("task_reward", "probability", "second_judge", "kl")

@@ -9,6 +9,7 @@ Shapes: T response tokens, K chosen tokens, D width, V vocabulary, N trained wei
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,10 +22,11 @@ from agents import kl
 from agents.advantage import Advantage
 from agents.algorithms import Memory, TokenLoss, Tokens, a2c
 from agents.algorithms.reinforce import drift
-from agents.batch import Batch
+from agents.batch import Batch, Rows
 
 if TYPE_CHECKING:
     from agents.learner import Learner
+    from agents.policies.base import Policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,10 @@ class Config:
 
     cg_steps: int = 10
     """Conjugate-gradient steps, each a Fisher-vector product over the batch."""
+
+    fisher_every: int = 1
+    """Only one response in so many enters the Fisher-vector products, which take most of the time (the paper:
+    10)."""
 
     damping: float = 0.1
     """Added to the Fisher matrix, which no batch determines fully."""
@@ -62,7 +68,7 @@ class Config:
         for name in ("max_kl", "damping"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"algorithm.{name} is {getattr(self, name)}; give a finite number above 0")
-        for name, least in {"cg_steps": 1, "tries": 1, "value_steps": 0}.items():
+        for name, least in {"cg_steps": 1, "fisher_every": 1, "tries": 1, "value_steps": 0}.items():
             if getattr(self, name) < least:
                 raise ValueError(f"algorithm.{name} is {getattr(self, name)}; give {least} or more")
         if not 0 < self.shrink < 1:
@@ -138,7 +144,8 @@ def step(
     gradient_N = flat_gradient(loss, weights)
     told |= {"gradient_norm": gradient_N.norm().item(), "line_search": 0.0, "step_kl": 0.0}
     told |= {"improvement": 0.0, "policy_loss": loss.item()}
-    fisher = fisher_product(mean_kl(old_logp_KV, logp_KV), weights, learner.policy.name, config.damping)
+    rows = batch.take(torch.arange(0, len(batch), config.fisher_every, device=gradient_N.device))
+    fisher = fisher_product(learner.policy, rows, weights, damping=config.damping)
     direction_N = conjugate_gradient(fisher, -gradient_N, steps=config.cg_steps)
     curvature = (direction_N @ fisher(direction_N)).item()
     if curvature <= 0:  # no gradient, no direction
@@ -202,20 +209,21 @@ def flat_gradient(of: Tensor, weights: Sequence[Tensor], *, create_graph: bool =
 
 
 def fisher_product(
-    divergence: Tensor, weights: Sequence[Tensor], name: str, damping: float
+    policy: "Policy", rows: Rows, weights: Sequence[Tensor], *, damping: float
 ) -> Callable[[Tensor], Tensor]:
-    """v -> F v + damping v, F the second derivative of KL(old || new) where both are equal."""
-    slope_N = flat_gradient(divergence, weights, create_graph=True)
+    """v -> F v + damping v, F the second derivative of KL(old || new) where both are the policy as it is."""
+    logp_KV = policy.logits(policy.deciding_states(rows)).log_softmax(-1)
+    slope_N = flat_gradient(mean_kl(logp_KV.detach(), logp_KV), weights, create_graph=True)
 
     def product(vector_N: Tensor) -> Tensor:
         try:
             return flat_gradient(slope_N @ vector_N, weights) + damping * vector_N
         except RuntimeError as error:
-            if "derivative" not in str(error):
+            if not re.search("derivative|differentiate twice", str(error)):
                 raise
             raise ValueError(
-                f"TRPO differentiates policy {name!r} twice and a part of it does not allow that ({error}); "
-                'load the model with attn_implementation="eager", or take ppo'
+                f"TRPO differentiates policy {policy.name!r} twice and a part of it does not allow that "
+                f'({error}); load the model with attn_implementation="eager", or take ppo'
             ) from error
 
     return product
