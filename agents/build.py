@@ -1,18 +1,17 @@
 """From settings to the parts of a run: task, judges, policies, learners, game."""
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents import algorithms, pocket
+from agents import algorithms, judges, pocket
 from agents.config import Config
 from agents.critic import CentralCritic
 from agents.evaluate import Measure
-from agents.judges import Classifier, NGrams
+from agents.judges import Classifier, Judge, NGrams
 from agents.learner import Learner
 from agents.policies.base import Policy
 from agents.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
@@ -24,8 +23,6 @@ from cory_env.vector import VectorGame
 
 if TYPE_CHECKING:
     from agents.policies.lora_team import LoraTeam
-
-Judge = Callable[[Sequence[str]], Sequence[float]]
 
 
 def hush() -> None:
@@ -177,21 +174,12 @@ def _openings(tokenizer: Tokenizer) -> Path:
 
 def make_judge(config: Config) -> Judge:
     """The judge that pays."""
-    if ":" in config.judge:
-        return _function(config.judge)
+    if (function := judges.function(config.judge)) is not None:
+        return function
     folder = pocket.JUDGE if config.judge == "pocket" else config.judge
     options = config.judge_options
     label = int(options.label) if options.label.isdigit() else options.label
     return Classifier(folder, label=label, output=options.output, device=config.policy.device)
-
-
-def _function(spec: str) -> Judge:
-    module, _, name = spec.partition(":")
-    try:
-        judge: Judge = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"judge {spec!r} cannot be imported ({error}); write module:function") from error
-    return judge
 
 
 def make_measures(config: Config) -> dict[str, Measure]:
@@ -200,7 +188,7 @@ def make_measures(config: Config) -> dict[str, Measure]:
         return {}
     second = NGrams(pocket.SECOND_JUDGE)
     measures: dict[str, Measure] = {"second_judge": lambda texts, score_B: np.array(second(texts))}
-    if ":" not in config.judge and config.judge_options.output == "log_odds":
+    if judges.function(config.judge) is None and config.judge_options.output == "log_odds":
         measures["probability"] = lambda texts, score_B: 1 / (1 + np.exp(-score_B))
     return measures
 
@@ -208,11 +196,14 @@ def make_measures(config: Config) -> dict[str, Measure]:
 def make_learners(config: Config, policies: dict[str, Policy]) -> dict[str, Learner]:
     """One learner per policy: nothing is shared between them.
 
-    Beside a central critic value heads are not trained: the loss of values, where there is one, weighs 0.
+    Beside a central critic value heads are not trained: `value_coef` and `value_steps` of an algorithm that
+    has them are 0.
     """
     options = config.algorithm_options
-    if config.critic.kind == "central" and "value_coef" in {field.name for field in fields(options)}:
-        options = replace(options, value_coef=0.0)
+    if config.critic.kind == "central":
+        untrained = {"value_coef": 0.0, "value_steps": 0}
+        known = {field.name for field in fields(options)}
+        options = replace(options, **{name: none for name, none in untrained.items() if name in known})
     return {
         name: Learner(
             policy,

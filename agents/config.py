@@ -101,7 +101,7 @@ class Config:
     """The arguments of that task, as `agents.options.task_options` gives them; none = their defaults."""
 
     judge: str = "pocket"
-    """Who scores: a classifier (folder or hub name), a function `module:function`, or `pocket`."""
+    """Who scores: a classifier (folder or hub name), `pocket`, an entry point, or `module:function`."""
 
     judge_options: Annotated[JudgeConfig, arg(name="judge")] = field(default_factory=JudgeConfig)
 

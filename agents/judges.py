@@ -1,13 +1,15 @@
-"""Judges: functions from texts to scores. Any Hugging Face sequence classifier, or n-grams.
+"""Judges: functions from texts to scores. Any Hugging Face sequence classifier, n-grams, or your own by name.
 
 Shapes: B texts, T tokens, K labels.
 """
 
+import importlib
 import json
 import math
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +18,41 @@ import torch
 from torch import Tensor
 
 Output = Literal["log_odds", "logit", "probability"]
+Judge = Callable[[Sequence[str]], Sequence[float]]
+
+GROUP = "cory.judges"
+"""Entry points of this group name functions, as `my_judge = "my_package.my_module:my_function"`."""
+
+
+def names() -> list[str]:
+    """The judges that have a name: the bundled one, and those other distributions bring."""
+    return sorted({"pocket"} | entry_points(group=GROUP).names)
+
+
+def function(spec: str) -> Judge | None:
+    """The function that `spec` stands for, an entry point or `module:function`; None for a classifier, which
+    is `pocket`, a folder or `owner/name` on the Hub."""
+    foreign = entry_points(group=GROUP)
+    if spec not in foreign.names and ":" not in spec:
+        if spec not in names() and "/" not in spec and not Path(spec).is_dir():
+            raise ValueError(
+                f"no judge called {spec!r}; there are {', '.join(names())}; a classifier is a folder or "
+                "owner/name on the Hub, a function of your own module:function"
+            )
+        return None
+    try:
+        if spec in foreign.names:
+            judge: Judge = foreign[spec].load()
+        else:
+            module, _, name = spec.partition(":")
+            judge = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"judge {spec!r} cannot be imported ({error}); write module:function") from error
+    if not callable(judge):
+        raise ValueError(
+            f"judge {spec!r} is no function but a {type(judge).__name__}; name a function of texts"
+        )
+    return judge
 
 
 class Classifier:

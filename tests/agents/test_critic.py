@@ -9,8 +9,6 @@ import pytest
 import torch
 
 from agents import checkpoint
-from agents.algorithms import Needs
-from agents.algorithms.ppo import Config as PPOConfig
 from agents.batch import Batch
 from agents.config import Config, PolicyConfig
 from agents.critic import CentralCritic, transcripts
@@ -268,14 +266,17 @@ def test_longest_counts_every_seat_and_its_cap():
     assert Trainer(replace(CENTRAL, seats=4)).critic.longest == 15
 
 
-def test_an_algorithm_without_values_refuses_it(monkeypatch):
-    import agents.algorithms as algorithms
+def test_an_algorithm_without_values_refuses_it():
+    with pytest.raises(ValueError, match="algorithm 'rloo' learns without values; leave out"):
+        replace(CENTRAL, algorithm="rloo", algorithm_options=None)
 
-    plain = algorithms.load("ppo")
-    without = replace(plain, needs=lambda config: Needs(values=False))
-    monkeypatch.setattr(algorithms, "load", lambda name: without)
-    with pytest.raises(ValueError, match="algorithm 'ppo' learns without values; leave out"):
-        replace(CENTRAL, algorithm_options=PPOConfig())
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "trpo"])
+def test_no_algorithm_trains_value_heads_beside_it(algorithm):
+    trainer = Trainer(replace(CENTRAL, algorithm=algorithm, algorithm_options=None))
+    for iteration in range(2):
+        trainer.iterate(iteration)
+    assert all(policy.logits_SV.any() and not policy.values_S.any() for policy in trainer.policies.values())
 
 
 @pytest.mark.parametrize(

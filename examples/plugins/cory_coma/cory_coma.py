@@ -1,0 +1,73 @@
+"""Counterfactual credit in a team (COMA: arXiv:1705.08926, eq. 4), learned with PPO's loss.
+
+A seat is credited with what its response changed, all else equal. With Q the expected sum of all scores less
+the seat's own price of KL, y_0 the pioneer's response and y_1 the observer's,
+
+    A_0(y_0) = Q(q, y_0) - E_y Q(q, y)         A_1(y_1) = Q(q, y_0, y_1) - E_y Q(q, y_0, y)
+
+**The observer.** The pioneer's score r_0 stands in both terms and goes out, so the observer learns from its
+rewards less r_0, by GAE; its value head V_1 then expects r_1 less its own KL, given what it reads.
+
+**The pioneer.** Its own score and price of KL are known, and the rest of Q is the critic's expectation where
+the observer starts to write. Its action is marginalised over samples of its own policy, the G games of one
+query, of which each is left out of its own baseline:
+
+    Q_i = r_0 - KL_0 + V_1(first token | q, y_0)          A_i = Q_i - mean_{j != i} Q_j
+
+With more observers r_k stands for the sum from seat k on, and V_1 expects all of it. Scores count as they
+are: leave payoffs unscaled.
+
+Shapes: B games, T response tokens.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from agents.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
+from agents.algorithms import Memory, Needs, ppo
+from agents.batch import Batch
+
+token_loss, verdict = ppo.token_loss, ppo.verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(ppo.Config):
+    """PPO's knobs and one more."""
+
+    group: int = 4
+    """Games of one query; the others of a group are what the pioneer could have written instead."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.group < 2:
+            raise ValueError(f"algorithm.group is {self.group}; a pioneer is compared with others: 2 or more")
+
+
+def needs(config: Config) -> Needs:
+    """A value head, and groups."""
+    return Needs(values=True, group=config.group)
+
+
+def advantage(
+    batches: Mapping[str, Batch], rewards: Mapping[str, Tensor], config: Config, memory: Mapping[str, Memory]
+) -> dict[str, Advantage]:
+    """The pioneer's A_i at each of its tokens; observers by GAE on what they can change."""
+    score_NB = torch.stack([batch.score_B for batch in batches.values()])
+    if any(not torch.allclose(batch.payoff_B, score_NB.sum(0), atol=1e-4) for batch in batches.values()):
+        raise ValueError("coma shares one score among all seats; play it with --payoff cooperative")
+    (pioneer, first), *observers = batches.items()
+    next_B = observers[0][1].values_BT[:, 0] if observers else torch.zeros_like(first.score_B)
+    q_B = totals(rewards[pioneer], first.mask_BT) - score_NB[1:].sum(0) + next_B
+    credit_B = leave_one_out(q_B, group=config.group)
+    told = {pioneer: per_response(credit_B, rewards[pioneer], first.mask_BT)}
+    for k, (seat, batch) in enumerate(observers, start=1):
+        fixed_B1 = score_NB[:k].sum(0)[:, None]
+        reward_BT = rewards[seat].scatter_add(1, batch.response_length_B[:, None] - 1, -fixed_B1)
+        told[seat] = gae(reward_BT, batch.values_BT, batch.mask_BT, gamma=config.gamma, lam=config.lam)
+    if not config.whiten:
+        return told
+    white = {seat: whiten(of.advantage_BT, batches[seat].mask_BT) for seat, of in told.items()}
+    return {seat: of._replace(advantage_BT=white[seat]) for seat, of in told.items()}
