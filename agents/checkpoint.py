@@ -19,18 +19,27 @@ MANIFEST = "MANIFEST.json"
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The state of every parameter as `index.key` -> tensor."""
-    states = optimizer.state_dict()["state"]
-    return {f"{i}.{key}": tensor.contiguous() for i, state in states.items() for key, tensor in state.items()}
+    """The state of every parameter as `index.key` -> tensor, in the order of the groups; counts as int64."""
+    return {
+        f"{i}.{key}": torch.as_tensor(value).contiguous()
+        for i, parameter in enumerate(_parameters(optimizer))
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Undo `optimizer_tensors`; learning rates and other settings stay the optimiser's own."""
-    state: dict[int, dict[str, Tensor]] = {}
+    parameters = _parameters(optimizer)
+    optimizer.state.clear()
     for name, tensor in tensors.items():
         index, key = name.split(".", 1)
-        state.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+        parameter = parameters[int(index)]
+        counter = tensor.ndim == 0 and tensor.dtype == torch.int64
+        optimizer.state[parameter][key] = int(tensor) if counter else tensor.to(parameter.device)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -1,10 +1,12 @@
-"""CORY beside single-agent PPO on the pocket task: three seeds, each policy alone on held-out queries.
+"""CORY beside single-agent PPO on the pocket task, and CORY with two adapters on one frozen model: three seeds,
+each policy alone on held-out queries.
 
-    python benchmarks/pocket_study.py            # about 20 minutes on 2 cores; started again, it goes on
+    python benchmarks/pocket_study.py            # about 30 minutes on 2 cores; started again, it goes on
     python benchmarks/pocket_study.py --table    # only the table of the committed results
 
-Both are the presets as they are: the same model, judge, settings, queries and number of updates per policy.
-Results go to benchmarks/results/pocket_study.json.
+CORY and PPO are the presets as they are: the same model, judge, settings, queries and number of updates per
+policy. The LoRA team differs in what learns and in its learning rate. Results go to
+benchmarks/results/pocket_study.json.
 """
 
 import argparse
@@ -18,7 +20,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pocket_runs import COLUMNS, RESULTS, ROOT, held_out, provenance, train_all
 
 SEEDS = (0, 1, 2)
-PRESETS = {"pocket": "CORY", "pocket-ppo": "single-agent PPO"}
+NAMES = {"pocket": "CORY", "pocket-ppo": "single-agent PPO", "lora-team": "CORY, LoRA team"}
+FLAGS = {
+    "pocket": ["--preset", "pocket"],
+    "pocket-ppo": ["--preset", "pocket-ppo"],
+    "lora-team": ["--preset", "pocket", "--policy.kind", "lora_team", "--learner.lr", "1e-3"],
+}
 
 
 def table(runs: list[dict[str, Any]]) -> str:
@@ -26,7 +33,7 @@ def table(runs: list[dict[str, Any]]) -> str:
     rows = [f"| | {' | '.join(COLUMNS.values())} |", "|---" * (len(COLUMNS) + 1) + "|"]
     first = runs[0]["before"]["reference"]
     rows.append(f"| reference | {' | '.join(f'{first[name]:.2f}' for name in COLUMNS)} |")
-    for preset, name in PRESETS.items():
+    for preset, name in NAMES.items():
         mine = [run for run in runs if run["preset"] == preset]
         for policy in (policy for policy in mine[0]["after"] if policy != "reference"):
             cells = [_cell([run["after"][policy][column] for run in mine]) for column in COLUMNS]
@@ -59,15 +66,14 @@ def main() -> None:
         return
     runs = {
         ROOT / f"runs/study/{preset}-{seed}": [
-            "--preset",
-            preset,
+            *FLAGS[preset],
             "--seed",
             str(seed),
             "--checkpoint-every",
             "0",
         ]
         for seed in SEEDS
-        for preset in PRESETS
+        for preset in FLAGS
     }
     train_all(runs)
     told = [
