@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents import algorithms, randomness
+from agents import algorithms, randomness, readings
 from agents.advantage import Advantage
 from agents.batch import Batch, concat, stack
 from agents.build import make_critic, make_learners, make_measures, make_players
@@ -49,35 +49,26 @@ class Trainer:
 
     def iterate(self, iteration: int) -> dict[str, float]:
         """Play one batch of games and learn from it; what happened, keyed seat/policy/quantity."""
-        clock = Clock()
-        seating = self.seating(iteration)
+        clock, seating = Clock(), self.seating(iteration)
         with clock.phase("exchange"):
             self.begin(iteration)
-        batches = play(
-            self.game, {s: self.policies[n] for s, n in seating.items()}, self.deal(iteration), clock=clock
-        )
-        if self.critic is not None:
-            with clock.phase("critic"):
-                batches = self.critic.value(batches)
+        at_table = {seat: self.policies[name] for seat, name in seating.items()}
+        batches = self.valued(play(self.game, at_table, self.deal(iteration), clock=clock), clock)
         sitting = {name: [seat for seat in seating if seating[seat] == name] for name in self.policies}
-        rewards = {}
-        for name, seats in sitting.items():
-            rewards |= dict(zip(seats, self.learners[name].rewards([batches[s] for s in seats]), strict=True))
+        rewards = self.rewards(sitting, batches)
         memory = {seat: self.learners[name].memory for seat, name in seating.items()}
         advantages = self.algorithm.advantage(batches, rewards, self.config.algorithm_options, memory)
-        updates = {}
         with clock.phase("update"):
-            for name, seats in sitting.items():
-                updates[name] = self.update(
+            updates = {
+                name: self.update(
                     iteration, name, [batches[s] for s in seats], [advantages[s] for s in seats]
                 )
-        central = {}
-        if self.critic is not None:
-            with clock.phase("critic"):
-                central = self.critic.update({s: told.return_BT for s, told in advantages.items()})
+                for name, seats in sitting.items()
+            }
+        central = self.update_critic(advantages, clock)
         self._left = {name: policy.fingerprint() for name, policy in self.policies.items()}
-        numbers = self.numbers(seating, batches, updates, clock)
-        return numbers | {f"all/critic/{quantity}": number for quantity, number in central.items()}
+        eta, eos = self.config.kl.coef, self.task.tokenizer.eos
+        return readings.of_iteration(seating, batches, updates, clock.seconds, kl_coef=eta, eos=eos) | central
 
     def seating(self, iteration: int) -> Mapping[str, str]:
         """Which policy sits in which seat."""
@@ -129,14 +120,11 @@ class Trainer:
             cap_per_batch=config.cap_per_batch,
         )
 
-    def update(
-        self, iteration: int, name: str, batches: list[Batch], advantages: list[Advantage]
-    ) -> dict[str, float]:
+    def update(self, iteration: int, name: str, parts: list[tuple[Batch, Advantage]]) -> dict[str, float]:
         """One policy's epochs on the rows of every seat it sat in."""
-        batch, advantage = (
-            stack(batches),
-            Advantage(*(concat(parts) for parts in zip(*advantages, strict=True))),
-        )
+        batches, advantages = zip(*parts, strict=True)
+        batch = stack(batches)
+        advantage = Advantage(*(concat(columns) for columns in zip(*advantages, strict=True)))
         orders: list[Tensor] = []
         for epoch in range(self.learners[name].epochs):
             key = (self.config.seed, "order", iteration, name, epoch)
@@ -151,39 +139,27 @@ class Trainer:
             )
         return {**self.learners[name].update(batch, advantage, orders), "sampler_difference": difference}
 
-    def numbers(
-        self,
-        seating: Mapping[str, str],
-        batches: Mapping[str, Batch],
-        updates: Mapping[str, dict[str, float]],
-        clock: Clock,
-    ) -> dict[str, float]:
-        """Everything that is logged of an iteration."""
-        told: dict[str, float] = {}
-        for seat, name in seating.items():
-            batch, score = batches[seat], float(batches[seat].score_B.mean())
-            ended_B = torch.isin(
-                batch.response_BT.gather(1, batch.response_length_B[:, None] - 1), self._eos(batch)
-            )
-            kl = float(batch.exact_kl_BT.sum(1).mean())
-            seen = {
-                "task_reward": score,
-                "payoff": float(batch.payoff_B.mean()),
-                "kl": kl,
-                "kl_sampled": float((batch.old_logprobs_BT - batch.ref_logprobs_BT).sum(1).mean()),
-                "combined_reward": score - self.config.kl.coef * kl,
-                "response_length": float(batch.response_length_B.double().mean()),
-                "eos_share": float(ended_B.double().mean()),
-                **updates[name],
-            }
-            told |= {f"{seat}/{name}/{quantity}": number for quantity, number in seen.items()}
-        told |= {f"time/{phase}/seconds": seconds for phase, seconds in clock.seconds.items()}
-        tokens = sum(int(batch.response_length_B.sum()) for batch in batches.values())
-        told["speed/tokens/per_second"] = tokens / sum(clock.seconds.values())
-        return told
+    def valued(self, batches: dict[str, Batch], clock: Clock) -> dict[str, Batch]:
+        """The batches as they are, or with the values of the central critic."""
+        if self.critic is None:
+            return batches
+        with clock.phase("critic"):
+            return self.critic.value(batches)
 
-    def _eos(self, batch: Batch) -> Tensor:
-        return torch.tensor(sorted(self.task.tokenizer.eos), device=batch.response_BT.device)
+    def update_critic(self, advantages: Mapping[str, Advantage], clock: Clock) -> dict[str, float]:
+        """The central critic's own epochs, where there is one."""
+        if self.critic is None:
+            return {}
+        with clock.phase("critic"):
+            told = self.critic.update({seat: advantage.return_BT for seat, advantage in advantages.items()})
+        return {f"all/critic/{quantity}": number for quantity, number in told.items()}
+
+    def rewards(self, sitting: Mapping[str, list[str]], batches: Mapping[str, Batch]) -> dict[str, Tensor]:
+        """Token rewards of every seat, by the learner of the policy that sits there."""
+        told: dict[str, Tensor] = {}
+        for name, seats in sitting.items():
+            told |= zip(seats, self.learners[name].rewards([batches[s] for s in seats]), strict=True)
+        return told
 
     def answers(self) -> dict[str, Answers]:
         """Every reference's and policy's answers to held-out queries, alone; the references' are kept."""
