@@ -60,9 +60,7 @@ class Trainer:
         advantages = self.algorithm.advantage(batches, rewards, self.config.algorithm_options, memory)
         with clock.phase("update"):
             updates = {
-                name: self.update(
-                    iteration, name, [batches[s] for s in seats], [advantages[s] for s in seats]
-                )
+                name: self.update(iteration, name, [(batches[s], advantages[s]) for s in seats])
                 for name, seats in sitting.items()
             }
         central = self.update_critic(advantages, clock)
