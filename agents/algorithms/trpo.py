@@ -230,16 +230,17 @@ def fisher_product(
 
 
 def conjugate_gradient(
-    product: Callable[[Tensor], Tensor], target_N: Tensor, *, steps: int, tolerance: float = 1e-10
+    product: Callable[[Tensor], Tensor], target_N: Tensor, *, steps: int, tolerance: float = 1e-8
 ) -> Tensor:
     """x with product(x) = target for a symmetric positive product, begun at 0 (Hestenes & Stiefel 1952).
 
-    Stops after `steps`, or once the squared residual is below `tolerance`.
+    Stops after `steps`, or once the residual is `tolerance` times the target.
     """
     x_N, residual_N = torch.zeros_like(target_N), target_N.clone()
     search_N, squared = residual_N, residual_N @ residual_N
+    enough = squared * tolerance**2
     for _ in range(steps):
-        if squared <= tolerance:
+        if squared <= enough:
             break
         image_N = product(search_N)
         length = squared / (search_N @ image_N)
