@@ -3,7 +3,10 @@
 Shapes: B games, T response tokens.
 """
 
+import importlib.util
+import json
 import shutil
+import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +25,11 @@ from agents.kl import Config as KLConfig
 from agents.optimizer import Config as LearnerConfig
 from agents.trainer import Trainer
 
-PLUGINS = Path(__file__).parents[2] / "examples/plugins"
+ROOT = Path(__file__).parents[2]
+PLUGINS = ROOT / "examples/plugins"
+SPEC = importlib.util.spec_from_file_location("plugin_speed", ROOT / "benchmarks/plugin_speed.py")
+plugin_speed = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(plugin_speed)
 
 TABLES = Config(
     task="echo",
@@ -171,10 +178,9 @@ def test_it_is_gone_with_its_distribution():
 
 
 @pytest.mark.usefixtures("examples")
-@pytest.mark.parametrize("name", ["coma", "ppo_again"])
-def test_tables_learn_to_echo_with_it(name):
+def test_tables_learn_to_echo_with_counterfactual_credit():
     """At least half the gap to the best score, 1."""
-    for before, after in gains(flagged("--algorithm", name)).values():
+    for before, after in gains(flagged("--algorithm", "coma", "--iterations", "30")).values():
         assert after > before + 0.5 * (1 - before)
 
 
@@ -308,3 +314,22 @@ def test_a_judge_that_is_not_there_is_answered_with_those_that_are(name, message
 
 def test_a_folder_and_a_hub_name_are_classifiers(tmp_path):
     assert [judges.function(spec) for spec in ("pocket", str(tmp_path), "owner/name")] == [None, None, None]
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(2.1, 0), (2.11, 1)])
+def test_the_speed_check_fails_below_95_percent(tmp_path, monkeypatch, capsys, seconds, code):
+    """2 / 2.1 = 0.952 and 2 / 2.11 = 0.948. The measurement itself finds both algorithms."""
+    found = []
+
+    def measure(rounds, batch):
+        found.extend(algorithms.load(name).name for name in ("ppo", "ppo_again"))
+        return {"ppo": 2.0, "ppo_again": seconds}
+
+    file = tmp_path / "speed.json"
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", ["plugin_speed.py", "--check", "--json", str(file)])
+    monkeypatch.setattr(plugin_speed, "measure", measure)
+    assert plugin_speed.main() == code
+    assert found == ["ppo", "ppo_again"]
+    assert ("too slow: 0.948" in capsys.readouterr().err) == bool(code)
+    assert json.loads(file.read_text())["plugin_over_builtin"] == pytest.approx(2 / seconds)
