@@ -1,0 +1,94 @@
+"""Learning rates as functions of the clock, the value head's own, and what a learner does with them."""
+
+import re
+
+import pytest
+import torch
+
+from agents.optimizer import Config, learning_rates, make_optimizer
+from tests.agents.test_algorithms import advantage_of, make_batch, make_learner, make_policy
+
+
+def rates(iterations: int, **options) -> list[float]:
+    return [learning_rates(Config(lr=1.0, **options), k, iterations)[0] for k in range(iterations)]
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        ({}, [1, 1, 1, 1, 1, 1]),
+        ({"warmup": 4}, [0.25, 0.5, 0.75, 1, 1, 1]),
+        # u = 0, 1/6, ..., 5/6
+        ({"decay": "linear"}, [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+        # u = 0, 1/4, 1/2, 3/4 from the end of the warm-up on
+        ({"warmup": 2, "decay": "linear"}, [0.5, 1, 1, 0.75, 0.5, 0.25]),
+        # (1 + cos pi u) / 2 at u = 0, 1/4, 1/2, 3/4
+        ({"warmup": 2, "decay": "cosine"}, [0.5, 1, 1, 0.853553, 0.5, 0.146447]),
+        ({"warmup": 9}, [1 / 9, 2 / 9, 3 / 9, 4 / 9, 5 / 9, 6 / 9]),
+    ],
+)
+def test_rates_by_hand(options, want):
+    assert rates(6, **options) == pytest.approx(want, abs=1e-6)
+
+
+def test_the_value_head_has_a_rate_of_its_own_on_the_same_clock():
+    config = Config(lr=0.1, value_lr=0.02, warmup=2)
+    assert learning_rates(config, 0, 4) == pytest.approx((0.05, 0.01))
+    assert learning_rates(Config(lr=0.1, warmup=2), 0, 4) == pytest.approx((0.05, 0.05))
+    policy = make_policy()
+    policies, values = make_optimizer(policy, config).param_groups
+    assert policies["params"] == [policy.logits_SV]
+    assert values["params"] == [policy.values_S]
+    assert (policies["lr"], values["lr"]) == (0.1, 0.02)
+
+
+def test_a_first_step_of_adam_is_as_long_as_the_rate_that_the_clock_gave():
+    """Adam's first step is lr * sign(gradient), where the gradient is not tiny."""
+    policy = make_policy()
+    batch = make_batch(policy)
+    learner = make_learner("a2c", policy, lr=0.1, value_lr=0.02, warmup=2)
+    learner.begin(0, 10)
+    before = {name: p.detach().clone() for name, p in policy.named_parameters()}
+    learner.update(batch, advantage_of(learner, batch), [torch.arange(len(batch))])
+    for name, rate in {"logits_SV": 0.05, "values_S": 0.01}.items():
+        moved = (getattr(policy, name) - before[name]).abs().max().item()
+        assert moved == pytest.approx(rate, rel=1e-3)
+
+
+def test_gradients_are_scaled_down_to_the_norm_and_reported_as_they_were():
+    policy = make_policy()
+    batch = make_batch(policy)
+    learner = make_learner("a2c", policy, max_grad_norm=1e-3)
+    told = learner.update(batch, advantage_of(learner, batch), [torch.arange(len(batch))])
+    norm = torch.nn.utils.get_total_norm([p.grad for p in learner.trainable])
+    assert norm.item() == pytest.approx(1e-3, rel=1e-3)
+    assert told["gradient_norm"] > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"lr": 0.0}, "learner.lr is 0.0"),
+        ({"value_lr": -1.0}, "learner.value_lr is -1.0"),
+        ({"max_grad_norm": float("nan")}, "learner.max_grad_norm is nan"),
+        ({"warmup": -1}, "learner.warmup is -1"),
+        ({"decay": "sudden"}, "learner.decay is 'sudden'; there are constant, linear, cosine"),
+        ({"optimizer": "sgd"}, "learner.optimizer is 'sgd'; there are adam, adam8bit"),
+        (
+            {"minibatch": 6, "microbatches": 4},
+            "learner.minibatch 6 is not divisible by learner.microbatches 4",
+        ),
+    ],
+)
+def test_nonsense_is_refused(wrong, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        Config(**wrong)
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    with pytest.raises(ValueError, match=r"a batch of 10 rows is not divisible by learner.minibatch 4"):
+        Config(minibatch=4).check_batch(10)
+    with pytest.raises(
+        ValueError, match=r"a minibatch of 10 rows is not divisible by learner.microbatches 4"
+    ):
+        Config(microbatches=4).check_batch(10)
