@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from agents import algorithms, judges, pocket
 from agents.config import Config
@@ -36,10 +37,17 @@ def hush() -> None:
 def load_policy(name: str, config: Config, folder: str | Path) -> CausalLMPolicy:
     """A policy from `folder`, `pocket` or a hub name; an adapter is loaded on top of its own model."""
     policy = CausalLMPolicy.load(
-        name, pocket.LM if folder == "pocket" else folder, device=config.policy.device, **options(config)
+        name, pocket.LM if folder == "pocket" else folder, device=device_of(config), **options(config)
     )
     policy.mismatch = config.policy.mismatch
     return policy
+
+
+def device_of(config: Config) -> str:
+    """The device the settings name, or the one `auto` finds."""
+    if config.policy.device != "auto":
+        return config.policy.device
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def options(config: Config) -> dict[str, Any]:
@@ -122,7 +130,7 @@ def load_team(config: Config, names: Sequence[str]) -> "LoraTeam":
     from agents.policies.lora_team import LoraTeam
 
     model = pocket.LM if config.policy.model == "pocket" else config.policy.model
-    team = LoraTeam.load(names, model, device=config.policy.device, config=config.lora, **options(config))
+    team = LoraTeam.load(names, model, device=device_of(config), config=config.lora, **options(config))
     for policy in team.policies.values():
         policy.mismatch = config.policy.mismatch
     return team
@@ -179,7 +187,7 @@ def make_judge(config: Config) -> Judge:
     folder = pocket.JUDGE if config.judge == "pocket" else config.judge
     options = config.judge_options
     label = int(options.label) if options.label.isdigit() else options.label
-    return Classifier(folder, label=label, output=options.output, device=config.policy.device)
+    return Classifier(folder, label=label, output=options.output, device=device_of(config))
 
 
 def make_measures(config: Config) -> dict[str, Measure]:

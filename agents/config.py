@@ -61,8 +61,8 @@ class PolicyConfig:
     gradient_checkpointing: bool = False
     """Whether activations are computed twice rather than kept: slower, and room for longer responses."""
 
-    device: str = "cpu"
-    """Where policies live: cpu, cuda, cuda:1, ..."""
+    device: str = "auto"
+    """Where policies and judge live: cpu, cuda, cuda:1, ...; `auto` is cuda where there is one, else cpu."""
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < float("inf"):

@@ -50,7 +50,7 @@ IMDB = Config(
     task_options=_task("reviews", data="stanfordnlp/imdb", max_query=(2, 8)),
     judge="lvwerra/distilbert-imdb",
     judge_options=JudgeConfig(label="POSITIVE", output="logit"),
-    policy=PolicyConfig(model="gpt2-large", device="cuda"),
+    policy=PolicyConfig(model="gpt2-large"),
     iterations=100,
     batch=256,
     max_response=(4, 16),
@@ -72,7 +72,7 @@ IMDB_SOURCES = {
 RELEASED = replace(
     IMDB,
     task_options=_task("reviews", data="stanfordnlp/imdb", max_query=(2, 7), min_chars=101),
-    policy=PolicyConfig(model="gpt2", mismatch="released", device="cuda"),
+    policy=PolicyConfig(model="gpt2", mismatch="released"),
     iterations=102,
     max_response=(4, 15),
     cap_per_batch=True,
@@ -96,8 +96,8 @@ RELEASED_SOURCES = {
 GSM8K = Config(
     task="gsm8k",
     task_options=_task("gsm8k", data="openai/gsm8k"),
-    policy=PolicyConfig(model="meta-llama/Llama-2-7b-chat-hf", kind="lora_team", device="cuda"),
-    lora=LoRAConfig(four_bit=True),
+    policy=PolicyConfig(model="meta-llama/Llama-2-7b-chat-hf", kind="lora_team"),
+    lora=LoRAConfig(four_bit="auto"),
     iterations=100,
     batch=32,
     max_response=(256, 256),
@@ -117,9 +117,7 @@ GSM8K_SOURCES = {
 ONE_GPU = Config(
     task="gsm8k",
     task_options=_task("gsm8k", data="openai/gsm8k", chat=True),
-    policy=PolicyConfig(
-        model="Qwen/Qwen2.5-0.5B-Instruct", kind="lora_team", gradient_checkpointing=True, device="cuda"
-    ),
+    policy=PolicyConfig(model="Qwen/Qwen2.5-0.5B-Instruct", kind="lora_team", gradient_checkpointing=True),
     iterations=100,
     batch=64,
     max_response=(256, 256),
@@ -144,7 +142,7 @@ PRESETS = {
     "imdb": Preset(config=IMDB, about="the paper's IMDB experiment", sources=IMDB_SOURCES),
     "imdb-ppo": Preset(config=single(IMDB), about="its single-policy pair", sources=IMDB_SOURCES),
     "imdb-ppo-xl": Preset(
-        config=single(IMDB, policy=PolicyConfig(model="gpt2-xl", device="cuda")),
+        config=single(IMDB, policy=PolicyConfig(model="gpt2-xl")),
         about="its single-policy pair with as many weights as two: GPT2-XL",
         sources=IMDB_SOURCES,
     ),
@@ -154,7 +152,7 @@ PRESETS = {
     "imdb-released-ppo": Preset(
         config=single(
             RELEASED,
-            policy=PolicyConfig(model="gpt2-medium", mismatch="released", device="cuda"),
+            policy=PolicyConfig(model="gpt2-medium", mismatch="released"),
             kl=KLConfig(kind="full", coef=0.3, target=6, horizon=10_000),
             payoff_scaling=PayoffScalingConfig(),
         ),

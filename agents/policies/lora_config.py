@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 WEIGHTS = "adapter_model.safetensors"
 SETTINGS = "adapter_config.json"
@@ -23,13 +24,16 @@ class Config:
     adapter: Path | None = None
     """PEFT folder all policies start from, and the reference keeps; its rank, alpha and targets hold then."""
 
-    four_bit: bool = False
-    """The backbone in 4 bits (NF4) instead of 32; needs a CUDA device and the extra `quant`."""
+    four_bit: Literal["no", "yes", "auto"] = "no"
+    """`yes`: the backbone in 4 bits (NF4) instead of 32, which needs a CUDA device and the extra `quant`.
+    `auto`: on CUDA devices."""
 
     def __post_init__(self) -> None:
         for name in ("rank", "alpha"):
             if getattr(self, name) < 1:
                 raise ValueError(f"lora.{name} is {getattr(self, name)}; give 1 or more")
+        if self.four_bit not in ("no", "yes", "auto"):
+            raise ValueError(f"lora.four_bit is {self.four_bit!r}; there are no, yes, auto")
         for name in (SETTINGS, WEIGHTS):
             if self.adapter is not None and not (self.adapter / name).is_file():
                 raise ValueError(f"lora.adapter {self.adapter} holds no {name}; name a folder saved by PEFT")

@@ -163,7 +163,8 @@ class LoraTeam:
                 f"{path} is an adapter; name the model it belongs to as backbone, and start from the adapter "
                 "with lora.adapter"
             )
-        load = load_four_bit if config.four_bit else load_model
+        four_bit = config.four_bit == "yes" or (config.four_bit == "auto" and device.startswith("cuda"))
+        load = load_four_bit if four_bit else load_model
         return cls(names, *load(path, device=device), path=path, config=config, **options)
 
     @property
@@ -205,7 +206,7 @@ def load_four_bit(path: str | Path, *, device: str) -> tuple[Any, Any]:
     """Model and tokenizer with the linear layers of the trunk in NF4; products in bfloat16."""
     if not device.startswith("cuda") or not torch.cuda.is_available():
         raise ValueError(
-            f"lora.four_bit needs a CUDA device and device is {device!r}; take one or set it to false"
+            f"lora.four_bit needs a CUDA device and device is {device!r}; take one or say no"
         )
     try:
         import bitsandbytes  # noqa: F401

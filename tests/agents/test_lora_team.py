@@ -351,14 +351,14 @@ def test_names_that_would_collide_and_four_bits_without_a_gpu_are_refused(tiny_f
         with pytest.raises(ValueError, match="cannot name a policy"):
             make_team(tiny_folder, names)
     with pytest.raises(ValueError, match=r"lora\.four_bit needs a CUDA device and device is 'cpu'"):
-        make_team(tiny_folder, config=Config(four_bit=True))
+        make_team(tiny_folder, config=Config(four_bit="yes"))
 
 
 @pytest.mark.gpu
 def test_a_backbone_in_four_bits_learns_through_float32_adapters(backbone):
     """INVARIANTS 13, 15."""
     pytest.importorskip("bitsandbytes")
-    team = make_team(backbone, device="cuda", config=Config(rank=4, alpha=8, four_bit=True))
+    team = make_team(backbone, device="cuda", config=Config(rank=4, alpha=8, four_bit="yes"))
     policy = team.policies["llm_1"]
     assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
     assert (

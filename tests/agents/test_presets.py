@@ -67,11 +67,10 @@ def data(tmp_path_factory):
 def flags_for(name, folders, data):
     reviews = presets.get(name).task == "reviews"
     return [
-        *("--policy.model", str(folders[KIND[name.split("-")[0]]]), "--policy.device", "cpu"),
+        *("--policy.model", str(folders[KIND[name.split("-")[0]]])),
         *("--task.data", str(data / ("reviews.jsonl" if reviews else "sums.jsonl"))),
         *("--batch", "16", "--max-response", "2", "4", "--evaluation.queries", "2"),
         *(("--judge", "tests.agents.test_trainer:judge", "--task.min-chars", "1") if reviews else ()),
-        *(("--lora.no-four-bit",) if name.startswith("gsm8k") else ()),
     ]
 
 
