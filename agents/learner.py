@@ -20,6 +20,11 @@ from agents.batch import Batch
 from agents.optimizer import Config, learning_rates, make_optimizer
 from agents.policies.base import LossSums, Policy
 
+BELOW_ZERO = -0.5
+"""Mean k1 per response, in nats, that chance alone does not reach in many iterations running."""
+PATIENCE = 5
+"""Iterations running after which it is an error."""
+
 
 class Learner:
     """The learning side of one policy."""
@@ -49,6 +54,7 @@ class Learner:
         self.kl_coef = self.kl_config.coef
         self.moments = rewards.Moments()
         self.memory: Memory = {}
+        self.below_zero = 0
         self.optimizer = make_optimizer(self.policy, self.config)
 
     def begin(self, iteration: int, iterations: int) -> None:
@@ -100,6 +106,7 @@ class Learner:
         only be rounding), and `steps`, how many optimiser steps were taken. `on_minibatch` sees the numbers
         of every micro-batch.
         """
+        self._check_kl(batch)
         if self.algorithm.update is not None:
             told = self.algorithm.update(self, batch, advantage, self.algorithm_config)
         else:
@@ -114,6 +121,18 @@ class Learner:
                 responses=len(batch),
             )
         return told
+
+    def _check_kl(self, batch: Batch) -> None:
+        """KL is never negative: where its estimate stays so, other tokens are scored than were sampled."""
+        mean = (batch.old_logprobs_BT - batch.ref_logprobs_BT).sum(1).mean().item()
+        sound = mean >= BELOW_ZERO or self.policy.mismatch == "released"
+        self.below_zero = 0 if sound else self.below_zero + 1
+        if self.below_zero >= PATIENCE:
+            raise ArithmeticError(
+                f"KL of policy {self.policy.name!r} to its reference was estimated below {BELOW_ZERO} nats "
+                f"per response in {PATIENCE} updates running (now {mean:.2f}); the distribution that is "
+                "sampled is not the one that is scored"
+            )
 
     def _passes(
         self,

@@ -212,6 +212,7 @@ class Trainer:
                     "kl_coef": learner.kl_coef,
                     "moments": vars(learner.moments),
                     "memory": learner.memory,
+                    "below_zero": learner.below_zero,
                     "version": learner.policy.version,
                 }
                 for name, learner in self.learners.items()
@@ -223,5 +224,5 @@ class Trainer:
         for name, told in state["learners"].items():
             learner = self.learners[name]
             learner.kl_coef, learner.moments = told["kl_coef"], Moments(**told["moments"])
-            learner.memory = dict(told["memory"])
+            learner.memory, learner.below_zero = dict(told["memory"]), told["below_zero"]
             learner.policy.version = told["version"]

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from agents import checkpoint
 from agents.algorithms.ppo import Config as PPOConfig
+from agents.cli import main
 from agents.config import Config, PayoffConfig, PolicyConfig
 from agents.evaluate import Config as EvaluationConfig
 from agents.evaluate import distinct, interval
@@ -19,6 +21,7 @@ from agents.metrics import read
 from agents.optimizer import Config as LearnerConfig
 from agents.policies.causal_lm import CausalLMPolicy
 from agents.rewards import Config as PayoffScalingConfig
+from agents.rollout import Clock, play
 from agents.run import free_name, train
 from agents.trainer import Trainer
 
@@ -283,6 +286,51 @@ def test_a_sampler_that_disagrees_with_the_learner_stops_the_run(monkeypatch):
     monkeypatch.setattr(policy, "sample", skewed)
     with pytest.raises(ArithmeticError, match="sampler and learner disagree by 1 nats"):
         trainer.iterate(0)
+
+
+def test_kl_that_stays_negative_stops_the_run():
+    """INVARIANTS 2: five updates running; one sound batch in between begins the count anew."""
+    trainer = Trainer(TABLES)
+    learner, policy = trainer.learners["llm_1"], trainer.policies["llm_1"]
+    batch = play(trainer.game, dict.fromkeys(trainer.game.seats, policy), trainer.deal(0), clock=Clock())
+    sound = batch["pioneer_0"]
+    # tables start uniform, so k1 is 0; a reference that likes every token better by 0.3 nats, times 3 tokens
+    broken = replace(sound, ref_logprobs_BT=sound.ref_logprobs_BT + 0.3)
+    for given in (*[broken] * 4, sound, *[broken] * 4):
+        learner._check_kl(given)
+    with pytest.raises(ArithmeticError, match=r"estimated below -0.5 nats per response in 5 updates"):
+        learner._check_kl(broken)
+
+
+@pytest.mark.parametrize("export", ["as_trained", "merged"])
+def test_a_lora_team_leaves_what_others_load_and_is_judged_and_played_again(tmp_path, tiny_folder, export):
+    reviews = tmp_path / "reviews.jsonl"
+    reviews.write_text(made_up_reviews())
+    run = tmp_path / "run"
+    config = Config(
+        task_options=replace(Config().task_options, data=reviews),
+        judge="tests.agents.test_trainer:judge",
+        policy=PolicyConfig(model=str(tiny_folder), kind="lora_team"),
+        batch=8,
+        iterations=2,
+        max_response=(2, 4),
+        exchange=ExchangeConfig(every=1),
+        learner=LearnerConfig(lr=0.01),
+        evaluation=EvaluationConfig(queries=8, every=0),
+        export=export,
+    )
+    train(config, run)
+    folder = run / "policies/llm_2"
+    assert (folder / "adapter_config.json").exists() == (export == "as_trained")
+    # transformers opens both; an adapter brings its base along
+    loaded = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    ours = CausalLMPolicy.load("llm_2", folder)
+    ids = torch.arange(6)[None]
+    torch.testing.assert_close(loaded(ids).logits, ours.model(ids).logits, rtol=1e-4, atol=1e-5)
+    plain = AutoModelForCausalLM.from_pretrained(tiny_folder, attn_implementation="eager")
+    assert (loaded(ids).logits - plain(ids).logits).abs().max() > 1e-3
+    assert main(["evaluate", str(run)]) == 0
+    assert main(["play", str(run), "--games", "1"]) == 0
 
 
 def test_distinct_and_intervals_by_hand():
