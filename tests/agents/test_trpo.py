@@ -17,6 +17,8 @@ from agents.algorithms import trpo
 from agents.batch import Batch, Rows
 from agents.learner import Learner
 from agents.optimizer import Config as LearnerConfig
+from agents.policies.adapters import Config as AdapterConfig
+from agents.policies.lora_team import LoraTeam
 from agents.policies.table import TablePolicy
 from agents.rollout import record
 from tests.agents.test_policies import make_batch as make_lm_batch
@@ -177,6 +179,20 @@ def test_a_language_model_takes_the_step_and_its_values_are_fitted_apart(attenti
     assert fitted["value_loss"] < first["value_loss"]
     start = dict(pair("gpt2").named_parameters())
     assert all(not torch.equal(start[n], p) for n, p in after.items())
+
+
+def test_adapters_take_the_step_and_nobody_elses_weights_move(tiny_folder):
+    team = LoraTeam.load(("llm_1", "llm_2"), tiny_folder, config=AdapterConfig(rank=4, alpha=8))
+    policy = team.policies["llm_1"]
+    own = {id(p) for p in policy.parameters()}
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+    before = {name: p.detach().clone() for name, p in team.model.named_parameters()}
+    told = update(learner_of(policy), make_lm_batch(policy))
+    assert 0 < told["step_kl"] <= 0.01
+    for name, parameter in team.model.named_parameters():
+        assert torch.equal(parameter, before[name]) == (id(parameter) not in own), name
 
 
 def test_a_policy_that_cannot_be_differentiated_twice_is_named(monkeypatch):
