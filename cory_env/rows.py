@@ -1,10 +1,10 @@
-"""Rows of a data set by split: a local parquet, CSV or JSONL file, a folder of them, or a name on the Hub."""
+"""Rows of a data set by split: a parquet, CSV, JSON or JSONL file, a folder of them, or a name on the Hub."""
 
 import csv
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,15 @@ class Table:
             )
         return found
 
-    def texts(self, name: str) -> list[str]:
-        """The column `name` as text: numbers are written out, anything else is refused with its row."""
+    def texts(self, name: str, *, listed: bool = False) -> list[str]:
+        """The column `name` as text: numbers are written out, anything else is refused with its row.
+
+        `listed` takes a list of one for what it holds.
+        """
         values = self.values(name)
         for number, value in enumerate(values):
+            if listed and isinstance(value, list) and len(value) == 1:
+                value = values[number] = value[0]
             if isinstance(value, int | float) and not isinstance(value, bool):
                 values[number] = str(value)
             elif not isinstance(value, str):
@@ -59,13 +64,17 @@ class Table:
 
 
 def read_rows(
-    data: str | Path, columns: Mapping[str, Sequence[str]], *, config: str | None = None
+    data: str | Path,
+    columns: Mapping[str, Sequence[str]],
+    *,
+    config: str | None = None,
+    listed: Collection[str] = (),
 ) -> dict[str, list[Row]]:
     """The rows of `train` and `test`, or of `WHOLE` for a single file; each holds texts under our names.
 
     `columns` says under which names of theirs each of ours may stand, likeliest first. The files of a folder
     belong to the split that their names start with. What is no local path but reads `owner/name` is fetched
-    from the Hub, in its configuration `config`.
+    from the Hub, in its configuration `config`. Those of ours in `listed` may stand there as lists of one.
     """
     path = Path(data)
     if path.is_dir():
@@ -78,7 +87,10 @@ def read_rows(
     for split, found in tables.items():
         rows[split] = []
         for table in found:
-            texts = {ours: table.texts(table.pick(choices)) for ours, choices in columns.items()}
+            texts = {
+                ours: table.texts(table.pick(choices), listed=ours in listed)
+                for ours, choices in columns.items()
+            }
             rows[split] += [dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)]
     return rows
 
@@ -115,7 +127,7 @@ def text_hash(text: str) -> int:
 
 
 def read_table(path: Path) -> Table:
-    """One parquet, CSV or JSONL file, refused by name where it is anything else."""
+    """One parquet, CSV, JSON or JSONL file, refused by name where it is anything else."""
     if path.suffix not in READERS:
         raise ValueError(
             f"{path} is not a {', '.join(READERS)} file; give one, a folder of them, or owner/name on the Hub"
@@ -149,6 +161,17 @@ def _jsonl(path: Path) -> Table:
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
             raise ValueError(f"row {number} is {str(row)[:60]!r}; each line must be a JSON object")
+    return _objects(path, rows)
+
+
+def _json(path: Path) -> Table:
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("it must hold one list of objects")
+    return _objects(path, rows)
+
+
+def _objects(path: Path, rows: Sequence[Row]) -> Table:
     return _listed(path, rows, list(dict.fromkeys(name for row in rows for name in row)))
 
 
@@ -156,7 +179,12 @@ def _listed(path: Path, rows: Sequence[Row], names: Sequence[str]) -> Table:
     return Table(where=str(path), columns=tuple(names), values=lambda name: [row.get(name) for row in rows])
 
 
-READERS: dict[str, Callable[[Path], Table]] = {".parquet": _parquet, ".csv": _csv, ".jsonl": _jsonl}
+READERS: dict[str, Callable[[Path], Table]] = {
+    ".parquet": _parquet,
+    ".csv": _csv,
+    ".json": _json,
+    ".jsonl": _jsonl,
+}
 """Local files by suffix."""
 
 

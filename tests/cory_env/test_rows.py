@@ -22,6 +22,10 @@ def comma_separated(path, rows):
         writer.writerows(rows)
 
 
+def json_list(path, rows):
+    path.write_text(json.dumps(rows, indent=1))
+
+
 def parquet(path, rows):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
@@ -30,12 +34,24 @@ def parquet(path, rows):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "write"), [("jsonl", jsonl), ("csv", comma_separated), ("parquet", parquet)]
+    ("suffix", "write"),
+    [("jsonl", jsonl), ("json", json_list), ("csv", comma_separated), ("parquet", parquet)],
 )
 def test_a_file_gives_texts_under_our_names_whatever_its_format(tmp_path, suffix, write):
     rows = [{"answer": row["gold"], "question": row["ask"]} for row in READ] if suffix == "parquet" else ROWS
     write(tmp_path / f"mine.{suffix}", rows)
     assert read_rows(tmp_path / f"mine.{suffix}", COLUMNS) == {"whole": READ}
+
+
+def test_a_list_of_one_counts_as_its_text_only_where_that_is_asked_for(tmp_path):
+    json_list(tmp_path / "r.json", [{"question": "1", "answer": [2.5]}, {"question": "2", "answer": "3"}])
+    read = read_rows(tmp_path / "r.json", {"answer": ("answer",)}, listed=("answer",))
+    assert read == {"whole": [{"answer": "2.5"}, {"answer": "3"}]}
+    with pytest.raises(ValueError, match=r"row 1 .* no text in column 'answer' but '\[2.5\]'"):
+        read_rows(tmp_path / "r.json", {"answer": ("answer",)}, listed=("question",))
+    json_list(tmp_path / "r.json", [{"answer": ["2", "3"]}])
+    with pytest.raises(ValueError, match=r"no text in column 'answer' but \"\['2', '3'\]"):
+        read_rows(tmp_path / "r.json", {"answer": ("answer",)}, listed=("answer",))
 
 
 def test_files_of_a_folder_belong_to_the_split_their_names_start_with(tmp_path):
@@ -97,10 +113,18 @@ def test_a_text_of_train_is_not_in_test_and_order_is_kept():
         ("r.jsonl", "[1]", "row 1 is '\\[1\\]'; each line must be a JSON object"),
         ("r.jsonl", "nonsense", "cannot be read as .jsonl"),
         ("r.jsonl", "", "r.jsonl is empty"),
+        ("r.json", '{"question": "1", "answer": 1}', "r.json cannot .*it must hold one list of objects"),
+        ("r.json", '[{"question": "1", "answer": 1}, 2]', "it must hold one list of objects"),
+        ("r.json", '[{"question": "1", "answer": 1}', "cannot be read as .json"),
+        ("r.json", "[]", "r.json is empty"),
         ("r.csv", "", "r.csv is empty"),
         ("r.csv", "question,answer\n1\n", "row 1 of .* has no text in column 'answer'"),
         ("r.parquet", "not parquet", "cannot be read as .parquet"),
-        ("r.doc", "", r"is not a .parquet, .csv, .jsonl file; give one, a folder of them, or owner/name"),
+        (
+            "r.doc",
+            "",
+            r"is not a .parquet, .csv, .json, .jsonl file; give one, a folder of them, or owner/name",
+        ),
     ],
 )
 def test_a_malformed_file_is_refused_by_name(tmp_path, name, content, fault):
