@@ -1,6 +1,6 @@
 """Every algorithm on the pocket task, one seat, one seed: what the policy, alone, gains over its reference.
 
-    python benchmarks/pocket_algorithms.py              # about 4 minutes each; started again, it goes on
+    python benchmarks/pocket_algorithms.py              # 2 to 6 minutes each; started again, it goes on
     python benchmarks/pocket_algorithms.py rloo grpo    # only these
     python benchmarks/pocket_algorithms.py --table      # only the table of the committed results
 
@@ -43,13 +43,11 @@ def measure(name: str) -> dict[str, Any]:
     flags = ["--preset", "pocket-ppo", "--algorithm", name, "--seed", str(SEED), "--checkpoint-every", "0"]
     folder = train(ROOT / f"runs/algorithms/{name}-{SEED}", [*flags, *FLAGS[name]])
     told = judge_again(Options(target=folder))
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    seconds = sum(v for row in rows for k, v in row.items() if k.startswith("time/"))
     return {
         "algorithm": name,
         "flags": FLAGS[name],
+        "seed": SEED,
         "queries": told["queries"],
-        "seconds": round(seconds, 1),
         "figures": {quantity: told["figures"]["llm_1"][quantity] for quantity in SHOWN},
         "gain": {
             quantity: told["gain_over_reference"]["llm_1"][quantity] for quantity in SHOWN if quantity != "kl"
