@@ -17,8 +17,8 @@ from transformers import (
 )
 
 from agents.exchange import seating_at
-from agents.policies.adapters import Config
 from agents.policies.causal_lm import CausalLMPolicy
+from agents.policies.lora_config import Config
 from agents.policies.lora_team import LoraPolicy, LoraTeam
 from tests.agents.conftest import make_tokenizer
 from tests.agents.test_policies import B, advantage_of, make_batch, make_learner, make_rows
@@ -126,6 +126,19 @@ def test_a_teams_logprobs_are_those_peft_computes_from_the_saved_folder(backbone
                     ref = oracle(ids).logits[0, p - 1 : -1].log_softmax(-1).gather(1, response[:, None])[:, 0]
             torch.testing.assert_close(told.logprobs_BT[i, :r], want, atol=1e-5, rtol=0)
             torch.testing.assert_close(told.ref_logprobs_BT[i, :r], ref, atol=1e-5, rtol=0)
+
+
+def test_what_needs_a_gradient_is_the_adapters_and_stays_so(backbone):
+    """Outside of any policy's reading the backbone is the model it was, whoever was read last."""
+    team = make_team(backbone)
+    own = [{id(p) for p in policy.adapter.parameters()} for policy in team.policies.values()]
+    plain = plain_logits(AutoModelForCausalLM.from_pretrained(backbone))
+    for policy in team.policies.values():
+        stir(policy)
+        assert (logits(policy) - plain).abs().max() > 0.01
+        torch.testing.assert_close(plain_logits(team.model), plain, atol=1e-5, rtol=0)
+        assert {id(p) for p in team.model.parameters() if p.requires_grad} == set().union(*own)
+    assert not set.intersection(*own)
 
 
 def test_every_trainable_tensor_moves_within_two_steps_and_nothing_else_ever(backbone):
@@ -296,6 +309,8 @@ def test_parameters_are_the_adapters_and_the_value_head_alone(backbone):
     assert sum(parameter.numel() for parameter in policy.parameters()) == want
     assert list(policy.head_parameters()) == list(policy.value_head.parameters())
     assert not [name for name, module in policy.named_modules() if module is policy.model]
+    names = [name for name, _ in policy.adapter.named_parameters()]
+    assert names == sorted(names)
 
 
 def test_a_single_policy_is_a_team_of_one_with_the_targets_it_is_given(backbone):
