@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from agents import algorithms, judges, pocket
+from agents import algorithms, pocket
 from agents.config import Config
 from agents.critic import CentralCritic
 from agents.evaluate import Measure
-from agents.judges import Classifier, Judge, NGrams
+from agents.judges import spec
+from agents.judges.ngrams import NGrams
+from agents.judges.panel import Panel
 from agents.learner import Learner
 from agents.policies.base import Policy
 from agents.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
@@ -83,7 +85,7 @@ def make_players(config: Config) -> tuple[Task, dict[str, Policy], dict[str, Pol
 
 
 def load_players(
-    config: Config, folders: Mapping[str, Path]
+    config: Config, folders: Mapping[str, str]
 ) -> tuple[Task, dict[str, Policy], dict[str, Policy]]:
     """The same for policies as they were saved in `folders`, by name: to be judged or played with."""
     if config.policy.kind == "table":
@@ -180,14 +182,9 @@ def _openings(tokenizer: Tokenizer) -> Path:
     return pocket.OPENINGS
 
 
-def make_judge(config: Config) -> Judge:
-    """The judge that pays."""
-    if (function := judges.function(config.judge)) is not None:
-        return function
-    folder = pocket.JUDGE if config.judge == "pocket" else config.judge
-    options = config.judge_options
-    label = int(options.label) if options.label.isdigit() else options.label
-    return Classifier(folder, label=label, output=options.output, device=device_of(config))
+def make_judge(config: Config) -> Panel:
+    """The judge that pays; functions of the user have been imported, in processes of their own."""
+    return spec.make(config.judge, config.judge_options, device=device_of(config))
 
 
 def make_measures(config: Config) -> dict[str, Measure]:
@@ -196,7 +193,7 @@ def make_measures(config: Config) -> dict[str, Measure]:
         return {}
     second = NGrams(pocket.SECOND_JUDGE)
     measures: dict[str, Measure] = {"second_judge": lambda texts, score_B: np.array(second(texts))}
-    if judges.function(config.judge) is None and config.judge_options.output == "log_odds":
+    if spec.is_classifier(config.judge) and config.judge_options.output == "log_odds":
         measures["probability"] = lambda texts, score_B: 1 / (1 + np.exp(-score_B))
     return measures
 

@@ -11,23 +11,13 @@ from agents import algorithms
 from agents.critic import Config as CriticConfig
 from agents.evaluate import Config as EvaluationConfig
 from agents.exchange import Config as ExchangeConfig
+from agents.judges.config import Config as JudgeConfig
 from agents.kl import Config as KLConfig
 from agents.optimizer import Config as LearnerConfig
 from agents.options import task_options
 from agents.policies.lora_config import Config as LoRAConfig
 from agents.rewards import Config as PayoffScalingConfig
 from cory_env.payoff import Linear, Mix, Payoff, matrix
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeConfig:
-    """How a classifier's output becomes a score."""
-
-    label: str = "positive"
-    """The label that earns."""
-
-    output: Literal["log_odds", "logit", "probability"] = "log_odds"
-    """What of it is the score."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +91,8 @@ class Config:
     """The arguments of that task, as `agents.options.task_options` gives them; none = their defaults."""
 
     judge: str = "pocket"
-    """Who scores: a classifier (folder or hub name), `pocket`, an entry point, or `module:function`."""
+    """Who scores: a classifier (folder or hub name), `pocket`, `module:function`, an entry point,
+    `regex:PATTERN`, `math-verify:COLUMN`, or a weighted sum: `0.5*module:function + 2*regex:####`."""
 
     judge_options: Annotated[JudgeConfig, arg(name="judge")] = field(default_factory=JudgeConfig)
 

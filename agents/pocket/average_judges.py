@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from tyro.conf import Positional
 
-from agents.judges import Classifier
+from agents.judges.classifier import Classifier
 from agents.pocket import JUDGE
 from agents.pocket.calibrate import accuracy, calibration_error, temperature
 from agents.pocket.corpus import JUDGE_HELD_OUT, game_openings, part

@@ -23,7 +23,7 @@ from scipy import sparse
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from agents.judges import Classifier
+from agents.judges.classifier import Classifier
 from agents.pocket import JUDGE, LM, fit_second_judge
 from agents.pocket.calibrate import accuracy, calibration_error, temperature
 from agents.pocket.corpus import JUDGE as FITTED

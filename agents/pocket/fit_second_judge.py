@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy import optimize, sparse
 
-from agents.judges import NGrams, ngram_buckets
+from agents.judges.ngrams import NGrams, ngram_buckets
 from agents.pocket import SECOND_JUDGE
 from agents.pocket.calibrate import accuracy, calibration_error, temperature
 from agents.pocket.corpus import SECOND_JUDGE as FITTED
@@ -93,7 +93,7 @@ def logistic(rows_NF: sparse.csr_matrix, label_N: np.ndarray, config: Config) ->
 
 
 def save(folder: Path, weights_F: np.ndarray, bias: float, config: Config) -> None:
-    """A folder that `agents.judges.NGrams` reads; no pickle."""
+    """A folder that `agents.judges.ngrams.NGrams` reads; no pickle."""
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)

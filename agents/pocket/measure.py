@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, pad
 
-from agents.judges import Classifier, NGrams
+from agents.judges.classifier import Classifier
+from agents.judges.ngrams import NGrams
 from agents.pocket import HERE, JUDGE, LM, SECOND_JUDGE
 from agents.pocket.calibrate import accuracy, calibration_error
 from agents.pocket.corpus import first_words, reviews

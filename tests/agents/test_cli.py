@@ -103,7 +103,7 @@ def test_a_run_repeats_its_evaluation_exactly(tmp_path, capsys, tiny_folder):
     """Through the command line, with a settings file written by the run itself."""
     (tmp_path / "reviews.jsonl").write_text(made_up_reviews())
     run = tmp_path / "run"
-    flags = ["--task.data", str(tmp_path / "reviews.jsonl"), "--judge", "tests.agents.test_trainer:judge"]
+    flags = ["--task.data", str(tmp_path / "reviews.jsonl"), "--judge", "tests.agents.scorers:judge"]
     flags += [
         "--policy.model",
         str(tiny_folder),

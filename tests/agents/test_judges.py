@@ -13,7 +13,8 @@ from transformers import (
     GPT2ForSequenceClassification,
 )
 
-from agents.judges import Classifier, NGrams, ngram_buckets
+from agents.judges.classifier import Classifier
+from agents.judges.ngrams import NGrams, ngram_buckets
 
 TEXTS = ["good", "a bad film", "this was the best of all bad films, I liked it", "you did not", "good film"]
 

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents import algorithms, judges
+from agents import algorithms
 from agents.batch import Batch
 from agents.config import Config, PolicyConfig
 from agents.critic import Config as CriticConfig
 from agents.evaluate import Config as EvaluationConfig
 from agents.exchange import Config as ExchangeConfig
 from agents.flags import read
+from agents.judges.spec import is_classifier
 from agents.kl import Config as KLConfig
 from agents.optimizer import Config as LearnerConfig
 from agents.trainer import Trainer
@@ -287,8 +288,8 @@ def test_a_task_a_judge_and_an_algorithm_of_one_package_are_trained_with():
         *("--task", "shouts", "--judge", "loudness", "--algorithm", "calm", "--algorithm.group", "2"),
         *("--max-response", "1", "1", "--iterations", "40", "--exchange.every", "0"),
     )
-    assert judges.function("loudness")(["a!", "!a"]) == [1.0, 0.0]
     trainer = Trainer(config)
+    assert trainer.task.judge(["a!", "!a"]) == [1.0, 0.0]
     told = [trainer.iterate(iteration) for iteration in range(config.iterations)]
     score = [numbers["pioneer_0/llm_1/task_reward"] for numbers in told[:5] + told[-10:-5]]
     assert sum(score[:5]) / 5 < 0.5
@@ -313,7 +314,7 @@ def test_a_judge_that_is_not_there_is_answered_with_those_that_are(name, message
 
 
 def test_a_folder_and_a_hub_name_are_classifiers(tmp_path):
-    assert [judges.function(spec) for spec in ("pocket", str(tmp_path), "owner/name")] == [None, None, None]
+    assert all(is_classifier(spec) for spec in ("pocket", str(tmp_path), "owner/name"))
 
 
 @pytest.mark.parametrize(("seconds", "code"), [(2.1, 0), (2.11, 1)])

@@ -70,7 +70,7 @@ def flags_for(name, folders, data):
         *("--policy.model", str(folders[KIND[name.split("-")[0]]])),
         *("--task.data", str(data / ("reviews.jsonl" if reviews else "sums.jsonl"))),
         *("--batch", "16", "--max-response", "2", "4", "--evaluation.queries", "2"),
-        *(("--judge", "tests.agents.test_trainer:judge", "--task.min-chars", "1") if reviews else ()),
+        *(("--judge", "tests.agents.scorers:judge", "--task.min-chars", "1") if reviews else ()),
     ]
 
 

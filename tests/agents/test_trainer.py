@@ -232,7 +232,7 @@ def test_a_run_leaves_everything_behind(tmp_path, tiny_folder):
     run = tmp_path / "run"
     config = Config(
         task_options=replace(Config().task_options, data=reviews),
-        judge="tests.agents.test_trainer:judge",
+        judge="tests.agents.scorers:judge",
         policy=PolicyConfig(model=str(tiny_folder)),
         batch=8,
         iterations=3,
@@ -260,11 +260,6 @@ def made_up_reviews(count: int = 200) -> str:
     letters = random.Random(0)
     texts = ("".join(letters.choices("abcdefghij ", k=30)) for _ in range(count))
     return "\n".join(json.dumps({"text": f"film {text}"}) for text in texts)
-
-
-def judge(texts):
-    """How often the letter e is in a text."""
-    return [float(text.count("e")) for text in texts]
 
 
 def test_a_second_run_takes_the_next_free_name(tmp_path):
@@ -309,7 +304,7 @@ def test_a_lora_team_leaves_what_others_load_and_is_judged_and_played_again(tmp_
     run = tmp_path / "run"
     config = Config(
         task_options=replace(Config().task_options, data=reviews),
-        judge="tests.agents.test_trainer:judge",
+        judge="tests.agents.scorers:judge",
         policy=PolicyConfig(model=str(tiny_folder), kind="lora_team"),
         batch=8,
         iterations=2,

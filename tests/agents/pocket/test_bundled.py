@@ -5,7 +5,8 @@ import json
 import pytest
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from agents.judges import Classifier, NGrams
+from agents.judges.classifier import Classifier
+from agents.judges.ngrams import NGrams
 from agents.pocket import HERE, JUDGE, LM, OPENINGS, SECOND_JUDGE
 
 LIMITS_MB = {LM: 16, JUDGE: 6, SECOND_JUDGE: 3}

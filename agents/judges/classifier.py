@@ -1,16 +1,10 @@
-"""Judges: functions from texts to scores. Any Hugging Face sequence classifier, n-grams, or your own by name.
+"""Any Hugging Face sequence classifier as a judge.
 
 Shapes: B texts, T tokens, K labels.
 """
 
-import importlib
-import json
 import math
-import re
-import zlib
-from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,41 +12,6 @@ import torch
 from torch import Tensor
 
 Output = Literal["log_odds", "logit", "probability"]
-Judge = Callable[[Sequence[str]], Sequence[float]]
-
-GROUP = "cory.judges"
-"""Entry points of this group name functions, as `my_judge = "my_package.my_module:my_function"`."""
-
-
-def names() -> list[str]:
-    """The judges that have a name: the bundled one, and those other distributions bring."""
-    return sorted({"pocket"} | entry_points(group=GROUP).names)
-
-
-def function(spec: str) -> Judge | None:
-    """The function that `spec` stands for, an entry point or `module:function`; None for a classifier, which
-    is `pocket`, a folder or `owner/name` on the Hub."""
-    foreign = entry_points(group=GROUP)
-    if spec not in foreign.names and ":" not in spec:
-        if spec not in names() and "/" not in spec and not Path(spec).is_dir():
-            raise ValueError(
-                f"no judge called {spec!r}; there are {', '.join(names())}; a classifier is a folder or "
-                "owner/name on the Hub, a function of your own module:function"
-            )
-        return None
-    try:
-        if spec in foreign.names:
-            judge: Judge = foreign[spec].load()
-        else:
-            module, _, name = spec.partition(":")
-            judge = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"judge {spec!r} cannot be imported ({error}); write module:function") from error
-    if not callable(judge):
-        raise ValueError(
-            f"judge {spec!r} is no function but a {type(judge).__name__}; name a function of texts"
-        )
-    return judge
 
 
 class Classifier:
@@ -124,45 +83,6 @@ class Classifier:
             return logits_BK.softmax(dim=1)[:, self.index]
         others_BK = torch.cat([logits_BK[:, : self.index], logits_BK[:, self.index + 1 :]], dim=1)
         return logit_B - others_BK.logsumexp(dim=1)
-
-
-class NGrams:
-    """Log-odds of "positive" by the words and word pairs a text contains: the second judge.
-
-    log_odds = bias + n^(-exponent) * sum of weight[bucket] over the n different buckets of the text, where a
-    bucket is the crc32 of a word or a pair of words, modulo the number of weights. No order beyond pairs.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        from safetensors.numpy import load_file
-
-        path = Path(folder)
-        for name in ("config.json", "model.safetensors"):
-            if not (path / name).is_file():
-                raise ValueError(
-                    f"the n-gram judge {path} has no {name}; make it with agents.pocket.fit_second_judge"
-                )
-        config = json.loads((path / "config.json").read_text())
-        self.exponent, self.bias = float(config["exponent"]), float(config["bias"])
-        self.weights = load_file(path / "model.safetensors")["weights"].astype("float64")
-
-    def __call__(self, texts: Sequence[str]) -> list[float]:
-        """One log-odds per text, in order; a text without a word scores the bias."""
-        return [self._score(ngram_buckets(text, len(self.weights))) for text in texts]
-
-    def _score(self, buckets: list[int]) -> float:
-        shrink: float = max(1, len(buckets)) ** -self.exponent
-        return self.bias + float(self.weights[buckets].sum()) * shrink
-
-
-WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[!?]")
-
-
-def ngram_buckets(text: str, size: int) -> list[int]:
-    """The different buckets, in [0, size), of the words and word pairs of `text` in lower case; ascending."""
-    words = WORD.findall(text.lower())
-    pairs = [f"{a} {b}" for a, b in pairwise(words)]
-    return sorted({zlib.crc32(ngram.encode()) % size for ngram in (*words, *pairs)})
 
 
 def _refuse_missing(folder_or_name: str | Path) -> None:

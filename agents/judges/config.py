@@ -1,0 +1,48 @@
+"""How judges are asked."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How a classifier's output becomes a score, and how far a function is trusted."""
+
+    label: str = "positive"
+    """The label of a classifier that earns, by name or index."""
+
+    output: Literal["log_odds", "logit", "probability"] = "log_odds"
+    """What of it is the score."""
+
+    reads: Literal["whole", "completion"] = "whole"
+    """What judges of texts read: query and response as one text, or the response alone."""
+
+    timeout: float = 10.0
+    """Seconds that one call of a function may take, be it with a batch or with one response."""
+
+    memory_mb: int = 2048
+    """Megabytes of address space each process of a function may have; 0 = no limit (a function that uses a
+    GPU needs that)."""
+
+    workers: int = 2
+    """Processes in which functions run, at most."""
+
+    failed_score: float = 0.0
+    """The score of a response on which a function fails. Where scores may be negative, give one below them
+    all: failing must not pay."""
+
+    max_failures: float = 0.1
+    """Share of a function's last 1,024 scores that may fail before the run stops; 0 = none may."""
+
+    def __post_init__(self) -> None:
+        for name, value, low, high in (
+            ("timeout", self.timeout, 0.001, 1e6),
+            ("memory_mb", self.memory_mb, 0, 2**32),
+            ("workers", self.workers, 1, 64),
+            ("max_failures", self.max_failures, 0, 1),
+        ):
+            if not low <= value <= high:
+                raise ValueError(f"judge.{name} is {value}; give a number from {low:g} to {high:g}")
+        if not math.isfinite(self.failed_score):
+            raise ValueError(f"judge.failed_score is {self.failed_score}; give a finite number")

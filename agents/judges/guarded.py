@@ -1,0 +1,93 @@
+"""A function of the user as a judge: a failure costs its score and is shown; too many end the run."""
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from agents.judges.config import Config
+from agents.judges.pool import Call, Pool, Source
+from cory_env.judging import CaseJudge, Cases, Prompt
+
+REMEMBERED = 1024
+"""Scores over which the share of failures is taken."""
+
+FEWEST = 32
+"""Scores it is taken over at least: one failure among the first few says nothing."""
+
+SHOWN = 10
+"""Failures kept to be shown until somebody asks for them."""
+
+
+class Failure(NamedTuple):
+    """A response that could not be scored."""
+
+    judge: str
+    why: str
+    prompt: Prompt
+    answer: str
+
+
+class Guarded(CaseJudge):
+    """Calls a function in a process of `pool`: with the whole batch first; where that fails, with each
+    response by itself, so that one bad response costs one score."""
+
+    def __init__(self, source: Source, *, name: str, pool: Pool, config: Config) -> None:
+        self.source, self.name, self.pool, self.config = source, name, pool, config
+        try:
+            self.signature = pool.load(source)
+        except ValueError as error:
+            raise ValueError(f"judge {name!r} {error}") from error
+        self.failed = self.retried = 0
+        """Since `numbers` was last asked: responses without a score, batches called again one by one."""
+        self.failures: list[Failure] = []
+        self._recent: deque[bool] = deque(maxlen=REMEMBERED)
+
+    def judge(self, cases: Cases) -> list[float]:
+        """One score per case; ValueError once the share of failures is above `max_failures`."""
+        if not len(cases):
+            return []
+        scores: list[float] = []
+        seen = min(len(self._recent) + len(cases), REMEMBERED)
+        for i, outcome in enumerate(self._outcomes(cases)):
+            self._recent.append(isinstance(outcome, str))
+            if not isinstance(outcome, str):
+                scores.append(outcome)
+                continue
+            scores.append(self.config.failed_score)
+            failure = Failure(self.name, outcome, cases.prompts[i], cases.answers[i])
+            self.failures += [failure] * (len(self.failures) < SHOWN)
+            self.failed += 1
+            if (failed := sum(self._recent)) > self.config.max_failures * max(seen, FEWEST):
+                raise ValueError(self._verdict(failed, seen, failure))
+        return scores
+
+    def numbers(self) -> dict[str, float]:
+        """`failures` and `retries` since the last call."""
+        told = {"failures": float(self.failed), "retries": float(self.retried)}
+        self.failed = self.retried = 0
+        return told
+
+    def _outcomes(self, cases: Cases) -> Iterator[float | str]:
+        whole = self.pool.call(self._call(cases))
+        if not isinstance(whole, str):
+            return iter(whole)
+        if len(cases) == 1:
+            return iter([whole])
+        self.retried += 1
+        calls = [self._call(cases[i : i + 1]) for i in range(len(cases))]
+        return chain.from_iterable([t] if isinstance(t, str) else t for t in self.pool.each(calls))
+
+    def _call(self, cases: Cases) -> Call:
+        try:
+            positional, named = self.signature.arguments(cases)
+        except ValueError as error:
+            raise ValueError(f"judge {self.name!r}: {error}") from error
+        return Call(self.source, positional, named, len(cases))
+
+    def _verdict(self, failed: int, seen: int, last: Failure) -> str:
+        return (
+            f"judge {self.name!r} failed on {failed} of {seen} responses, above judge.max_failures "
+            f"{self.config.max_failures:g}. The last: {last.why}, for the response {last.answer[:200]!r} to "
+            f"{str(last.prompt)[:200]!r}. Mend the function, or let more fail with --judge.max-failures"
+        )
