@@ -205,9 +205,7 @@ def _folder(path: str | Path) -> Path:
 def load_four_bit(path: str | Path, *, device: str) -> tuple[Any, Any]:
     """Model and tokenizer with the linear layers of the trunk in NF4; products in bfloat16."""
     if not device.startswith("cuda") or not torch.cuda.is_available():
-        raise ValueError(
-            f"lora.four_bit needs a CUDA device and device is {device!r}; take one or say no"
-        )
+        raise ValueError(f"lora.four_bit needs a CUDA device and device is {device!r}; take one or say no")
     try:
         import bitsandbytes  # noqa: F401
     except ImportError as error:
