@@ -159,6 +159,11 @@ def make_task(config: Config, policy: Policy | None) -> Task:
                 "class an argument `tokenizer`, or play it with --policy.kind table"
             )
         given = given | {"tokenizer": wrap(policy.tokenizer, eos=policy.eos, vocab_size=policy.vocab_size)}
+    if config.task == "prompts" and config.judge == "pocket":
+        raise ValueError(
+            "the prompts task has no reward of its own; name one with --judge: module:function, "
+            "regex:PATTERN, math-verify:COLUMN, a classifier (folder or hub name), or a weighted sum"
+        )
     if "judge" in known:
         given = given | {"judge": make_judge(config)}
     elif config.judge != "pocket":

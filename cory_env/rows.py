@@ -70,21 +70,13 @@ def read_rows(
     config: str | None = None,
     listed: Collection[str] = (),
 ) -> dict[str, list[Row]]:
-    """The rows of `train` and `test`, or of `WHOLE` for a single file; each holds texts under our names.
+    """The rows of `data` by split, as `read_tables` finds them; each holds texts under our names.
 
-    `columns` says under which names of theirs each of ours may stand, likeliest first. The files of a folder
-    belong to the split that their names start with. What is no local path but reads `owner/name` is fetched
-    from the Hub, in its configuration `config`. Those of ours in `listed` may stand there as lists of one.
+    `columns` says under which names of theirs each of ours may stand, likeliest first. Those of ours in
+    `listed` may stand there as lists of one.
     """
-    path = Path(data)
-    if path.is_dir():
-        tables = {split: _folder(path, split) for split in SPLITS}
-    elif not path.exists() and path.suffix not in READERS and HUB_NAME.fullmatch(path.as_posix()):
-        tables = {split: [_hub(path.as_posix(), split, config)] for split in SPLITS}
-    else:
-        tables = {WHOLE: [read_table(path)]}
     rows: dict[str, list[Row]] = {}
-    for split, found in tables.items():
+    for split, found in read_tables(data, config=config).items():
         rows[split] = []
         for table in found:
             texts = {
@@ -93,6 +85,20 @@ def read_rows(
             }
             rows[split] += [dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)]
     return rows
+
+
+def read_tables(data: str | Path, *, config: str | None = None) -> dict[str, list[Table]]:
+    """The tables of `train` and `test`, or of `WHOLE` for a single file.
+
+    The files of a folder belong to the split that their names start with. What is no local path but reads
+    `owner/name` is fetched from the Hub, in its configuration `config`.
+    """
+    path = Path(data)
+    if path.is_dir():
+        return {split: _folder(path, split) for split in SPLITS}
+    if not path.exists() and path.suffix not in READERS and HUB_NAME.fullmatch(path.as_posix()):
+        return {split: [_hub(path.as_posix(), split, config)] for split in SPLITS}
+    return {WHOLE: [read_table(path)]}
 
 
 def separate(rows: Mapping[str, Sequence[Row]], key: str, *, where: str | Path) -> dict[str, list[Row]]:

@@ -1,18 +1,16 @@
 """reviews: continue the opening of a movie review; a judge says how positive the whole reads."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from cory_env import rows
 from cory_env.game import Query, Response
+from cory_env.judging import Cases, Judge, ask
 from cory_env.tasks.base import check_query, split_of
 from cory_env.tokenizer import Tokenizer
-
-Judge = Callable[[Sequence[str]], Sequence[float]]
-"""Texts in, one score each out."""
 
 LONGEST_TOKEN = 32
 """More characters than any token of an opening has, so that only the head of a review needs encoding."""
@@ -102,7 +100,12 @@ class Task:
         """The judge's score of each query and its response read as one text, in one call."""
         # Decoded together: some tokenizers drop the space that begins a text; here it is inside a sentence.
         pairs = zip(queries, responses, strict=True)
-        return self.judge([self.tokenizer.decode(query.ids + response.ids) for query, response in pairs])
+        cases = Cases(
+            prompts=[query.text for query in queries],
+            answers=[response.text for response in responses],
+            texts=[self.tokenizer.decode(query.ids + response.ids) for query, response in pairs],
+        )
+        return ask(self.judge, cases)
 
     def template(self, seat: str) -> str:
         """The paper's wording; observers further on read each earlier sentence in its own quotes."""

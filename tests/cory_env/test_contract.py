@@ -25,6 +25,11 @@ ABC = CharTokenizer("abcd", stops=2)  # a b c d = 0 1 2 3, EOS 4 and 5, pad 6
 ALLOWED = {"Action space for each agent probably should be gymnasium.spaces.box or gymnasium.spaces.discrete"}
 
 
+def counted(prompts, completions, last):
+    """A reward function as others write them."""
+    return [float(str(number) in said) for said, number in zip(completions, last, strict=True)]
+
+
 @pytest.fixture(params=tasks.names())
 def task(request, tmp_path):
     """Every task there is; reviews with a judge that counts letters, gsm8k with problems made here."""
@@ -32,6 +37,10 @@ def task(request, tmp_path):
         rows = [{"question": f"{n} times {n}?", "answer": f"It is {n}.\n#### {n * n}"} for n in range(20)]
         (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
         return tasks.load("gsm8k", tokenizer=PRINTED, data=tmp_path / "problems.jsonl")
+    if request.param == "prompts":
+        rows = [{"prompt": f"Count to {n}:", "last": n} for n in range(20)]
+        (tmp_path / "counts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        return tasks.load("prompts", tokenizer=PRINTED, judge=counted, data=tmp_path / "counts.jsonl")
     if request.param != "reviews":
         return tasks.load(request.param)
     openings = {"train": [LETTERS.encode("a film"), LETTERS.encode("so")], "test": [LETTERS.encode("the")]}
