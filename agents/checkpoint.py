@@ -3,12 +3,14 @@
 Shapes: none.
 """
 
+import errno
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -55,20 +57,33 @@ def folder_of(run: Path, iteration: int) -> Path:
 
 
 def save(
-    run: Path, iteration: int, learners: Mapping[str, Any], state: Mapping[str, Any], *, critic: Any = None
+    run: Path,
+    iteration: int,
+    learners: Mapping[str, Any],
+    state: Mapping[str, Any],
+    *,
+    critic: Any = None,
+    documents: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
     """The state at the start of `iteration`: weights, value heads and optimisers by policy name, those of a
-    central critic under `critic`, and `state` as JSON.
+    central critic under `critic`, `state` as JSON, and `documents`, texts by file name.
 
-    Written beside its place with the manifest last, synced, then renamed: what has its name is whole.
+    Written beside its place with the manifest last, synced, then renamed: what has its name is whole. A whole
+    checkpoint of this iteration stays as it is. A disk without room is an OSError before anything is written.
     """
     final = folder_of(run, iteration)
+    if final.exists() and is_whole(final):
+        return final
     part = final.with_name(final.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    for name, (holder, optimizer) in _trained(learners, critic).items():
+    trained = _trained(learners, critic)
+    _check_room(part, trained)
+    for name, (holder, optimizer) in trained.items():
         holder.save(part / name)
         save_file(optimizer_tensors(optimizer), part / f"optimizer_{name}.safetensors")
+    for name, text in documents.items():
+        (part / name).write_text(text, encoding="utf-8")
     (part / "trainer_state.json").write_text(json.dumps({"iteration": iteration, **state}, indent=1))
     entries = {str(path.relative_to(part)): _entry(path) for path in _files(part)}
     (part / MANIFEST).write_text(json.dumps(entries, indent=1))
@@ -98,7 +113,11 @@ def verify(folder: Path) -> None:
         raise ValueError(
             f"{folder} has no {MANIFEST}: it was never finished; resume from an older checkpoint"
         )
-    entries = json.loads(manifest.read_text())
+    try:
+        entries = json.loads(manifest.read_text())
+        assert isinstance(entries, dict)
+    except (ValueError, AssertionError) as error:
+        raise ValueError(f"{manifest} is damaged ({error!r}); use an older checkpoint") from error
     present = {str(path.relative_to(folder)) for path in _files(folder)} - {MANIFEST}
     if odd := sorted(present ^ set(entries)):
         raise ValueError(
@@ -111,17 +130,59 @@ def verify(folder: Path) -> None:
             )
 
 
-def newest(run: Path) -> Path | None:
-    """The checkpoint of the latest iteration that was finished, None where there is none."""
-    found = [path for path in (run / "checkpoints").glob("step-*") if path.suffix != ".part"]
-    return max(found, default=None)
+def is_whole(folder: Path) -> bool:
+    """Whether `verify` has nothing to say."""
+    try:
+        verify(folder)
+    except ValueError:
+        return False
+    return True
+
+
+def finished(run: Path) -> list[Path]:
+    """The checkpoints that have their name, oldest first; whether they are still whole, `verify` says."""
+    return sorted(path for path in (run / "checkpoints").glob("step-*") if path.suffix != ".part")
 
 
 def keep_last(run: Path, count: int) -> None:
-    """Remove the oldest checkpoints beyond `count`."""
-    found = sorted(path for path in (run / "checkpoints").glob("step-*") if path.suffix != ".part")
+    """Remove the oldest checkpoints beyond `count`, but not the best."""
+    best = read_best(run)
+    spare = folder_of(run, best["iteration"]) if best else None
+    found = finished(run)
     for folder in found[: max(0, len(found) - count)]:
-        shutil.rmtree(folder)
+        if folder != spare:
+            shutil.rmtree(folder)
+
+
+def read_best(run: Path) -> dict[str, Any] | None:
+    """Iteration and score of the best checkpoint so far, None where none was told."""
+    path = run / "checkpoints/best.json"
+    if not path.exists():
+        return None
+    told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return told
+
+
+def write_best(run: Path, iteration: int, score: float) -> None:
+    """From now on this checkpoint is the best."""
+    part = run / "checkpoints/best.json.part"
+    part.write_text(json.dumps({"iteration": iteration, "score": score}), encoding="utf-8")
+    part.replace(part.with_suffix(""))
+
+
+def _check_room(folder: Path, trained: Mapping[str, tuple[Any, torch.optim.Optimizer]]) -> None:
+    """Weights once and the optimiser's states; other files are small beside them."""
+    needed = 1 << 20
+    for _, optimizer in trained.values():
+        tensors = [*_parameters(optimizer), *optimizer_tensors(optimizer).values()]
+        needed += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"a checkpoint needs {needed / 1e6:.0f} MB and {free / 1e6:.0f} MB are free",
+            str(folder),
+        )
 
 
 def _trained(learners: Mapping[str, Any], critic: Any) -> dict[str, tuple[Any, torch.optim.Optimizer]]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from agents.stopping import Stopped
+
 USAGE = """usage: cory COMMAND [options]
 
   train      fine-tune policies by playing; without options, the pocket models on movie reviews
@@ -30,7 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"there is no command {argv[0]!r}; {hint}")
         refuse_strangers()
         commands[argv[0]](argv[1:])
-    except ArithmeticError as error:
+    except Stopped as stopped:
+        print("; ".join([str(stopped), *stopped.__notes__]), file=sys.stderr)
+        return 128 + stopped.number
+    except (ArithmeticError, MemoryError) as error:
         print(f"error: the run is sick: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except (ValueError, OSError, ImportError) as error:
@@ -62,10 +67,13 @@ def train(argv: list[str]) -> None:
     from agents.flags import read
     from agents.settings import flags_of
 
+    given = list(argv)
     preset, argv = _taken(argv, "--preset", "pocket")
     file, argv = _taken(argv, "--config", "")
     before = flags_of(Path(file)) if file else []
     start = presets.get(preset)
+    resumed = None if "--preset" in " ".join(given) or file else saved_settings(argv)
+    before = resumed or before
     about = (
         f"Fine-tune policies by playing. --preset NAME ({', '.join(presets.PRESETS)}), --config FILE.yaml. "
         f"This is {presets.told(preset)}"
@@ -79,6 +87,16 @@ def train(argv: list[str]) -> None:
     run = config.run or free_name(Path("runs") / f"{preset}-{config.seats}-seats-seed-{config.seed}")
     report_path = run_training(replace(config, run=run), run)
     print(f"report:   {report_path}\npolicies: {run / 'policies'}")
+
+
+def saved_settings(argv: list[str]) -> list[str] | None:
+    """The flags of the run that is to go on, unless a preset or a file says what it should have been."""
+    from agents.settings import flags_of, value_of
+
+    run = Path(value_of(argv, "--run") or "")
+    if value_of(argv, "--resume") in ("auto", "must") and (run / "config.yaml").exists():
+        return flags_of(run / "config.yaml")
+    return None
 
 
 def evaluate(argv: list[str]) -> None:

@@ -11,6 +11,7 @@ from agents import algorithms
 from agents.critic import Config as CriticConfig
 from agents.evaluate import Config as EvaluationConfig
 from agents.exchange import Config as ExchangeConfig
+from agents.guards import Config as GuardsConfig
 from agents.judges.config import Config as JudgeConfig
 from agents.kl import Config as KLConfig
 from agents.optimizer import Config as LearnerConfig
@@ -155,6 +156,18 @@ class Config:
     keep_checkpoints: int = 2
     """How many of the latest checkpoints stay."""
 
+    resume: Literal["never", "auto", "must"] = "never"
+    """Whether the run in the directory goes on at its newest whole checkpoint: `auto` begins anew where there
+    is none, for `must` that is an error. Settings left out are those the run began with."""
+
+    grace: float = 30.0
+    """Seconds that an iteration whose updates have begun may still take after SIGTERM or Ctrl-C."""
+
+    failed_saves: int = 3
+    """Saves that may fail one after another (a full disk) before the run ends."""
+
+    guards: GuardsConfig = field(default_factory=GuardsConfig)
+
     sample_rows: int = 8
     """Games per evaluation written to samples.jsonl."""
 
@@ -176,6 +189,12 @@ class Config:
         }.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; give {least} or more")
+        if self.resume != "never" and self.overwrite:
+            raise ValueError("resume goes on with a run and overwrite removes it; give one of them")
+        if self.grace < 0 or self.failed_saves < 1:
+            raise ValueError(
+                f"grace is {self.grace}, failed_saves {self.failed_saves}; give seconds from 0, saves from 1"
+            )
         low, high = self.max_response
         if not 1 <= low <= high:
             raise ValueError(

@@ -6,7 +6,7 @@ payoff statistics, what its algorithm remembers. Knows no games.
 Shapes: B rows, T response tokens, K chosen tokens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -57,6 +57,22 @@ class Learner:
         self.below_zero = 0
         self.optimizer = make_optimizer(self.policy, self.config)
 
+    def state(self) -> dict[str, Any]:
+        """What belongs to the policy beside its weights and its optimiser, as JSON."""
+        return {
+            "kl_coef": self.kl_coef,
+            "moments": vars(self.moments),
+            "memory": self.memory,
+            "below_zero": self.below_zero,
+            "version": self.policy.version,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Undo `state`."""
+        self.kl_coef, self.moments = state["kl_coef"], rewards.Moments(**state["moments"])
+        self.memory, self.below_zero = dict(state["memory"]), state["below_zero"]
+        self.policy.version = state["version"]
+
     def begin(self, iteration: int, iterations: int) -> None:
         """What the clock decides: learning rates, and the KL coefficient where it is scheduled."""
         for group, lr in zip(
@@ -98,19 +114,20 @@ class Learner:
         orders: Sequence[Tensor],
         *,
         on_minibatch: Callable[[dict[str, float]], None] = lambda numbers: None,
+        interrupt: Callable[[], None] = lambda: None,
     ) -> dict[str, float]:
         """One pass over `batch` per order (a permutation of its rows); then the KL coefficient adapts.
 
         An algorithm with an `update` of its own does that instead. Returns means over the last pass,
         `first_ratio_deviation`, the largest |ratio - 1| in the very first micro-batch (before any step it can
         only be rounding), and `steps`, how many optimiser steps were taken. `on_minibatch` sees the numbers
-        of every micro-batch.
+        of every micro-batch; `interrupt` is called before every step and may raise.
         """
         self._check_kl(batch)
         if self.algorithm.update is not None:
             told = self.algorithm.update(self, batch, advantage, self.algorithm_config)
         else:
-            told = self._passes(batch, advantage, orders, on_minibatch)
+            told = self._passes(batch, advantage, orders, on_minibatch, interrupt)
         told["kl_coef"] = self.kl_coef
         if self.kl_config.target is not None:
             self.kl_coef = kl.next_coefficient(
@@ -140,6 +157,7 @@ class Learner:
         advantage: Advantage,
         orders: Sequence[Tensor],
         on_minibatch: Callable[[dict[str, float]], None],
+        interrupt: Callable[[], None],
     ) -> dict[str, float]:
         if len(orders) != self.epochs:
             raise ValueError(f"{len(orders)} orders for {self.epochs} epochs; give one permutation per epoch")
@@ -149,6 +167,7 @@ class Learner:
         for order_B in orders:
             last: list[dict[str, float]] = []
             for part_B in order_B.split(size):
+                interrupt()
                 numbers, verdict = self.step(batch, advantage, part_B, on_minibatch)
                 first = first or numbers[0]
                 last += numbers

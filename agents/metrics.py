@@ -34,7 +34,8 @@ class Curve(NamedTuple):
 class Tracker:
     """Writes a run's numbers and samples as they come; each line is on disk before the call returns."""
 
-    def __init__(self, run: Path, *, tensorboard: bool = True) -> None:
+    def __init__(self, run: Path, *, tensorboard: bool = True, start: int = 0) -> None:
+        """A run that goes on at iteration `start` hides what TensorBoard was told of it and later ones."""
         run.mkdir(parents=True, exist_ok=True)
         self._metrics = _appending(run / METRICS)
         self._samples = _appending(run / SAMPLES)
@@ -42,7 +43,7 @@ class Tracker:
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._board = SummaryWriter(str(run / "tensorboard"))
+            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=start or None)
 
     def log(self, iteration: int, numbers: Mapping[str, float]) -> None:
         """Append one line of numbers keyed `place/policy/quantity`; what is not finite is kept as null."""

@@ -113,14 +113,19 @@ def play(
     clock: Clock,
     interrupt: Callable[[], None] = lambda: None,
 ) -> dict[str, Batch]:
-    """One game per query of `deal`; the batch of every seat, in the order of play."""
+    """One game per query of `deal`; the batch of every seat, in the order of play.
+
+    `interrupt` is called before every token and between the phases, and may raise.
+    """
     game.reset(deal.queries, deal.caps(len(game.seats)))
     written = {}
     with clock.phase("sample"):
         for seat in game.seats:
             written[seat] = answer(game, seat, seating[seat], deal, interrupt=interrupt)
     with clock.phase("judge"):
+        interrupt()
         scores_BN, payoffs_BN = game.scores(), game.payoffs()
+    interrupt()
     with clock.phase("statistics"):
         return {
             seat: record(seating[seat], *written[seat], *_columns(seating[seat], i, scores_BN, payoffs_BN))

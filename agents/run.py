@@ -28,48 +28,112 @@ from rich.progress import (
 from agents import checkpoint
 from agents.build import hush
 from agents.config import Config
-from agents.metrics import Tracker
+from agents.loop import Loop, documents
+from agents.metrics import METRICS, Tracker
 from agents.report import write_report
+from agents.resume import LOCK, check_complete, locked, newest_whole, refuse_drift, rewind
 from agents.settings import flat
+from agents.stopping import Signals
 from agents.trainer import Trainer
 
 
 def train(config: Config, run: Path) -> Path:
-    """Run `config` and leave everything it produced in `run`; the path of the report."""
+    """Run `config`, from its start or from where `run` was left, and leave everything in `run`.
+
+    Returns the path of the report. `Stopped` if a signal came; its notes say where to go on.
+    """
     if config.threads:
         torch.set_num_threads(config.threads)
     hush()
-    refuse_occupied(run, overwrite=config.overwrite)
-    trainer = Trainer(config)  # refuses bad settings before anything is written
-    shutil.rmtree(run, ignore_errors=True)
-    run.mkdir(parents=True)
-    write_settings(config, run)
     console = Console(stderr=True)
-    console.print(whole(trainer))
-    with Tracker(run) as tracker, progress_bar(console) as bar:
-        task = bar.add_task("starting", total=config.iterations, numbers="")
-        for iteration in range(config.iterations):
-            if config.checkpoint_every and iteration % config.checkpoint_every == 0:
-                save(trainer, run, iteration)
-            if iteration == 0 or (config.evaluation.every and iteration % config.evaluation.every == 0):
-                bar.update(task, description="evaluating")
-                judge_alone(trainer, tracker, iteration)
-            numbers = trainer.iterate(iteration)
-            tracker.log(iteration, numbers)
-            bar.update(task, advance=1, description="training", numbers=told(numbers))
-            if not console.is_terminal and (iteration + 1) % 5 == 0:
-                console.print(f"iteration {iteration + 1} of {config.iterations}: {told(numbers)}")
-        bar.update(task, description="evaluating")
-        if config.checkpoint_every:
-            save(trainer, run, config.iterations)
-        judge_alone(trainer, tracker, config.iterations)
+    begun, skipped = resumable(config, run)
+    if begun is None:
+        refuse_occupied(run, overwrite=config.overwrite)
+    trainer = Trainer(config)  # refuses bad settings before anything is written
+    run.mkdir(parents=True, exist_ok=True)
+    with locked(run):
+        for reason in skipped:
+            console.print(f"passed over: {reason}", style="yellow")
+        start = begin(trainer, run) if begun is None else go_on(trainer, run, begun)
+        console.print(whole(trainer) + (f"; going on at iteration {start}" if begun else ""))
+        texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
+        with (
+            Signals(grace=config.grace) as signals,
+            Tracker(run, start=start) as tracker,
+            progress_bar(console) as bar,
+        ):
+            task = bar.add_task("starting", total=config.iterations, completed=start, numbers="")
+
+            def shown(what: str, numbers: Mapping[str, float]) -> None:
+                line = {"numbers": told(numbers)} if numbers else {}
+                bar.update(task, description=what, advance=bool(numbers), **line)
+                done = int(bar.tasks[0].completed)
+                if numbers and not console.is_terminal and done % 5 == 0:
+                    console.print(f"iteration {done} of {config.iterations}: {told(numbers)}")
+
+            Loop(
+                trainer, run, tracker, signals, say=console.print, documents=documents(*texts, config.seed)
+            ).go(start, shown=shown)
+        check_complete(run, config.iterations)
+        export(trainer, run)
+        return write_report(run)
+
+
+def resumable(config: Config, run: Path) -> tuple[Path | None, list[str]]:
+    """The checkpoint to go on from, and why newer ones are passed over; refused where settings have moved."""
+    if config.resume == "never":
+        return None, []
+    folder, skipped = newest_whole(run) if (run / "config.yaml").exists() else (None, [])
+    if folder is None and (config.resume == "must" or skipped):
+        why = "; ".join(skipped) or "it holds no checkpoint"
+        raise ValueError(f"{run} cannot be resumed: {why}; name another run, or start it with --overwrite")
+    if folder is not None:
+        refuse_drift(run, flat(config))
+    return folder, skipped
+
+
+def begin(trainer: Trainer, run: Path) -> int:
+    """An empty run directory with its settings; iteration 0."""
+    for path in run.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
+    write_settings(trainer.config, run)
+    (run / METRICS).touch()
+    return 0
+
+
+def go_on(trainer: Trainer, run: Path, folder: Path) -> int:
+    """Everything as it was when `folder` was saved; the iteration that comes next."""
+    state = checkpoint.load(folder, trainer.learners, critic=trainer.critic)
+    trainer.restore(state)
+    iteration = int(state["iteration"])
+    rewind(run, iteration)
+    for late in checkpoint.finished(run):
+        if late > folder:
+            shutil.rmtree(late)  # passed over, said so, and about to be written again
+    best = checkpoint.read_best(run)
+    if best is not None and best["iteration"] > iteration:
+        (run / "checkpoints/best.json").unlink()
+    path = run / "environment.json"
+    told = json.loads(path.read_text(encoding="utf-8"))
+    told.setdefault("resumed", []).append({"iteration": iteration, **environment()})
+    path.write_text(json.dumps(told, indent=1), encoding="utf-8")
+    settings = yaml.safe_dump(flat(trainer.config), sort_keys=False)
+    (run / "config.yaml").write_text(settings, encoding="utf-8")
+    return iteration
+
+
+def export(trainer: Trainer, run: Path) -> None:
+    """The policies for others to load, each with its card."""
     for name, policy in trainer.policies.items():
-        if config.export == "merged":
-            policy.save_merged(run / "policies" / name)
+        folder = run / "policies" / name
+        if trainer.config.export == "merged":
+            policy.save_merged(folder)
         else:
-            policy.save(run / "policies" / name)
-        write_card(run / "policies" / name, name, config)
-    return write_report(run)
+            policy.save(folder)
+        write_card(folder, name, trainer.config)
 
 
 def free_name(base: Path) -> Path:
@@ -82,7 +146,7 @@ def refuse_occupied(run: Path, *, overwrite: bool) -> None:
     """Nothing of an older run is touched unless asked, and nothing that is no run even then."""
     if run.exists() and not run.is_dir():
         raise ValueError(f"{run} is a file; name a folder with --run")
-    if run.is_dir() and any(run.iterdir()):
+    if run.is_dir() and any(path.name != LOCK for path in run.iterdir()):
         if not overwrite:
             raise ValueError(
                 f"the run directory {run} is not empty; name another with --run, or pass --overwrite"
@@ -151,23 +215,6 @@ def told(numbers: Mapping[str, float]) -> str:
             kl = numbers[f"{seat}/{policy}/kl"]
             parts.append(f"{seat.split('_')[0]} {policy} {reward:+.2f} KL {kl:.1f}")
     return " | ".join([*parts, f"{numbers['speed/tokens/per_second']:.0f} tok/s"])
-
-
-def save(trainer: Trainer, run: Path, iteration: int) -> None:
-    """A checkpoint of the state at the start of `iteration`; older ones go once it is whole."""
-    checkpoint.save(run, iteration, trainer.learners, trainer.state(), critic=trainer.critic)
-    checkpoint.keep_last(run, trainer.config.keep_checkpoints)
-
-
-def judge_alone(trainer: Trainer, tracker: Tracker, iteration: int) -> None:
-    """Evaluate every policy alone, and let a few held-out games be read."""
-    began = time.perf_counter()
-    answers = trainer.answers()
-    numbers = {"time/evaluate/seconds": time.perf_counter() - began}
-    for name, of in answers.items():
-        numbers |= {f"alone/{name}/{k}": v for k, v in of.numbers(kl_coef=trainer.config.kl.coef).items()}
-    tracker.log(iteration, numbers)
-    tracker.samples(iteration, trainer.sample_rows(iteration, answers))
 
 
 def write_card(folder: Path, name: str, config: Config) -> None:

@@ -18,8 +18,8 @@ from agents.config import Config
 from agents.evaluate import Answers, alone
 from agents.exchange import exchanges_before, seating_at
 from agents.policies.base import Policy
-from agents.rewards import Moments
 from agents.rollout import Clock, Deal, play
+from agents.stopping import Interrupt, never
 from cory_env.game import Query
 from cory_env.vector import VectorGame
 
@@ -45,26 +45,43 @@ class Trainer:
         )
         self.critic = make_critic(config, self.references, self.game)
         self.reference_answers: dict[str, Answers] = {}
+        self.batches: dict[str, Batch] = {}
+        """Those of the iteration at work, for whoever looks into what went wrong."""
+        self.learning = False
+        """Whether the state is between that of the start and that of the end of an iteration."""
         self._left: dict[str, object] = {}
 
-    def iterate(self, iteration: int) -> dict[str, float]:
-        """Play one batch of games and learn from it; what happened, keyed seat/policy/quantity."""
+    def iterate(
+        self, iteration: int, *, interrupt: Interrupt = never, interrupt_update: Interrupt = never
+    ) -> dict[str, float]:
+        """Play one batch of games and learn from it; what happened, keyed seat/policy/quantity.
+
+        `interrupt` is called until learning begins, and may raise: the state is then still that of the start.
+        `interrupt_update` is called before every optimiser step.
+        """
         clock, seating = Clock(), self.seating(iteration)
+        self.batches, self.learning = {}, False
         with clock.phase("exchange"):
             self.begin(iteration)
         at_table = {seat: self.policies[name] for seat, name in seating.items()}
-        batches = self.valued(play(self.game, at_table, self.deal(iteration), clock=clock), clock)
+        played = play(self.game, at_table, self.deal(iteration), clock=clock, interrupt=interrupt)
+        batches = self.batches = self.valued(played, clock)
+        interrupt()
+        self.learning = True
         sitting = {name: [seat for seat in seating if seating[seat] == name] for name in self.policies}
         rewards = self.rewards(sitting, batches)
         memory = {seat: self.learners[name].memory for seat, name in seating.items()}
         advantages = self.algorithm.advantage(batches, rewards, self.config.algorithm_options, memory)
         with clock.phase("update"):
             updates = {
-                name: self.update(iteration, name, [(batches[s], advantages[s]) for s in seats])
+                name: self.update(
+                    iteration, name, [(batches[s], advantages[s]) for s in seats], interrupt_update
+                )
                 for name, seats in sitting.items()
             }
         central = self.update_critic(advantages, clock)
         self._left = {name: policy.fingerprint() for name, policy in self.policies.items()}
+        self.learning = False
         eta, eos = self.config.kl.coef, self.task.tokenizer.eos
         return readings.of_iteration(seating, batches, updates, clock.seconds, kl_coef=eta, eos=eos) | central
 
@@ -118,7 +135,13 @@ class Trainer:
             cap_per_batch=config.cap_per_batch,
         )
 
-    def update(self, iteration: int, name: str, parts: list[tuple[Batch, Advantage]]) -> dict[str, float]:
+    def update(
+        self,
+        iteration: int,
+        name: str,
+        parts: list[tuple[Batch, Advantage]],
+        interrupt: Interrupt = never,
+    ) -> dict[str, float]:
         """One policy's epochs on the rows of every seat it sat in."""
         batches, advantages = zip(*parts, strict=True)
         batch = stack(batches)
@@ -135,7 +158,8 @@ class Trainer:
                 f"iteration {iteration}: sampler and learner disagree by {difference:.2g} nats on a token of "
                 f"policy {name!r}; the distribution that is sampled is not the one that is scored"
             )
-        return {**self.learners[name].update(batch, advantage, orders), "sampler_difference": difference}
+        told = self.learners[name].update(batch, advantage, orders, interrupt=interrupt)
+        return {**told, "sampler_difference": difference}
 
     def valued(self, batches: dict[str, Batch], clock: Clock) -> dict[str, Batch]:
         """The batches as they are, or with the values of the central critic."""
@@ -159,14 +183,18 @@ class Trainer:
             told |= zip(seats, self.learners[name].rewards([batches[s] for s in seats]), strict=True)
         return told
 
-    def answers(self) -> dict[str, Answers]:
+    def answers(self, *, interrupt: Interrupt = never) -> dict[str, Answers]:
         """Every reference's and policy's answers to held-out queries, alone; the references' are kept."""
         if not self.reference_answers:
             references = {policy.name: policy for policy in self.references.values()}
-            self.reference_answers = {name: self._alone(policy) for name, policy in references.items()}
-        return self.reference_answers | {name: self._alone(policy) for name, policy in self.policies.items()}
+            self.reference_answers = {
+                name: self._alone(policy, interrupt) for name, policy in references.items()
+            }
+        return self.reference_answers | {
+            name: self._alone(policy, interrupt) for name, policy in self.policies.items()
+        }
 
-    def _alone(self, policy: Policy) -> Answers:
+    def _alone(self, policy: Policy, interrupt: Interrupt) -> Answers:
         return alone(
             policy,
             self.task,
@@ -175,6 +203,7 @@ class Trainer:
             max_response=self.config.max_response,
             seed=self.config.evaluation.seed,
             measures=self.measures,
+            interrupt=interrupt,
         )
 
     def sample_rows(self, iteration: int, answers: Mapping[str, Answers]) -> list[dict[str, Any]]:
@@ -206,23 +235,9 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold beside tensors."""
-        return {
-            "learners": {
-                name: {
-                    "kl_coef": learner.kl_coef,
-                    "moments": vars(learner.moments),
-                    "memory": learner.memory,
-                    "below_zero": learner.below_zero,
-                    "version": learner.policy.version,
-                }
-                for name, learner in self.learners.items()
-            }
-        }
+        return {"learners": {name: learner.state() for name, learner in self.learners.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Undo `state`."""
         for name, told in state["learners"].items():
-            learner = self.learners[name]
-            learner.kl_coef, learner.moments = told["kl_coef"], Moments(**told["moments"])
-            learner.memory, learner.below_zero = dict(told["memory"]), told["below_zero"]
-            learner.policy.version = told["version"]
+            self.learners[name].restore(told)
