@@ -32,11 +32,11 @@ def counted(prompts, completions, last):
 
 @pytest.fixture(params=tasks.names())
 def task(request, tmp_path):
-    """Every task there is; reviews with a judge that counts letters, gsm8k with problems made here."""
-    if request.param == "gsm8k":
-        rows = [{"question": f"{n} times {n}?", "answer": f"It is {n}.\n#### {n * n}"} for n in range(20)]
+    """Every task there is; reviews with a judge that counts letters, word problems made here."""
+    if request.param in ("gsm8k", "svamp", "wordproblems"):
+        rows = [{"body": "", "question": f"{n} times {n}?", "answer": f"#### {n * n}"} for n in range(20)]
         (tmp_path / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
-        return tasks.load("gsm8k", tokenizer=PRINTED, data=tmp_path / "problems.jsonl")
+        return tasks.load(request.param, tokenizer=PRINTED, data=tmp_path / "problems.jsonl")
     if request.param == "prompts":
         rows = [{"prompt": f"Count to {n}:", "last": n} for n in range(20)]
         (tmp_path / "counts.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -1,0 +1,156 @@
+"""programs: write the expression that turns the given inputs into the given outputs. Right or not: 1 or 0.
+
+    f(1)=3 f(2)=5 f(3)=7     ->  x+x+1, or 2*x+1, or any other that does
+
+The language is that of `cory_env.expressions`, and so is the interpreter: code is generated and run, and no
+sandbox is needed. Problems are made here, so there is no data set, no licence and no name on the Hub.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cory_env.expressions import ExpressionError, Program, parse, run
+from cory_env.game import Query, Response
+from cory_env.rows import text_hash
+from cory_env.tasks.base import split_of
+from cory_env.tokenizer import CharTokenizer, Tokenizer
+
+POOL = 2048
+"""Functions to draw from, where there are so many."""
+
+DRAWS = 8 * POOL
+"""Expressions drawn in search of them."""
+
+SIGNS = "+-*"
+
+
+class Task:
+    """A query lists a function's values from 1 on; any expression with these values is right.
+
+    A function is what its values are: train and test share none, whatever the expressions.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None = None,
+        *,
+        operations: int = 2,
+        examples: int = 3,
+        largest: int = 9,
+        signs: str = SIGNS,
+        partial: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        """Functions are drawn by `seed`: up to `operations` of the `signs`, numbers up to `largest`.
+
+        A response that is not right scores `partial` times the share of the examples it matches.
+        """
+        for name, value, most in (
+            ("operations", operations, 9),
+            ("examples", examples, 99),
+            ("largest", largest, 99),
+        ):
+            if not 1 <= value <= most:
+                raise ValueError(f"programs: {name} is {value}; give 1 to {most}")
+        if not signs or set(signs) - set(SIGNS):
+            raise ValueError(f"programs: signs is {signs!r}; give some of {SIGNS!r}")
+        if not 0 <= partial <= 1:
+            raise ValueError(f"programs: partial is {partial}; give 0 to 1")
+        alphabet = "0123456789xf()=; " + SIGNS
+        self.tokenizer: Tokenizer = CharTokenizer(alphabet) if tokenizer is None else tokenizer
+        self.partial = partial
+        found = functions(operations=operations, examples=examples, largest=largest, signs=signs, seed=seed)
+        self._queries: dict[str, list[Query]] = {"train": [], "test": []}
+        for values, program in found.items():
+            query = self._query(values, program)
+            self._queries["test" if text_hash(query.text) % 5 == 0 else "train"].append(query)
+        for split, kept in self._queries.items():
+            if not kept:
+                raise ValueError(
+                    f"programs: so few functions ({len(found)}) leave none for {split}; "
+                    "raise operations or largest, or give more signs"
+                )
+        self.max_query = max(len(query.ids) for kept in self._queries.values() for query in kept)
+
+    def _query(self, values: Sequence[int], program: str) -> Query:
+        text = " ".join(f"f({x})={value}" for x, value in enumerate(values, start=1))
+        return Query(text, tuple(self.tokenizer.encode(text)), {"values": values, "program": program})
+
+    def queries(self, split: str) -> Sequence[Query]:
+        """At most 2,048 functions, a fifth of them `test` by a hash; `row["program"]` is one answer."""
+        return split_of(self._queries, split)
+
+    def query(self, rng: np.random.Generator) -> Query:
+        """One of the train functions, each as likely as another."""
+        train = self._queries["train"]
+        return train[int(rng.integers(len(train)))]
+
+    def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
+        """1 for an expression that has all the values; `partial` of their share for one that has some."""
+        told = []
+        for query, response in zip(queries, responses, strict=True):
+            share = matching(response.text, query.row["values"])
+            told.append(1.0 if share == 1 else self.partial * share)
+        return told
+
+    def template(self, seat: str) -> str:
+        """The examples, every earlier response as a try at it, the next: `f(1)=2 f(2)=3 f(x)=x+2 f(x)=`."""
+        attempts = range(int(seat.rsplit("_", 1)[1]))
+        return "{query}" + "".join(f" f(x)={{response_{k}}}" for k in attempts) + " f(x)="
+
+
+def matching(text: str, values: Sequence[int]) -> float:
+    """The share of `values`, those for 1, 2, ..., that an expression has; 0 where it is none."""
+    try:
+        program = parse(text)
+    except ExpressionError:
+        return 0.0
+    return sum(_value(program, x) == value for x, value in enumerate(values, start=1)) / len(values)
+
+
+def _value(program: Program, x: int) -> int | None:
+    try:
+        return run(program, x)
+    except ExpressionError:
+        return None
+
+
+def values_of(text: str, *, examples: int) -> tuple[int, ...] | None:
+    """What an expression makes of 1, 2, ...; None where one of the values is too large."""
+    program = parse(text)
+    values = [_value(program, x) for x in range(1, examples + 1)]
+    return tuple(value for value in values if value is not None) if None not in values else None
+
+
+def functions(
+    *, operations: int, examples: int, largest: int, signs: str, seed: int
+) -> dict[tuple[int, ...], str]:
+    """Values for 1, 2, ... -> the shortest expression drawn that has them; none that ignores `x`."""
+    rng = np.random.default_rng(seed)
+    found: dict[tuple[int, ...], str] = {}
+    for _ in range(DRAWS):
+        text = random_expression(rng, int(rng.integers(operations)) + 1, largest=largest, signs=signs)
+        values = values_of(text, examples=examples)
+        if "x" not in text or values is None or (examples > 1 and len(set(values)) == 1):
+            continue
+        if values in found or len(found) < POOL:
+            found[values] = min(text, found.get(values, text), key=len)
+    return found
+
+
+def random_expression(rng: np.random.Generator, operations: int, *, largest: int, signs: str) -> str:
+    """An expression with so many signs; `x` as often as a number from 1 to `largest`."""
+    if operations == 0:
+        return "x" if rng.integers(2) else str(int(rng.integers(largest)) + 1)
+    sign = signs[int(rng.integers(len(signs)))]
+    first = int(rng.integers(operations))
+    left, right = (
+        random_expression(rng, count, largest=largest, signs=signs)
+        for count in (first, operations - 1 - first)
+    )
+    if sign == "*":
+        left, right = (f"({part})" if set(part) & set("+-") else part for part in (left, right))
+    elif sign == "-" and set(right) & set("+-"):
+        right = f"({right})"
+    return f"{left}{sign}{right}"

@@ -1,0 +1,84 @@
+"""wordproblems: three older sets of word problems, one number each. Exact match: 1 or 0.
+
+`source` says which: `multiarith` (two steps; Roy and Roth 2015; 600 rows, 580 questions), `addsub` (addition
+and subtraction; Hosseini et al. 2014; 395) or `singleeq` (one equation; Koncel-Kedziorski et al. 2015; 508).
+On the Hub `ChilleD/MultiArith` has the first (420 in train, 180 in test); all three are files of
+`HuggingFaceTB/math_tasks`, ODC-By licence, to be given as `data`. A row of MultiArith.json:
+
+    iIndex      0
+    lEquations  ["X=((32.0+42.0)-35.0)"]
+    lSolutions  [39.0]
+    sQuestion   For Halloween Debby and her sister combined the candy they received. Debby had 32 pieces of
+                candy while her sister had 42. If they ate 35 pieces the first night, how many pieces do they
+                have left?
+"""
+
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from cory_env.problems import Problems
+from cory_env.rows import READERS, Row
+from cory_env.tokenizer import Tokenizer
+
+HUB = {"multiarith": "ChilleD/MultiArith"}
+SOURCES = ("multiarith", "addsub", "singleeq")
+
+
+class Task(Problems):
+    """One of the three; a file is split 80/20 by the sha256 of the question, duplicates merged.
+
+    `data` may also be a folder that holds the file of the source, such as MultiArith.json.
+    """
+
+    columns: ClassVar = {
+        "question": ("sQuestion", "question", "input"),
+        "answer": ("lSolutions", "final_ans", "answer", "target"),
+    }
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None = None,
+        *,
+        source: Literal["multiarith", "addsub", "singleeq"] = "multiarith",
+        data: str | Path | None = None,
+        max_query: int = 256,
+        chat: bool = False,
+        format_reward: float = 0.0,
+        length_penalty: float = 0.0,
+    ) -> None:
+        """As every task of word problems; only `multiarith` is found without `data`."""
+        if source not in SOURCES:
+            raise ValueError(f"source is {source!r}; give one of {', '.join(SOURCES)}")
+        if data is None and source not in HUB:
+            raise ValueError(
+                f"{source} has no set of its own on the Hub; give its file as data, such as {source}.jsonl"
+            )
+        super().__init__(
+            tokenizer,
+            data=HUB[source] if data is None else _file_of(source, Path(data)) or data,
+            max_query=max_query,
+            chat=chat,
+            format_reward=format_reward,
+            length_penalty=length_penalty,
+        )
+
+    def problem(self, row: Row) -> Row:
+        """Spaces as in running text, so that equal questions are equal; thirds and the like as fractions."""
+        return {"question": " ".join(row["question"].split()), "answer": _exact(row["answer"])}
+
+
+def _file_of(source: str, folder: Path) -> Path | None:
+    """The file in `folder` that is called as the source is, whatever its case; None where there is none."""
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    return next((f for f in files if f.suffix in READERS and f.stem.lower() == source), None)
+
+
+def _exact(answer: str) -> str:
+    """`2/3` for 0.6666666666666666: the sets hold answers as floats, and exact match asks for the number."""
+    if not re.fullmatch(r"-?[0-9]{1,20}\.[0-9]{13,20}", answer):
+        return answer
+    value = Fraction(answer)
+    near = value.limit_denominator(1000)
+    return str(near) if abs(near - value) < 1e-12 else answer
