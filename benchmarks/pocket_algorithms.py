@@ -53,6 +53,7 @@ def measure(name: str) -> dict[str, Any]:
             quantity: told["gain_over_reference"]["llm_1"][quantity] for quantity in SHOWN if quantity != "kl"
         },
         **provenance(f"python benchmarks/pocket_algorithms.py {name}"),
+        "commit": json.loads((folder / "environment.json").read_text())["commit"],
     }
 
 
