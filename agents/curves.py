@@ -35,7 +35,9 @@ def label(quantity: str) -> str:
 
 def seats(curves: Curves) -> list[str]:
     """The seats of the run in the order of play."""
-    return _ordered(key.place for key in curves if key.place not in ("alone", "all", "time", "speed"))
+    return _ordered(
+        key.place for key in curves if key.place not in ("alone", "all", "judge", "time", "speed")
+    )
 
 
 def policies(curves: Curves) -> list[str]:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from agents import checkpoint, guards
-from agents.metrics import METRICS, Tracker, read_lines
+from agents.judges import panel
+from agents.metrics import METRICS, SAMPLES, Tracker, read_lines
 from agents.stopping import Signals, Stopped
 from agents.trainer import Trainer
 
@@ -51,6 +52,8 @@ class Loop:
                 raise type(error)(f"iteration {iteration}: {error}{self.dump(iteration)}") from error
             except (MemoryError, RuntimeError) as error:
                 raise self.out_of_memory(iteration, error) from error
+            finally:
+                self.show_failures(iteration)
 
     def evaluates(self, iteration: int) -> bool:
         """Before the first, after the last, and every so many iterations."""
@@ -125,6 +128,16 @@ class Loop:
         self.failed_saves = 0
         self.saving_seconds += time.perf_counter() - began
         return True
+
+    def show_failures(self, iteration: int) -> None:
+        """Responses that a judge failed on go among the samples; the first of a function is said too."""
+        rows = panel.failures(self.trainer.task)
+        self.tracker.samples(iteration, rows)
+        for row in rows:
+            text = f"judge {row['judge']!r}: {row['failure']}, for the response {row['response'][:120]!r}"
+            if row["judge"] not in self.warned:
+                self.warned.add(row["judge"])
+                self.say(f"warning: {text}; more are in {SAMPLES}")
 
     def warn(self, told: Mapping[str, str]) -> None:
         """Say each warning once; an error where the settings ask for that."""

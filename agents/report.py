@@ -43,7 +43,8 @@ def write_report(run: Path) -> Path:
     parts += _held_out(found) + _training(found)
     for plot in draw(found, run / "plots"):
         parts += [html.heading(plot.title), html.picture(plot.path, title=plot.title, caption=plot.caption)]
-    parts += _samples(samples) + _files(run)
+    games = [row for row in samples if "failure" not in row]
+    parts += _samples(games) + _failures([row for row in samples if "failure" in row]) + _files(run)
     path = run / "report.html"
     beside = path.with_suffix(".tmp")
     beside.write_text(html.page(f"CORY: {run.resolve().name}", parts), encoding="utf-8")
@@ -134,6 +135,15 @@ def _sample_table(rows: Sequence[Mapping[str, Any]]) -> html.Markup:
         body.append([*cells, *(_said(row["alone"][name]) for name in lone)])
     head = ["query", *reference, *named, *(f"{name} alone" for name in lone)]
     return html.table(head, body, kind="samples")
+
+
+def _failures(rows: Sequence[Mapping[str, Any]]) -> list[html.Markup]:
+    """Responses on which a function that scores failed, folded."""
+    if not rows:
+        return []
+    fields = ("iteration", "judge", "failure", "query", "response")
+    body = [[_said(str(row[name])) for name in fields] for row in rows[:SAMPLE_ROWS]]
+    return [html.folded("Responses that a judge failed on", html.table(list(fields), body, kind="samples"))]
 
 
 def _files(run: Path) -> list[html.Markup]:

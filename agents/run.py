@@ -28,6 +28,7 @@ from rich.progress import (
 from agents import checkpoint
 from agents.build import hush
 from agents.config import Config
+from agents.judges.panel import closing
 from agents.loop import Loop, documents
 from agents.metrics import METRICS, Tracker
 from agents.report import write_report
@@ -51,7 +52,7 @@ def train(config: Config, run: Path) -> Path:
         refuse_occupied(run, overwrite=config.overwrite)
     trainer = Trainer(config)  # refuses bad settings before anything is written
     run.mkdir(parents=True, exist_ok=True)
-    with locked(run):
+    with locked(run), closing(trainer.task):
         for reason in skipped:
             console.print(f"passed over: {reason}", style="yellow")
         start = begin(trainer, run) if begun is None else go_on(trainer, run, begun)

@@ -17,6 +17,7 @@ from agents.build import make_critic, make_learners, make_measures, make_players
 from agents.config import Config
 from agents.evaluate import Answers, alone
 from agents.exchange import exchanges_before, seating_at
+from agents.judges import panel
 from agents.policies.base import Policy
 from agents.rollout import Clock, Deal, play
 from agents.stopping import Interrupt, never
@@ -83,7 +84,8 @@ class Trainer:
         self._left = {name: policy.fingerprint() for name, policy in self.policies.items()}
         self.learning = False
         eta, eos = self.config.kl.coef, self.task.tokenizer.eos
-        return readings.of_iteration(seating, batches, updates, clock.seconds, kl_coef=eta, eos=eos) | central
+        told = readings.of_iteration(seating, batches, updates, clock.seconds, kl_coef=eta, eos=eos)
+        return told | central | panel.numbers(self.task)
 
     def seating(self, iteration: int) -> Mapping[str, str]:
         """Which policy sits in which seat."""

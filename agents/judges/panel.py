@@ -1,7 +1,8 @@
 """The judge of a run: a weighted sum of judges, with what they have to say about themselves."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -52,6 +53,12 @@ class Panel(CaseJudge):
         self._sums, self._cases = dict.fromkeys(self._sums, 0.0), 0
         return told
 
+    def close(self) -> None:
+        """End the processes of functions; asked again, they begin anew."""
+        for term in self.terms:
+            if isinstance(term.judge, Guarded):
+                term.judge.pool.close()
+
     def failures(self) -> list[dict[str, Any]]:
         """The first failures since the last call, as rows of samples.jsonl."""
         rows: list[dict[str, Any]] = []
@@ -60,6 +67,31 @@ class Panel(CaseJudge):
                 rows += [_row(failure) for failure in term.judge.failures]
                 term.judge.failures.clear()
         return rows
+
+
+def numbers(task: object) -> dict[str, float]:
+    """Those of the judge of `task`, none where it has none of ours."""
+    return {} if (panel := _panel(task)) is None else panel.numbers()
+
+
+def failures(task: object) -> list[dict[str, Any]]:
+    """The same of its failures."""
+    return [] if (panel := _panel(task)) is None else panel.failures()
+
+
+@contextmanager
+def closing(task: object) -> Iterator[None]:
+    """At the end the processes of the judge of `task` end too."""
+    try:
+        yield
+    finally:
+        if (panel := _panel(task)) is not None:
+            panel.close()
+
+
+def _panel(task: object) -> Panel | None:
+    judge = getattr(task, "judge", None)
+    return judge if isinstance(judge, Panel) else None
 
 
 def _row(failure: Failure) -> dict[str, Any]:
