@@ -61,7 +61,7 @@ class CausalLMPolicy(Policy):
         super().__init__()
         check_precision(precision)
         self.name, self.temperature = name, temperature
-        self.model = model.float().eval()
+        self.model = (model if getattr(model, "is_quantized", False) else model.float()).eval()
         self.tokenizer = tokenizer
         rows, width = head_shape(model)
         self.value_head = value_head or zero_value_head(width)
