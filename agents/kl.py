@@ -23,8 +23,9 @@ class Config:
     a number that depends on the state only: it gives the token at hand no direct gradient. `k1` does."""
 
     place: Literal["reward", "loss"] = "reward"
-    """`reward`: a price on each token, as in CORY. `loss`: a term of the loss, with a gradient of its own
-    (not with k1, whose gradient has mean 0)."""
+    """`reward`: a price on each token, as in CORY. `loss`: a term of the loss, with a gradient of its own:
+    `full` and `k2` price KL(policy || reference), k3 KL(reference || policy), k1 nothing (mean 0). Whitened
+    advantages inflate the payoff and not this price: turn whitening off (algorithm.no-whiten)."""
 
     coef: float = 0.2
     """Price of one nat (the paper's eta)."""

@@ -1,5 +1,6 @@
-"""CORY beside single-agent PPO on the pocket task, and CORY with two adapters on one frozen model: three seeds,
-each policy alone on held-out queries.
+"""CORY beside single-agent PPO on the pocket task, and CORY with two adapters on one frozen model.
+
+Three seeds, each policy alone on held-out queries.
 
     python benchmarks/pocket_study.py            # about 30 minutes on 2 cores; started again, it goes on
     python benchmarks/pocket_study.py --table    # only the table of the committed results
@@ -77,10 +78,16 @@ def main() -> None:
     }
     train_all(runs)
     told = [
-        {"preset": folder.name.rsplit("-", 1)[0], "seed": int(folder.name.rsplit("-", 1)[1]), **ends(folder)}
+        {
+            "preset": folder.name.rsplit("-", 1)[0],
+            "seed": int(folder.name.rsplit("-", 1)[1]),
+            "commit": json.loads((folder / "environment.json").read_text())["commit"],
+            **ends(folder),
+        }
         for folder in runs
     ]
     provided = provenance("python benchmarks/pocket_study.py")
+    del provided["commit"]  # each run has its own
     results.write_text(json.dumps({**provided, "seeds": SEEDS, "runs": told}, indent=1))
     print(table(told))
 
