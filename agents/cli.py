@@ -11,7 +11,7 @@ from agents.stopping import Stopped
 USAGE = """usage: cory COMMAND [options]
 
   train      fine-tune policies by playing; without options, the pocket models on movie reviews
-  evaluate   judge the policies of a run, or a model, each alone, on held-out queries
+  evaluate   judge runs, checkpoints or models on held-out queries, alone and in the game
   play       watch the policies of a run play, or take a seat yourself
   report     draw the report of one or more runs again
 
@@ -100,12 +100,10 @@ def saved_settings(argv: list[str]) -> list[str] | None:
 
 
 def evaluate(argv: list[str]) -> None:
-    """`cory evaluate RUN_OR_MODEL`: the held-out evaluation once more."""
-    from agents.held_out import Options, judge_again
-    from agents.settings import parse
+    """`cory evaluate TARGET...`: the held-out evaluation once more, of runs or of any models."""
+    from agents.held_out import command
 
-    about = "Judge the policies of a run, or a model, each alone, on held-out queries."
-    judge_again(parse(Options, argv, about=about, command="cory evaluate"))
+    command(argv)
 
 
 def play(argv: list[str]) -> None:

@@ -10,13 +10,16 @@ Curves = Mapping[Key, Curve]
 
 LABELS = {
     "task_reward": "task reward (judge's units)",
+    "accuracy": "correct responses (share)",
     "payoff": "payoff (judge's units)",
     "kl": "KL to the reference (nats per response)",
+    "kl_per_token": "KL to the reference (nats per token)",
     "combined_reward": "combined reward (task reward \N{MINUS SIGN} η KL)",
     "probability": "P(positive)",
     "second_judge": "second judge (log odds)",
     "distinct_1": "distinct-1 (share of words)",
     "distinct_2": "distinct-2 (share of bigrams)",
+    "repetition": "repeated token pairs in a response (share)",
     "reference_perplexity": "perplexity under the reference",
     "length": "response length (tokens)",
     "response_length": "response length (tokens)",

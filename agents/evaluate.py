@@ -1,18 +1,20 @@
-"""Each policy as it is deployed: alone, the query only, on held-out queries, with chance of its own.
+"""Policies on held-out queries, with chance of its own: each as it is deployed, alone with the query only,
+and each in its seat of the game.
 
-Shapes: B responses, T tokens.
+Shapes: B games, T tokens, Q queries, S samples (responses to a query).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import get_args
 
 import numpy as np
-from scipy.stats import bootstrap
 
+from agents import measures as say
 from agents.policies.base import Policy
 from agents.rollout import Deal, answer
+from agents.sampling import Manner
 from cory_env.tasks.base import Task
 from cory_env.vector import VectorGame
 
@@ -22,13 +24,23 @@ Measure = Callable[[Sequence[str], np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """When and on how much policies are judged alone."""
+    """When, on how much and how policies are judged."""
 
     every: int = 10
     """Iterations between evaluations during training; 0 = only before and after."""
 
     queries: int = 512
     """Held-out queries of every evaluation; one number for all, since distinct-n falls as texts are added."""
+
+    samples: int = 1
+    """Responses to each query; pass@k is told for k up to this."""
+
+    sampling: Manner = "own"
+    """`own` samples the policy's distribution; `paper` with repetition penalty 1.1, then top-k 10, then top-p
+    0.7; `greedy` takes the likeliest token. KL and perplexity are of the policy's own in any case."""
+
+    threshold: float | None = None
+    """The task reward from which a response is correct; by default 1, where all rewards are 0 or 1."""
 
     batch: int = 256
     """Queries answered at once."""
@@ -41,85 +53,107 @@ class Config:
             raise ValueError(
                 f"evaluation.every is {self.every}; give iterations, or 0 for before and after only"
             )
-        for name in ("queries", "batch"):
+        for name in ("queries", "samples", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"evaluation.{name} is {getattr(self, name)}; give 1 or more")
+        if self.sampling not in get_args(Manner):
+            raise ValueError(
+                f"evaluation.sampling is {self.sampling!r}; there are {', '.join(get_args(Manner))}"
+            )
+        if self.sampling == "greedy" and self.samples > 1:
+            raise ValueError(
+                f"evaluation.samples is {self.samples} and greedy sampling says the same each time; give 1, "
+                "or another evaluation.sampling"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """One policy's answers to B queries, with what they are worth; arrays are [B]."""
+    """S responses of one policy to each of Q queries, with what they are worth."""
 
     queries: list[str]
-    texts: list[str]
+    texts: list[list[str]]
+    """The responses to each query."""
+    ids: list[list[tuple[int, ...]]]
+    """The same as token ids, EOS included when it was chosen."""
     arrays: dict[str, np.ndarray]
-    """task_reward, kl (exact, nats per response), length, eos_share, reference_nats, and measures."""
+    """Per response, [Q, S]: task_reward, kl (exact, nats), length (tokens), eos_share, repetition,
+    reference_nats, the payoff in a game, and measures."""
 
-    def numbers(self, *, kl_coef: float) -> dict[str, float]:
-        """Means, and the quantities that belong to the whole set."""
+    def per_query(self, *, kl_coef: float, threshold: float | None = None) -> dict[str, np.ndarray]:
+        """Every quantity as numbers [Q] whose mean it is; see `agents.measures`.
+
+        `kl_coef` is the fixed price of the combined reward. distinct-n is that of the first response to each
+        query; accuracy and pass@k are there where `measures.passes` can tell what is correct.
+        """
         told = {
-            name: float(values_B.mean()) for name, values_B in self.arrays.items() if name != "reference_nats"
+            name: values_QS.mean(1) for name, values_QS in self.arrays.items() if name != "reference_nats"
         }
-        tokens = float(self.arrays["length"].sum())
-        told["reference_perplexity"] = float(np.exp(self.arrays["reference_nats"].sum() / tokens))
+        tokens_Q = self.arrays["length"].sum(1)
         told["combined_reward"] = told["task_reward"] - kl_coef * told["kl"]
-        told["distinct_1"] = distinct(self.texts, 1)
-        told["distinct_2"] = distinct(self.texts, 2)
+        told["kl_per_token"] = say.ratio(self.arrays["kl"].sum(1), tokens_Q)
+        told["reference_perplexity"] = say.perplexity(self.arrays["reference_nats"].sum(1), tokens_Q)
+        for n in (1, 2):
+            told[f"distinct_{n}"] = say.distinct([texts[0] for texts in self.texts], n)
+        correct_QS = say.passes(self.arrays["task_reward"], threshold)
+        if correct_QS is not None:
+            told["accuracy"] = correct_QS.mean(1)
+            S = correct_QS.shape[1]
+            for k in range(1, S + 1) if S > 1 else ():
+                told[f"pass_at_{k}"] = np.array([say.pass_at_k(S, int(c), k) for c in correct_QS.sum(1)])
         return told
 
-
-def distinct(texts: Sequence[str], n: int) -> float:
-    """Distinct n-grams of words over all n-grams of all texts (Li et al. 2016); 0 where there are none."""
-    words = [text.lower().split() for text in texts]
-    grams = [tuple(row[i : i + n]) for row in words for i in range(len(row) - n + 1)]
-    return len(set(grams)) / len(grams) if grams else 0.0
+    def numbers(self, *, kl_coef: float, threshold: float | None = None) -> dict[str, float]:
+        """The quantities themselves."""
+        per_query = self.per_query(kl_coef=kl_coef, threshold=threshold)
+        return {name: float(values_Q.mean()) for name, values_Q in per_query.items()}
 
 
 def alone(
     policy: Policy,
     task: Task,
+    config: Config,
     *,
-    queries: int,
-    batch: int,
     max_response: tuple[int, int],
-    seed: int,
     measures: Mapping[str, Measure],
     interrupt: Callable[[], None] = lambda: None,
 ) -> Answers:
-    """Let `policy` answer the first `queries` held-out queries, without partner and without template.
-
-    Chance is keyed by `seed` and the query's index: two policies face the same numbers, and so does the next
-    call. The policy's own distribution is sampled, whatever it was trained under.
-    """
-    held_out = task.queries("test")[:queries]
+    """What `policy` answers without partner and without a second prompt: a game of one seat."""
     game = VectorGame(task, seats=1, max_response=max_response, window=policy.window)
-    texts: list[str] = []
-    columns: dict[str, list[np.ndarray]] = {}
-    for start in range(0, len(held_out), batch):
-        part = held_out[start : start + batch]
-        games_B = np.arange(start, start + len(part))
-        deal = Deal(queries=part, games_B=games_B, key=(seed, "evaluation", 0), max_response=max_response)
-        game.reset(part, deal.caps(1))
-        with as_deployed(policy):
-            rows, _ = answer(game, "pioneer_0", policy, deal, interrupt=interrupt)
-        told = policy.evaluate(rows)
-        score_B = game.scores()[:, 0]
-        answered = game.texts("pioneer_0")
-        whole = [query.text + text for query, text in zip(part, answered, strict=True)]
-        ended_B = [response.ids[-1] in task.tokenizer.eos for response in game.responses("pioneer_0")]
-        found = {
-            "task_reward": score_B,
-            "kl": told.exact_kl_BT.sum(1).double().cpu().numpy(),
-            "length": rows.response_length_B.double().cpu().numpy(),
-            "eos_share": np.array(ended_B, dtype=float),
-            "reference_nats": -told.ref_logprobs_BT.sum(1).double().cpu().numpy(),
-            **{name: measure(whole, score_B) for name, measure in measures.items()},
-        }
-        texts += answered
-        for name, values_B in found.items():
-            columns.setdefault(name, []).append(np.asarray(values_B))
-    arrays = {name: np.concatenate(parts) for name, parts in columns.items()}
-    return Answers(queries=[query.text for query in held_out], texts=texts, arrays=arrays)
+    (seat,) = game.seats
+    return at_table(game, {seat: policy}, config, measures=measures, interrupt=interrupt)[seat]
+
+
+def at_table(
+    game: VectorGame,
+    seating: Mapping[str, Policy],
+    config: Config,
+    *,
+    measures: Mapping[str, Measure],
+    interrupt: Callable[[], None] = lambda: None,
+) -> dict[str, Answers]:
+    """What every seat answers in games on the first held-out queries.
+
+    Chance is keyed by seed, sample, seat and the query's index: two policies face the same numbers, and so
+    does the next call, whatever the batch. The policies' own distributions are sampled, whatever they were
+    trained under, or those of `config.sampling`.
+    """
+    held_out = game.task.queries("test")[: config.queries]
+    if not held_out:
+        raise ValueError("the task has no held-out queries; give it data with a test split")
+    parts: dict[str, list[_Part]] = {seat: [] for seat in game.seats}
+    for sample in range(config.samples):
+        for start in range(0, len(held_out), config.batch):
+            queries = held_out[start : start + config.batch]
+            deal = Deal(
+                queries=queries,
+                games_B=np.arange(start, start + len(queries)),
+                key=(config.seed, "evaluation", sample),
+                max_response=game.cap_range,
+            )
+            for seat, part in _played(game, seating, deal, config.sampling, measures, interrupt).items():
+                parts[seat].append(part)
+    return {seat: _gathered([q.text for q in held_out], parts[seat]) for seat in game.seats}
 
 
 @contextmanager
@@ -132,28 +166,54 @@ def as_deployed(policy: Policy) -> Iterator[None]:
         policy.mismatch = before
 
 
-def interval(values_B: np.ndarray, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
-    """Bootstrap interval (BCa) of the mean; a constant is its own interval."""
-    if len(values_B) < 2 or np.ptp(values_B) == 0:
-        return float(values_B.mean()), float(values_B.mean())
-    found = bootstrap(
-        (values_B,),
-        np.mean,
-        confidence_level=level,
-        n_resamples=2000,
-        batch=200,
-        rng=np.random.default_rng(seed),
-    )
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+_Part = tuple[list[str], list[tuple[int, ...]], dict[str, np.ndarray]]
 
 
-def compare(answers: Answers, reference: Answers) -> dict[str, Any]:
-    """The gain over the reference on the same queries, pair by pair, with its 95 % interval."""
-    told: dict[str, Any] = {}
-    for name in answers.arrays.keys() - {"kl", "reference_nats"}:
-        gain_B = answers.arrays[name] - reference.arrays[name]
-        low, high = interval(gain_B)
-        spread = float(reference.arrays[name].std(ddof=1))
-        told[name] = {"gain": float(gain_B.mean()), "low": low, "high": high}
-        told[name]["in_reference_deviations"] = float(gain_B.mean()) / spread if spread else None
+def _played(
+    game: VectorGame,
+    seating: Mapping[str, Policy],
+    deal: Deal,
+    manner: Manner,
+    measures: Mapping[str, Measure],
+    interrupt: Callable[[], None],
+) -> dict[str, _Part]:
+    """One game per query of `deal`: texts, ids and arrays [B] of every seat."""
+    game.reset(deal.queries, deal.caps(len(game.seats)))
+    rows = {}
+    for seat in game.seats:
+        with as_deployed(seating[seat]):
+            rows[seat], _ = answer(game, seat, seating[seat], deal, manner=manner, interrupt=interrupt)
+    scores_BN, payoffs_BN = game.scores(), game.payoffs()
+    told: dict[str, _Part] = {}
+    for i, seat in enumerate(game.seats):
+        seen = seating[seat].evaluate(rows[seat])
+        responses = game.responses(seat)
+        whole = [query.text + response.text for query, response in zip(deal.queries, responses, strict=True)]
+        eos = game.task.tokenizer.eos
+        written = [response.ids[:-1] if response.ids[-1] in eos else response.ids for response in responses]
+        arrays = {
+            "task_reward": scores_BN[:, i],
+            "kl": seen.exact_kl_BT.sum(1).double().cpu().numpy(),
+            "length": rows[seat].response_length_B.double().cpu().numpy(),
+            "eos_share": np.array([r.ids[-1] in eos for r in responses], dtype=float),
+            "repetition": np.array([say.repetition(ids) for ids in written]),
+            "reference_nats": -seen.ref_logprobs_BT.sum(1).double().cpu().numpy(),
+            **{name: np.asarray(measure(whole, scores_BN[:, i])) for name, measure in measures.items()},
+        }
+        if len(game.seats) > 1:
+            arrays["payoff"] = payoffs_BN[:, i]
+        told[seat] = ([r.text for r in responses], [tuple(r.ids) for r in responses], arrays)
     return told
+
+
+def _gathered(queries: list[str], parts: Sequence[_Part]) -> Answers:
+    """Answers out of parts that come sample by sample."""
+    Q = len(queries)
+    texts, ids = ([one for part in parts for one in part[i]] for i in (0, 1))
+    names = parts[0][2]
+    return Answers(
+        queries=queries,
+        texts=[texts[i::Q] for i in range(Q)],
+        ids=[ids[i::Q] for i in range(Q)],
+        arrays={name: np.concatenate([part[2][name] for part in parts]).reshape(-1, Q).T for name in names},
+    )

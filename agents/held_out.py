@@ -1,98 +1,171 @@
-"""`cory evaluate`: the held-out evaluation of a run, or of any model, repeated and compared with the
-reference."""
+"""`cory evaluate`: policies of runs, checkpoints and any models on held-out queries, alone and in the game,
+beside their references and beside one another."""
 
-import json
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from tyro.conf import Positional
 
-from agents import presets
 from agents.build import hush, load_players, make_measures
 from agents.config import Config
-from agents.evaluate import Answers, alone, compare
-from agents.flags import read
-from agents.settings import flags_of
-
-SHOWN = (
-    "task_reward",
-    "probability",
-    "second_judge",
-    "kl",
-    "distinct_2",
-    "length",
-    "eos_share",
-    "reference_perplexity",
-)
+from agents.evaluate import Answers, alone, at_table
+from agents.evaluation_table import print_tables
+from agents.figures import Judged, sample_lines, summary, write
+from agents.policies.base import Policy
+from agents.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
+from agents.sampling import Manner
+from agents.settings import parse
+from agents.targets import Target, find, labels
+from cory_env.vector import VectorGame
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is judged, on how much."""
+    """What is judged, on how much and how. Settings of the run (`--task`, `--task.data`, `--judge`,
+    `--max-response`, `--policy.model` for the reference, ...; see `cory train --help`) may follow and hold
+    for every target."""
 
-    target: Positional[Path]
-    """A run directory, or a model folder."""
+    targets: Positional[tuple[str, ...]]
+    """Run directories, checkpoints, folders of models or adapters, hub names; several are compared."""
+
+    preset: str | None = None
+    """Settings for targets that lie in no run; by default pocket, each model its own reference."""
 
     queries: int | None = None
     """Held-out queries; by default as many as the run took."""
 
+    samples: int | None = None
+    """Responses to each query; where scores are 0 or 1, pass@k is told for every k up to this."""
+
+    sampling: Manner | None = None
+    """`own` distribution, `paper` (top-k 10, top-p 0.7, repetition penalty 1.1) or `greedy`."""
+
+    threshold: float | None = None
+    """The task reward from which a response is correct; by default 1 where all are 0 or 1."""
+
+    game: bool = True
+    """Whether the policies also play the game on these queries, each in each seat."""
+
     json: Path | None = None
-    """Where the figures go as JSON; by default evaluation.json in the run directory."""
+    """Where the figures go, samples beside them; by default evaluation.json in the run directory, if that is
+    what is judged."""
 
 
-def judge_again(options: Options) -> dict[str, Any]:
-    """Print a table, write the JSON, return it. The same weights give the same figures as during the run."""
+def command(argv: Sequence[str]) -> None:
+    """`cory evaluate TARGET... [options] [settings of the run]`."""
+    ours, settings = divided(argv)
+    about = "Judge policies on held-out queries, alone and in the game. " + " ".join(
+        (Options.__doc__ or "").split()
+    )
+    judge_again(parse(Options, ours, about=about, command="cory evaluate"), settings)
+
+
+def divided(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The targets and the options of an evaluation, and what is left: settings of the run."""
+    known = {field.name for field in fields(Options)} | {"help", "h", "no-game"}
+    ours: list[str] = []
+    settings: list[str] = []
+    part = ours
+    for word in argv:
+        if word.startswith("-") and word[1:2] not in set("0123456789."):
+            part = ours if word.lstrip("-").split("=", 1)[0] in known else settings
+        part.append(word)
+    return ours, settings
+
+
+def judge_again(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Print tables, write the JSON and the samples, return the figures. The same weights give the same
+    figures as during the run."""
     hush()
-    config, folders = subjects(options.target)
-    task, references, policies = load_players(config, folders)
-    measures = make_measures(config)
-    told: dict[str, Answers] = {}
-    for name, policy in {**{r.name: r for r in references.values()}, **policies}.items():
-        told[name] = alone(
-            policy,
-            task,
-            queries=options.queries or config.evaluation.queries,
-            batch=config.evaluation.batch,
-            max_response=config.max_response,
-            seed=config.evaluation.seed,
-            measures=measures,
-        )
-    figures = {name: answers.numbers(kl_coef=config.kl.coef) for name, answers in told.items()}
-    gains = {name: compare(told[name], told[references[name].name]) for name in policies}
-    print_table(figures, gains)
-    result = {"queries": len(told[next(iter(told))].texts), "figures": figures, "gain_over_reference": gains}
-    in_run = options.target / "evaluation.json" if (options.target / "policies").is_dir() else None
+    if not options.targets:
+        raise ValueError("cory evaluate judges runs and models; name one or more before the options")
+    if options.json is not None and not options.json.parent.is_dir():
+        raise ValueError(f"there is no folder {options.json.parent} to write {options.json.name} into")
+    targets = [find(name, preset=options.preset, flags=settings) for name in options.targets]
+    given = {
+        name: value
+        for name in ("queries", "samples", "sampling", "threshold")
+        if (value := getattr(options, name)) is not None
+    }
+    configs = [replace(t.config, evaluation=replace(t.config.evaluation, **given)) for t in targets]
+    check_comparable(options.targets, configs)
+    with Console(stderr=True).status("loading") as status:
+        judged = [
+            judge(replace(target, config=config), label, game=options.game, say=status.update)
+            for target, config, label in zip(targets, configs, labels(options.targets), strict=True)
+        ]
+        status.update("drawing intervals")
+        result = summary(judged)
+    print_tables(result)
+    in_run = targets[0].run / "evaluation.json" if len(targets) == 1 and targets[0].run else None
     if path := options.json or in_run:
-        path.write_text(json.dumps(result, indent=1), encoding="utf-8")
-        print(f"figures: {path}")
+        print(f"figures: {path}\nsamples: {write(path, result, sample_lines(judged))}")
     return result
 
 
-def subjects(target: Path) -> tuple[Config, dict[str, Path]]:
-    """Settings to judge under and policies by name: a run's own; the pocket preset's for a bare model."""
-    if (target / "policies").is_dir():
-        settings = read(flags_of(target / "config.yaml"), default=Config(), about="", command="cory evaluate")
-        return settings, {path.name: path for path in sorted((target / "policies").iterdir())}
-    if (target / "config.json").exists():
-        return presets.get("pocket"), {target.name: target}
-    raise ValueError(
-        f"{target} is neither a run directory with policies nor a model folder; name one of them"
+def judge(target: Target, label: str, *, game: bool, say: Callable[[str], None]) -> Judged:
+    """Let references and policies of a target answer alone and, if asked, in the seats of the game."""
+    config = target.config
+    task, references, policies = load_players(config, target.folders)
+    for name, policy in policies.items():
+        if isinstance(policy, CausalLMPolicy) and isinstance(references[name], CausalLMPolicy):
+            check_same_tokenizer([references[name], policy])
+    measures = make_measures(config)
+    told: dict[str, Answers] = {}
+    for name, policy in {**{r.name: r for r in references.values()}, **policies}.items():
+        say(f"{label}: {name} alone")
+        told[name] = alone(
+            policy, task, config.evaluation, max_response=config.max_response, measures=measures
+        )
+    games = []
+    if game and config.seats > 1:
+        windows = [policy.window for policy in policies.values() if policy.window is not None]
+        table = VectorGame(
+            task,
+            seats=config.seats,
+            views=config.sees,
+            payoff=config.payoff_rule,
+            max_response=config.max_response,
+            window=min(windows, default=None),
+        )
+        for seating in seatings(table.seats, policies, references):
+            say(f"{label}: " + ", ".join(f"{policy.name} as {seat}" for seat, policy in seating.items()))
+            sitting = {seat: policy.name for seat, policy in seating.items()}
+            games.append((sitting, at_table(table, seating, config.evaluation, measures=measures)))
+    return Judged(
+        label=label,
+        config=config,
+        references={name: policy.name for name, policy in references.items()},
+        alone=told,
+        games=games,
     )
 
 
-def print_table(figures: dict[str, dict[str, float]], gains: dict[str, Any]) -> None:
-    """One column per policy; gains over the reference with their 95 % intervals below the figures."""
-    table = Table("quantity", *figures, title="each policy alone, held-out queries")
-    for name in SHOWN:
-        if name in next(iter(figures.values())):
-            table.add_row(name, *(_cell(name, policy, figures, gains) for policy in figures))
-    Console().print(table)
+def seatings(
+    seats: Sequence[str], policies: dict[str, Policy], references: dict[str, Policy]
+) -> list[dict[str, Policy]]:
+    """The references at the table; then the policies, as often as it takes for each to sit in each seat."""
+    frozen, sitting = list(references.values()), list(policies.values())
+    told = [{seat: frozen[i % len(frozen)] for i, seat in enumerate(seats)}]
+    for turn in range(len(sitting)):
+        told.append({seat: sitting[(i - turn) % len(sitting)] for i, seat in enumerate(seats)})
+    return told
 
 
-def _cell(name: str, policy: str, figures: dict[str, dict[str, float]], gains: dict[str, Any]) -> str:
-    cell = f"{figures[policy][name]:.3f}"
-    gain = gains.get(policy, {}).get(name)
-    return f"{cell} ({gain['gain']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}])" if gain else cell
+def check_comparable(names: Sequence[str], configs: Sequence[Config]) -> None:
+    """Refuse targets that would be asked other things, or judged by other judges, than the first."""
+    first = configs[0]
+    for name, config in zip(names[1:], configs[1:], strict=True):
+        for what in ("task", "task_options", "judge", "judge_options", "max_response", "evaluation"):
+            ours, theirs = (getattr(one, what) for one in (first, config))
+            if what == "evaluation":
+                ours, theirs = (replace(one, every=0, batch=1) for one in (ours, theirs))
+            if ours != theirs:
+                flag = what.removesuffix("_options").replace("_", "-")
+                raise ValueError(
+                    f"{names[0]} and {name} were not asked the same: {flag} is {ours} and {theirs}; give "
+                    f"--{flag} and its options as flags, they hold for every target"
+                )

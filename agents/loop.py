@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from agents import checkpoint, guards
+from agents import checkpoint, guards, readings
 from agents.judges import panel
 from agents.metrics import METRICS, SAMPLES, Tracker, read_lines
 from agents.stopping import Signals, Stopped
@@ -85,9 +85,9 @@ class Loop:
         began = time.perf_counter()
         answers = self.trainer.answers(interrupt=self.signals.check)
         numbers = {"time/evaluate/seconds": time.perf_counter() - began}
-        for name, of in answers.items():
-            told = of.numbers(kl_coef=self.config.kl.coef)
-            numbers |= {f"alone/{name}/{quantity}": value for quantity, value in told.items()}
+        eta, threshold = self.config.kl.coef, self.config.evaluation.threshold
+        policies = list(self.trainer.policies)
+        numbers |= readings.of_answers(answers, policies, kl_coef=eta, threshold=threshold)
         rows = self.trainer.sample_rows(iteration, answers)
         self.tracker.log(iteration, numbers)
         self.tracker.samples(iteration, rows)

@@ -9,9 +9,9 @@ from tyro.conf import Positional
 
 from agents import randomness
 from agents.build import hush, load_players
-from agents.held_out import subjects
 from agents.policies.base import Policy
 from agents.settings import parse
+from agents.targets import find
 from cory_env.env import raw_env
 from cory_env.game import one_of, seat_names
 from cory_env.render import printable
@@ -46,11 +46,12 @@ def play(argv: list[str]) -> None:
     about = "Watch games of the policies of a run, or of a model, or take a seat yourself."
     options: Options = parse(Options, argv, about=about, command="cory play")
     hush()
-    config, folders = subjects(options.target)
+    found = find(str(options.target))
+    config = found.config
     seats = seat_names(config.seats)
     if options.seat is not None:
         one_of("seat", options.seat, seats)
-    task, _, policies = load_players(config, folders)
+    task, _, policies = load_players(config, found.folders)
     sitting = list(policies.values())
     seating = {seat: sitting[(i - options.exchange) % len(sitting)] for i, seat in enumerate(seats)}
     windows = [policy.window for policy in sitting if policy.window is not None]

@@ -1,13 +1,16 @@
-"""What an iteration says about itself, keyed seat/policy/quantity.
+"""What an iteration and an evaluation say about themselves, keyed seat/policy/quantity.
 
 Shapes: B games, T response tokens.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 
 import torch
 
 from agents.batch import Batch
+from agents.evaluate import Answers
+from agents.measures import diversity
 
 
 def of_iteration(
@@ -47,3 +50,21 @@ def of_batch(batch: Batch, *, kl_coef: float, eos: Iterable[int]) -> dict[str, f
         "response_length": float(batch.response_length_B.double().mean()),
         "eos_share": float(ended_B1.double().mean()),
     }
+
+
+def of_answers(
+    answers: Mapping[str, Answers], policies: Sequence[str], *, kl_coef: float, threshold: float | None
+) -> dict[str, float]:
+    """What everyone is alone, and under `all/policies` how differently `policies` answer the same queries:
+    the mean over their pairs."""
+    told = {
+        f"alone/{name}/{quantity}": number
+        for name, of in answers.items()
+        for quantity, number in of.numbers(kl_coef=kl_coef, threshold=threshold).items()
+    }
+    pairs = list(combinations(policies, 2))
+    for one, other in pairs:
+        for quantity, values_Q in diversity(answers[one].texts, answers[other].texts).items():
+            key = f"all/policies/{quantity}"
+            told[key] = told.get(key, 0.0) + float(values_Q.mean()) / len(pairs)
+    return told

@@ -15,6 +15,7 @@ from torch import Tensor
 from agents import randomness
 from agents.batch import Batch, Rows, pad_to
 from agents.policies.base import Policy
+from agents.sampling import Manner
 from cory_env.game import Query
 from cory_env.vector import VectorGame
 
@@ -62,7 +63,13 @@ class Deal:
 
 
 def answer(
-    game: VectorGame, seat: str, policy: Policy, deal: Deal, *, interrupt: Callable[[], None] = lambda: None
+    game: VectorGame,
+    seat: str,
+    policy: Policy,
+    deal: Deal,
+    *,
+    manner: Manner = "own",
+    interrupt: Callable[[], None] = lambda: None,
 ) -> tuple[Rows, Tensor]:
     """Let `policy` write the response of `seat` in every game; the rows, and the sampler's log-probs [B,
     T]."""
@@ -73,6 +80,7 @@ def answer(
         length_B,
         uniforms_BT=deal.uniforms(seat),
         caps_B=caps_B.to(policy.device),
+        manner=manner,
         interrupt=interrupt,
     )
     game.respond(seat, told.response_BT.cpu().numpy(), told.response_length_B.cpu().numpy())

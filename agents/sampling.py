@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +62,65 @@ class PenalisedDecoder:
     def _penalised(self, logits_BV: Tensor) -> Tensor:
         lowered_BV = torch.where(logits_BV > 0, logits_BV / self.penalty, logits_BV * self.penalty)
         return torch.where(self.seen_BV, lowered_BV, logits_BV)
+
+
+class TruncatedDecoder:
+    """Another decoder, of whose tokens only likely ones remain (Fan et al. 2018, Holtzman et al. 2020).
+
+    First the `top_k` largest logits, with all that equal the last of them; of these the fewest, likeliest
+    first, whose probability reaches `top_p`. As in transformers, but the others keep a finite logit, the
+    lowest there is: their probability is 0 all the same, and a NaN remains the sign of broken weights.
+    """
+
+    def __init__(self, decoder: Decoder, *, top_k: int, top_p: float) -> None:
+        self.decoder, self.top_k, self.top_p = decoder, top_k, top_p
+
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
+        return self._truncated(self.decoder.start(prompt_BP, prompt_length_B))
+
+    def step(self, token_B: Tensor) -> Tensor:
+        return self._truncated(self.decoder.step(token_B))
+
+    def _truncated(self, logits_BV: Tensor) -> Tensor:
+        lowest = torch.finfo(logits_BV.dtype).min
+        kth_B1 = logits_BV.topk(min(self.top_k, logits_BV.shape[1])).values[:, -1:]
+        kept_BV = logits_BV.masked_fill(logits_BV < kth_B1, lowest)
+        rising_BV, order_BV = kept_BV.sort(dim=-1)
+        unlikely_BV = rising_BV.softmax(-1).cumsum(-1) <= 1 - self.top_p
+        unlikely_BV[:, -1] = False
+        return kept_BV.masked_fill(unlikely_BV.scatter(1, order_BV, unlikely_BV), lowest)
+
+
+class GreedyDecoder:
+    """Another decoder, of whose tokens only the likeliest stays possible; of several, the first."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
+        return self._greedy(self.decoder.start(prompt_BP, prompt_length_B))
+
+    def step(self, token_B: Tensor) -> Tensor:
+        return self._greedy(self.decoder.step(token_B))
+
+    def _greedy(self, logits_BV: Tensor) -> Tensor:
+        others_BV = torch.ones_like(logits_BV, dtype=torch.bool)
+        others_BV.scatter_(1, logits_BV.argmax(-1, keepdim=True), False)
+        return logits_BV.masked_fill(others_BV, torch.finfo(logits_BV.dtype).min)
+
+
+Manner = Literal["own", "paper", "greedy"]
+"""How a policy that is judged speaks: from its own distribution; as the paper's evaluations do; or always its
+likeliest token."""
+
+
+def spoken(decoder: Decoder, manner: Manner) -> Decoder:
+    """`decoder` in a manner of speaking: `paper` is repetition penalty 1.1, then top-k 10, then top-p 0.7."""
+    if manner == "own":
+        return decoder
+    if manner == "greedy":
+        return GreedyDecoder(decoder)
+    return TruncatedDecoder(PenalisedDecoder(decoder, 1.1), top_k=10, top_p=0.7)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def parse(kind: Any, argv: Sequence[str], *, about: str, command: str, default: 
 def value_of(argv: Sequence[str], flag: str) -> str | None:
     """The last value given for `flag`, None where there is none."""
     told = None
-    for word, after in zip(argv, [*argv[1:], ""], strict=True):
+    for word, after in zip(argv, [*argv[1:], ""], strict=False):
         if word == flag:
             told = after
         elif word.startswith(flag + "="):

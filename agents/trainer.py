@@ -200,10 +200,8 @@ class Trainer:
         return alone(
             policy,
             self.task,
-            queries=self.config.evaluation.queries,
-            batch=self.config.evaluation.batch,
+            self.config.evaluation,
             max_response=self.config.max_response,
-            seed=self.config.evaluation.seed,
             measures=self.measures,
             interrupt=interrupt,
         )
@@ -226,10 +224,10 @@ class Trainer:
         return [
             {
                 "query": query.text,
-                "reference": shown.texts[i],
+                "reference": shown.texts[i][0],
                 **{seat: texts[seat][i] for seat in texts},
                 "score": dict(zip(texts, scores_BN[i].tolist(), strict=True)),
-                "alone": {name: told.texts[i] for name, told in answers.items()},
+                "alone": {name: told.texts[i][0] for name, told in answers.items()},
                 "seating": dict(seating),
             }
             for i, query in enumerate(queries)

@@ -42,7 +42,7 @@ def measure(name: str) -> dict[str, Any]:
     """Train with one algorithm unless that was done, and judge the policy alone."""
     flags = ["--preset", "pocket-ppo", "--algorithm", name, "--seed", str(SEED), "--checkpoint-every", "0"]
     folder = train(ROOT / f"runs/algorithms/{name}-{SEED}", [*flags, *FLAGS[name]])
-    told = judge_again(Options(target=folder))
+    told = judge_again(Options(targets=(str(folder),), game=False))
     return {
         "algorithm": name,
         "flags": FLAGS[name],

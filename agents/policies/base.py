@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from agents.algorithms import TokenLoss, Tokens
 from agents.batch import Batch, Rows
 from agents.policies.chunks import SumOverChunks, chunks
-from agents.sampling import Decoder, Sampled, sample
+from agents.sampling import Decoder, Manner, Sampled, sample, spoken
 
 
 class Evaluation(NamedTuple):
@@ -134,13 +134,14 @@ class Policy(nn.Module):
         *,
         uniforms_BT: Tensor,
         caps_B: Tensor,
+        manner: Manner = "own",
         interrupt: Callable[[], None] = lambda: None,
     ) -> Sampled:
-        """Answer each prompt; see `agents.sampling.sample`."""
+        """Answer each prompt; see `agents.sampling.sample`. Another `manner` is for evaluations only."""
         self._check_window(int((prompt_length_B + caps_B).max()))
         inputs = (tensor.to(self.device) for tensor in (prompt_BP, prompt_length_B))
         return sample(
-            self.decoder(),
+            spoken(self.decoder(), manner),
             *inputs,
             uniforms_BT=uniforms_BT.to(self.device),
             caps_B=caps_B.to(self.device),

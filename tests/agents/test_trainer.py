@@ -14,7 +14,6 @@ from agents.algorithms.ppo import Config as PPOConfig
 from agents.cli import main
 from agents.config import Config, PayoffConfig, PolicyConfig
 from agents.evaluate import Config as EvaluationConfig
-from agents.evaluate import distinct, interval
 from agents.exchange import Config as ExchangeConfig
 from agents.kl import Config as KLConfig
 from agents.metrics import read
@@ -326,13 +325,3 @@ def test_a_lora_team_leaves_what_others_load_and_is_judged_and_played_again(tmp_
     assert (loaded(ids).logits - plain(ids).logits).abs().max() > 1e-3
     assert main(["evaluate", str(run)]) == 0
     assert main(["play", str(run), "--games", "1"]) == 0
-
-
-def test_distinct_and_intervals_by_hand():
-    # bigrams: a b, b a, a b -> 2 of 3
-    assert distinct(["a b a b"], 2) == pytest.approx(2 / 3)
-    assert distinct(["a"], 2) == 0
-    low, high = interval(np.array([0.0, 1.0] * 200))
-    assert low == pytest.approx(0.5 - 1.96 * 0.025, abs=0.01)
-    assert high == pytest.approx(0.5 + 1.96 * 0.025, abs=0.01)
-    assert interval(np.ones(5)) == (1.0, 1.0)
