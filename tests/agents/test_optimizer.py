@@ -1,11 +1,15 @@
 """Learning rates as functions of the clock, the value head's own, and what a learner does with them."""
 
 import re
+import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from agents.checkpoint import optimizer_tensors, restore_optimizer
 from agents.optimizer import Config, learning_rates, make_optimizer
+from agents.policies.table import TablePolicy
 from tests.agents.test_algorithms import advantage_of, make_batch, make_learner, make_policy
 
 
@@ -92,3 +96,33 @@ def test_a_batch_that_does_not_divide_is_refused():
         ValueError, match=r"a minibatch of 10 rows is not divisible by learner.microbatches 4"
     ):
         Config(microbatches=4).check_batch(10)
+
+
+def test_eight_bit_adam_without_its_library_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    with pytest.raises(ImportError, match=r"pip install 'cory\[quant\]'"):
+        make_optimizer(make_policy(), Config(optimizer="adam8bit"))
+
+
+def test_eight_bit_adam_moves_weights_and_its_state_survives_a_checkpoint(tmp_path):
+    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes (pip install 'cory[quant]')")
+    # 2 x 64 x 64 logits: enough for moments of 8 bits
+    policy = TablePolicy("llm_1", vocab_size=64, eos=frozenset({0}), pad=0, max_response=2)
+    optimizer = make_optimizer(policy, Config(optimizer="adam8bit", lr=0.1))
+
+    def step():
+        policy.logits_SV.square().sub(policy.logits_SV).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    assert policy.logits_SV.abs().min() > 0.05
+    save_file(optimizer_tensors(optimizer), tmp_path / "optimizer.safetensors")
+    before = policy.logits_SV.detach().clone()
+    step()
+    after = policy.logits_SV.detach().clone()
+    with torch.no_grad():
+        policy.logits_SV.copy_(before)
+    restore_optimizer(optimizer, load_file(tmp_path / "optimizer.safetensors"))
+    step()
+    assert torch.equal(policy.logits_SV, after)
