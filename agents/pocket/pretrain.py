@@ -12,9 +12,11 @@ import json
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -26,26 +28,23 @@ from agents.pocket.corpus import reviews, train_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """What is read, how long it is learned, where it goes."""
+class Recipe:
+    """How long a model learns, of which shape it is and where it goes."""
 
-    data: Path
-    """Parquet file of reviews with the columns `text` and `label`; labels are not read."""
-
-    work: Path = Path("runs/pretrain")
+    work: Path
     """Folder of the tokenizer, the resumable state and the progress file."""
 
-    out: Path = Path("agents/pocket/lm")
+    out: Path
     """Folder the finished model is written to, in fp16."""
 
-    steps: int = 3200
+    steps: int
     """Optimiser steps; the learning rate falls linearly to zero at the last."""
 
     rows: int = 32
-    """Rows of `context` tokens per step."""
+    """Rows per step."""
 
     context: int = 256
-    """Tokens per row: the model's window."""
+    """The model's window in tokens."""
 
     layers: int = 4
     width: int = 256
@@ -62,6 +61,18 @@ class Config:
 
     save_every: int = 200
     """Steps between resumable states."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Recipe):
+    """The same for the model of reviews; its rows are as long as its window."""
+
+    data: Path
+    """Parquet file of reviews with the columns `text` and `label`; labels are not read."""
+
+    work: Path = Path("runs/pretrain")
+    out: Path = Path("agents/pocket/lm")
+    steps: int = 3200
 
 
 def rows_of(documents: list[list[int]], *, context: int, end: int, seed: int) -> list[list[int]]:
@@ -97,7 +108,7 @@ def batches(documents: list[list[int]], config: Config, *, end: int, start: int)
         epoch += 1
 
 
-def make_optimizers(model: torch.nn.Module, config: Config) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: torch.nn.Module, config: Recipe) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the blocks, AdamW for the rest."""
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and ".h." in n]
     ids = {id(p) for p in matrices}
@@ -142,7 +153,7 @@ def next_token_loss(model: torch.nn.Module, ids_BT: Tensor) -> Tensor:
 
 def train(config: Config) -> None:
     """Fit or continue; leaves the model in `config.out`."""
-    from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
+    from transformers import AutoTokenizer
 
     config.work.mkdir(parents=True, exist_ok=True)
     texts, _ = reviews(config.data)
@@ -150,24 +161,34 @@ def train(config: Config) -> None:
         train_tokenizer(texts, config.work)
     tokenizer = AutoTokenizer.from_pretrained(config.work)
     documents = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-    end = tokenizer.eos_token_id
+    fit(config, tokenizer, partial(batches, documents, config, end=tokenizer.eos_token_id))
+
+
+def make_model(config: Recipe, *, vocab_size: int, end: int) -> torch.nn.Module:
+    """An untrained GPT-2 of the recipe's shape and seed."""
+    from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(config.seed)
     shape = GPT2Config(
-        vocab_size=len(tokenizer), n_positions=config.context, n_layer=config.layers, n_embd=config.width,
+        vocab_size=vocab_size, n_positions=config.context, n_layer=config.layers, n_embd=config.width,
         n_head=config.heads, bos_token_id=end, eos_token_id=end, pad_token_id=end,
         activation_function="gelu_pytorch_tanh",  # gelu_new in one fused kernel
         embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
     )  # fmt: skip
-    model = GPT2LMHeadModel(shape)
+    return GPT2LMHeadModel(shape)
+
+
+def fit(config: Recipe, tokenizer: Any, batches_from: Callable[..., Iterator[Tensor]]) -> None:
+    """Fit or continue a model on `batches_from(start=step)`, batches [B, T] from that step on."""
+    model = make_model(config, vocab_size=len(tokenizer), end=tokenizer.eos_token_id)
     optimizers = make_optimizers(model, config)
     base = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     state = config.work / "state.safetensors"
     start = load_state(state, model, optimizers) if state.exists() else 0
     step_loss = torch.compile(next_token_loss)
-    began = time.time()
+    began, read = time.time(), 0
     with (config.work / "progress.jsonl").open("a") as progress:
-        for step, ids_BT in enumerate(batches(documents, config, end=end, start=start), start):
+        for step, ids_BT in enumerate(batches_from(start=start), start):
             if step == config.steps:
                 break
             scale = min(
@@ -186,19 +207,15 @@ def train(config: Config) -> None:
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
+            read += ids_BT.numel()
             if step % 20 == 0:
-                rate = (step + 1 - start) * config.rows * config.context / (time.time() - began)
-                print(
-                    json.dumps({"step": step, "loss": loss.item(), "tokens_per_s": rate}),
-                    file=progress,
-                    flush=True,
-                )
+                told = {"step": step, "loss": loss.item(), "tokens_per_s": read / (time.time() - began)}
+                print(json.dumps(told), file=progress, flush=True)
             if (step + 1) % config.save_every == 0:
                 save_state(state, model, optimizers, step + 1)
     model.half().save_pretrained(config.out)
     tokenizer.save_pretrained(config.out)
-    told = {**asdict(config), "tokens": config.steps * config.rows * config.context}
-    (config.work / "config.json").write_text(json.dumps(told, indent=1, default=str))
+    (config.work / "config.json").write_text(json.dumps(asdict(config), indent=1, default=str))
 
 
 if __name__ == "__main__":

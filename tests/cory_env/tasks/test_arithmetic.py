@@ -1,7 +1,7 @@
 import pytest
 
 from cory_env import Response, make_views
-from cory_env.tasks.arithmetic import Task
+from cory_env.tasks.arithmetic import Task, expression, held_out, steps, worked
 
 
 def ask(task, text):
@@ -46,3 +46,68 @@ def test_the_observer_reads_the_attempt_before_the_problem():
 def test_impossible_problems_are_refused(options):
     with pytest.raises(ValueError, match=r"arithmetic cannot have .* signs out of"):
         Task(**options)
+
+
+WORKED = {"worked": True, "digits": 2, "terms": 3, "signs": "+-"}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "signs", "answer"),
+    [
+        ((37, 48, 12), "+-", "37 + 48 = 85\n85 - 12 = 73\n#### 73"),
+        ((3, 4, 5), "+*", "4 * 5 = 20\n3 + 20 = 23\n#### 23"),  # products first
+        ((2, 3, 4, 5), "*-*", "2 * 3 = 6\n4 * 5 = 20\n6 - 20 = -14\n#### -14"),
+    ],
+)
+def test_a_worked_answer_shows_each_step_and_marks_the_last_result(numbers, signs, answer):
+    assert worked(steps(numbers, signs)) == answer
+    assert eval(expression(numbers, signs)) == int(answer.rpartition(" ")[2])
+
+
+def test_worked_problems_are_answered_right_and_stay_above_zero():
+    task = Task(**WORKED | {"signs": "+-*"})
+    for query in [*task.queries("train")[:200], *task.queries("test")[:50]]:
+        lines = query.row["answer"].split("\n")
+        assert lines[-1] == f"#### {eval(query.text)}"
+        for line in lines[:-1]:
+            left, right = line.split(" = ")
+            assert eval(left) == int(right) >= 0
+
+
+def test_worked_responses_score_by_their_final_number_alone():
+    task = Task(**WORKED)
+    query = ask(task, next(q.text for q in task.queries("test")))
+    right = int(query.row["answer"].rpartition(" ")[2])
+    said = [
+        query.row["answer"],
+        f"#### {right}",
+        f" so it is {right}",
+        f"1 + 1 = 3\n#### {right}",
+        f"#### {right + 1}",
+        f"{right}\n#### {right}0",
+        "",
+    ]
+    responses = [Response.of(task.tokenizer.encode(s), task.tokenizer) for s in said]
+    assert task.score([query] * 7, responses) == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+
+
+def test_worked_problems_are_divided_by_their_text_at_every_difficulty():
+    easy, hard = Task(worked=True), Task(**WORKED)
+    # 100 sums of two digits
+    assert len(easy.queries("train")) + len(easy.queries("test")) == 100
+    assert len(hard.queries("train")) + len(hard.queries("test")) == 5120
+    assert 900 < len(hard.queries("test")) < 1150
+    for task in (easy, hard):
+        assert not any(held_out(query.text) for query in task.queries("train"))
+        assert all(held_out(query.text) for query in task.queries("test"))
+
+
+def test_the_worked_prompts_are_worded_as_in_gsm8k():
+    task = Task(**WORKED)
+    encode, decode = task.tokenizer.encode, task.tokenizer.decode
+    pioneer, _, third = make_views(task, seats=3)
+    query = task.queries("test")[0]
+    assert decode(pioneer.prompt(query.ids, [])) == f"Question: {query.text}\nAnswer:"
+    assert decode(third.prompt(query.ids, [encode(" 3 + 4 = 7\n#### 7"), encode(" 8")])) == (
+        f"Question: {query.text}\nReference: 3 + 4 = 7\n#### 7\nReference: 8\nAnswer:"
+    )
