@@ -37,10 +37,9 @@ def hush() -> None:
 
 
 def load_policy(name: str, config: Config, folder: str | Path) -> CausalLMPolicy:
-    """A policy from `folder`, `pocket` or a hub name; an adapter is loaded on top of its own model."""
-    policy = CausalLMPolicy.load(
-        name, pocket.LM if folder == "pocket" else folder, device=device_of(config), **options(config)
-    )
+    """A policy from a folder, an embedded model or a hub name; an adapter is loaded on top of its own
+    model."""
+    policy = CausalLMPolicy.load(name, pocket.lm_path(folder), device=device_of(config), **options(config))
     policy.mismatch = config.policy.mismatch
     return policy
 
@@ -131,7 +130,7 @@ def load_team(config: Config, names: Sequence[str]) -> "LoraTeam":
     """Adapters of all policies on one frozen model."""
     from agents.policies.lora_team import LoraTeam
 
-    model = pocket.LM if config.policy.model == "pocket" else config.policy.model
+    model = pocket.lm_path(config.policy.model)
     team = LoraTeam.load(names, model, device=device_of(config), config=config.lora, **options(config))
     for policy in team.policies.values():
         policy.mismatch = config.policy.mismatch

@@ -26,7 +26,8 @@ class PolicyConfig:
     """The model that the policies start from and are priced against."""
 
     model: str = "pocket"
-    """A folder in from_pretrained layout, a hub name, or `pocket`, the embedded one."""
+    """A folder in from_pretrained layout, a hub name, or an embedded one: `pocket` (reviews) or
+    `pocket-arithmetic`."""
 
     models: tuple[str, ...] = ()
     """One model per policy where they differ; their tokenizers must not. Each is priced against its own."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from agents.algorithms.ppo import Config as PPOConfig
 from agents.config import Config, JudgeConfig, PolicyConfig
+from agents.evaluate import Config as EvaluationConfig
 from agents.exchange import Config as ExchangeConfig
 from agents.kl import Config as KLConfig
 from agents.optimizer import Config as LearnerConfig
@@ -44,6 +45,18 @@ def single(config: Config, **changes: Any) -> Config:
 
 
 POCKET = Config()
+
+POCKET_ARITHMETIC = Config(
+    task="arithmetic",
+    task_options=_task("arithmetic", worked=True, digits=2, terms=3, signs="+-"),
+    policy=PolicyConfig(model="pocket-arithmetic"),
+    iterations=40,
+    batch=128,
+    max_response=(32, 32),
+    kl=KLConfig(kind="k1", coef=0.02),
+    learner=LearnerConfig(lr=3e-4),
+    evaluation=EvaluationConfig(every=20, queries=256, samples=8),
+)
 
 IMDB = Config(
     task="reviews",
@@ -139,6 +152,15 @@ PRESETS = {
         run=True,
     ),
     "pocket-ppo": Preset(config=replace(POCKET, seats=1), about="its single-policy pair", run=True),
+    "pocket-arithmetic": Preset(
+        config=POCKET_ARITHMETIC,
+        about="two small models work out sums, 1 or 0 for the final number; laptop CPU, minutes",
+        sources={"KL price, learning rate: by benchmarks/arithmetic_study.py --sweep": HERE},
+        run=True,
+    ),
+    "pocket-arithmetic-ppo": Preset(
+        config=single(POCKET_ARITHMETIC), about="its single-policy pair", run=True
+    ),
     "imdb": Preset(config=IMDB, about="the paper's IMDB experiment", sources=IMDB_SOURCES),
     "imdb-ppo": Preset(config=single(IMDB), about="its single-policy pair", sources=IMDB_SOURCES),
     "imdb-ppo-xl": Preset(

@@ -1,4 +1,5 @@
-"""The embedded default: a small LM of movie reviews, two sentiment judges, openings to start from."""
+"""What is embedded: a small LM of movie reviews, two sentiment judges, openings to start from; and a small LM
+of worked arithmetic."""
 
 from pathlib import Path
 
@@ -15,3 +16,14 @@ SECOND_JUDGE = HERE / "second_judge"
 
 OPENINGS = HERE / "openings.json"
 """Queries: `{"train": [[ids], ...], "test": [[ids], ...]}`, sampled from `LM`."""
+
+ARITHMETIC_LM = HERE / "arithmetic_lm"
+"""The language model of sums and word problems that answers a third of the sums right, with its tokenizer."""
+
+MODELS = {"pocket": LM, "pocket-arithmetic": ARITHMETIC_LM}
+"""Where the embedded language models lie, by the names that `--policy.model` takes."""
+
+
+def lm_path(name: str | Path) -> str | Path:
+    """The folder of an embedded language model; any other name or folder as it is."""
+    return MODELS.get(str(name), name)
