@@ -12,6 +12,7 @@ from torch import Tensor
 
 from agents.advantage import Advantage, gae, whiten
 from agents.algorithms import Memory, TokenLoss, Tokens, Verdict
+from agents.algorithms.reinforce import check_entropy_coef, drift
 from agents.batch import Batch
 
 
@@ -57,6 +58,7 @@ class Config:
     def __post_init__(self) -> None:
         if not 0 < self.clip < 1:
             raise ValueError(f"algorithm.clip is {self.clip}; choose a value between 0 and 1")
+        check_entropy_coef(self.entropy_coef)
         if self.value_clip <= 0:
             raise ValueError(f"algorithm.value_clip is {self.value_clip}; choose a value above 0")
         if self.epochs < 1:
@@ -125,20 +127,14 @@ def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
     loss_K = policy_K + config.value_coef * value_K
     if config.entropy_coef:
         loss_K = loss_K - config.entropy_coef * tokens.entropy_K
-    with torch.no_grad():
-        log_ratio_K = tokens.logprob_K - tokens.old_logprob_K
-        ratio_K = log_ratio_K.exp()
-        held_K = ratio_K.clamp(1 - config.clip, 1 + config.clip)
-        numbers = {
-            "policy_loss": policy_K,
-            "value_loss": value_K,
-            "entropy": tokens.entropy_K,
-            "ratio": ratio_K,
-            "approx_kl": log_ratio_K.square() / 2,
-            "clip_share": (tokens.advantage_K * ratio_K > tokens.advantage_K * held_K).float(),
-        }
-        largest = {"ratio_deviation": (ratio_K - 1).abs()}
-    return TokenLoss(loss_K, {name: number_K.detach() for name, number_K in numbers.items()}, largest)
+    numbers, largest = drift(tokens)
+    held_K = numbers["ratio"].clamp(1 - config.clip, 1 + config.clip)
+    numbers |= {
+        "policy_loss": policy_K.detach(),
+        "value_loss": value_K.detach(),
+        "clip_share": (tokens.advantage_K * numbers["ratio"] > tokens.advantage_K * held_K).float(),
+    }
+    return TokenLoss(loss_K, numbers, largest)
 
 
 def verdict(numbers: Mapping[str, float], config: Config) -> Verdict:
