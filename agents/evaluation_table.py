@@ -28,6 +28,8 @@ def print_tables(result: Mapping[str, Any]) -> None:
     console.print(f"Signs of collapse: {'; '.join(result['collapse_signs'])}.", style="dim")
     for name, signs in result["collapse"].items():
         console.print(f"{name}: " + ("; ".join(signs) or "none"), style="bold red" if signs else "")
+    for row in result["failures"]:
+        console.print(f"judge {row['judge']} failed: {row['failure']}", style="red", markup=False)
 
 
 def tables(result: Mapping[str, Any]) -> list[Table]:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,10 @@ class Judged:
     """Of references and policies."""
     games: list[tuple[dict[str, str], dict[str, Answers]]]
     """Of each game: who sat where, and what every seat answered."""
+    judge: dict[str, float] = field(default_factory=dict)
+    """What the judge says of itself: `agents.judges.panel.numbers`."""
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    """Responses it could not score, the first of them."""
 
 
 def summary(judged: Sequence[Judged]) -> dict[str, Any]:
@@ -52,6 +56,8 @@ def summary(judged: Sequence[Judged]) -> dict[str, Any]:
         "sampling": first.config.evaluation.sampling,
         **prices,
         "collapse_signs": collapse.definitions(),
+        "judge": {one.label: one.judge for one in judged},
+        "failures": [{"target": one.label, **row} for one in judged for row in one.failures],
     }
     parts = ("figures", "intervals", "gain_over_reference", "collapse", "in_game", "diversity", "comparison")
     result |= {part: {} for part in parts}

@@ -1,7 +1,7 @@
 """`cory evaluate`: policies of runs, checkpoints and any models on held-out queries, alone and in the game,
 beside their references and beside one another."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,16 @@ from tyro.conf import Positional
 
 from agents.build import hush, load_players, make_measures
 from agents.config import Config
-from agents.evaluate import Answers, alone, at_table
+from agents.evaluate import Answers, Measure, alone, at_table
 from agents.evaluation_table import print_tables
 from agents.figures import Judged, sample_lines, summary, write
+from agents.judges import panel
 from agents.policies.base import Policy
 from agents.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from agents.sampling import Manner
 from agents.settings import parse
 from agents.targets import Target, find, labels
+from cory_env.tasks.base import Task
 from cory_env.vector import VectorGame
 
 
@@ -115,33 +117,51 @@ def judge(target: Target, label: str, *, game: bool, say: Callable[[str], None])
             check_same_tokenizer([references[name], policy])
     measures = make_measures(config)
     told: dict[str, Answers] = {}
-    for name, policy in {**{r.name: r for r in references.values()}, **policies}.items():
-        say(f"{label}: {name} alone")
-        told[name] = alone(
-            policy, task, config.evaluation, max_response=config.max_response, measures=measures
-        )
-    games = []
-    if game and config.seats > 1:
-        windows = [policy.window for policy in policies.values() if policy.window is not None]
-        table = VectorGame(
-            task,
-            seats=config.seats,
-            views=config.sees,
-            payoff=config.payoff_rule,
-            max_response=config.max_response,
-            window=min(windows, default=None),
-        )
-        for seating in seatings(table.seats, policies, references):
-            say(f"{label}: " + ", ".join(f"{policy.name} as {seat}" for seat, policy in seating.items()))
-            sitting = {seat: policy.name for seat, policy in seating.items()}
-            games.append((sitting, at_table(table, seating, config.evaluation, measures=measures)))
+    with panel.closing(task):
+        for name, policy in {**{r.name: r for r in references.values()}, **policies}.items():
+            say(f"{label}: {name} alone")
+            told[name] = alone(
+                policy, task, config.evaluation, max_response=config.max_response, measures=measures
+            )
+        games = play_games(config, task, references, policies, measures, say) if game else []
+        numbers, failures = panel.numbers(task), panel.failures(task)
     return Judged(
         label=label,
         config=config,
         references={name: policy.name for name, policy in references.items()},
         alone=told,
         games=games,
+        judge=numbers,
+        failures=failures,
     )
+
+
+def play_games(
+    config: Config,
+    task: Task,
+    references: dict[str, Policy],
+    policies: dict[str, Policy],
+    measures: Mapping[str, Measure],
+    say: Callable[[str], None],
+) -> list[tuple[dict[str, str], dict[str, Answers]]]:
+    """Of every seating: who sat where, and what each seat answered; none where a game has one seat."""
+    if config.seats == 1:
+        return []
+    windows = [policy.window for policy in policies.values() if policy.window is not None]
+    game = VectorGame(
+        task,
+        seats=config.seats,
+        views=config.sees,
+        payoff=config.payoff_rule,
+        max_response=config.max_response,
+        window=min(windows, default=None),
+    )
+    told = []
+    for seating in seatings(game.seats, policies, references):
+        sitting = {seat: policy.name for seat, policy in seating.items()}
+        say("in the game: " + ", ".join(sitting.values()))
+        told.append((sitting, at_table(game, seating, config.evaluation, measures=measures)))
+    return told
 
 
 def seatings(
