@@ -36,6 +36,7 @@ from agents.resume import LOCK, check_complete, locked, newest_whole, refuse_dri
 from agents.settings import flat
 from agents.stopping import Signals
 from agents.trainer import Trainer
+from cory_env.tasks.base import LeavesOut
 
 
 def train(config: Config, run: Path) -> Path:
@@ -57,6 +58,8 @@ def train(config: Config, run: Path) -> Path:
             console.print(f"passed over: {reason}", style="yellow")
         start = begin(trainer, run) if begun is None else go_on(trainer, run, begun)
         console.print(whole(trainer) + (f"; going on at iteration {start}" if begun else ""))
+        for line in trainer.task.left_out if isinstance(trainer.task, LeavesOut) else ():
+            console.print(line)
         texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
         with (
             Signals(grace=config.grace) as signals,

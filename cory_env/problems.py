@@ -10,7 +10,7 @@ import numpy as np
 from cory_env import rows
 from cory_env.answers import extract_answer, is_correct, is_marked
 from cory_env.game import Query, Response
-from cory_env.tasks.base import split_of
+from cory_env.tasks.base import split_of, too_long
 from cory_env.templates import read_template
 from cory_env.tokenizer import Tokenizer, encode_inside
 
@@ -74,6 +74,7 @@ class Problems:
         found = rows.separate(self._problems(where), "question", where=where)
         made = {split: [self._query(row, where) for row in problems] for split, problems in found.items()}
         self._queries = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in made.items()}
+        self.longest = max_query
         self.too_long = {split: len(made[split]) - len(self._queries[split]) for split in made}
         for split, kept in self._queries.items():
             if not kept:
@@ -98,6 +99,11 @@ class Problems:
         return Query(
             row["question"], tuple(encode_inside(self.tokenizer, f" {row['question'].strip()}")), row
         )
+
+    @property
+    def left_out(self) -> list[str]:
+        """Queries beyond `max_query`."""
+        return too_long(self.too_long, self.longest)
 
     def queries(self, split: str) -> Sequence[Query]:
         """The questions of `train` or `test`, in the order of the data; `row["answer"]` is the solution."""

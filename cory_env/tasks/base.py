@@ -3,7 +3,7 @@
 Shapes: B responses, Q query tokens, T response tokens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -67,6 +67,25 @@ def takes_arrays(task: Task) -> TypeGuard[ScoresArrays]:
     kinds = type(task).__mro__
     owner = {name: i for i, kind in reversed([*enumerate(kinds)]) for name in vars(kind)}
     return isinstance(task, ScoresArrays) and owner["score_arrays"] <= owner["score"]
+
+
+@runtime_checkable
+class LeavesOut(Task, Protocol):
+    """A task that does not play all of its data, and says so: runs tell their readers."""
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        """What is left out and why, a line each."""
+        ...
+
+
+def too_long(counts: Mapping[str, int], max_query: int) -> list[str]:
+    """The lines of `left_out` for queries beyond a length, from their number by split."""
+    return [
+        f"{count} {split} queries of more than {max_query} tokens are left out"
+        for split, count in counts.items()
+        if count
+    ]
 
 
 def checked_scores(task: Task, queries: Sequence[Query], responses: Sequence[Response]) -> np.ndarray:

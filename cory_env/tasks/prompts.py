@@ -17,7 +17,7 @@ import numpy as np
 from cory_env import rows
 from cory_env.game import Query, Response
 from cory_env.judging import Cases, Judge, Prompt, ask
-from cory_env.tasks.base import split_of
+from cory_env.tasks.base import split_of, too_long
 from cory_env.tokenizer import Message, Tokenizer, Wrapped
 
 COLUMNS = ("prompt", "messages", "query", "question", "instruction", "text")
@@ -83,6 +83,7 @@ class Task:
         _refuse_without(self.observer, "{query}", "{references}")
         made = {split: [self._query(row, data) for row in told] for split, told in found.items()}
         self._queries = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in made.items()}
+        self.longest = max_query
         self.too_long = {split: len(made[split]) - len(self._queries[split]) for split in made}
         for split, kept in self._queries.items():
             if not kept:
@@ -105,6 +106,11 @@ class Task:
             )
         head = words.removesuffix(self._after)
         return Query(_shown(prompt), tuple(self.tokenizer.encode(head)), row)
+
+    @property
+    def left_out(self) -> list[str]:
+        """Queries beyond `max_query`."""
+        return too_long(self.too_long, self.longest)
 
     def queries(self, split: str) -> Sequence[Query]:
         """The prompts of `train` or `test`, in the order of the data."""

@@ -87,6 +87,12 @@ class Task:
                 raise ValueError(f"{where}: {error}") from error
         return queries
 
+    @property
+    def left_out(self) -> list[str]:
+        """Test openings that train has too."""
+        share = f"{self.dropped} of the test openings ({self.overlap:.1%}) are in train too and left out"
+        return [share] if self.dropped else []
+
     def queries(self, split: str) -> Sequence[Query]:
         """The openings of `train` or `test`, in the order of the file."""
         return split_of(self._queries, split)

@@ -1,9 +1,13 @@
+import json
 from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
 from cory_env import tasks
 from cory_env.tasks import echo
+from cory_env.tasks.base import LeavesOut, too_long
+from cory_env.tasks.reviews import Task as Reviews
+from cory_env.tokenizer import CharTokenizer
 
 
 def test_tasks_are_found_by_file_name():
@@ -24,3 +28,14 @@ def test_a_wrong_name_or_option_is_answered_with_the_right_ones():
         tasks.load("ecko")
     with pytest.raises(ValueError, match="task echo has no option 'lenght'; it has tokenizer, length"):
         tasks.load("echo", lenght=3)
+
+
+def test_what_is_not_played_is_told(tmp_path):
+    assert too_long({"train": 0, "test": 3}, 12) == ["3 test queries of more than 12 tokens are left out"]
+    openings = {"train": [[0, 1], [1, 1]], "test": [[0, 1], [2, 1], [1, 1], [3, 1]]}
+    (tmp_path / "openings.json").write_text(json.dumps(openings))
+    task = Reviews(CharTokenizer("abcd"), lambda texts: [0.0 for _ in texts], tmp_path / "openings.json")
+    # two of the four test openings stand in train
+    assert isinstance(task, LeavesOut)
+    assert list(task.left_out) == ["2 of the test openings (50.0%) are in train too and left out"]
+    assert not isinstance(tasks.load("echo"), LeavesOut)
