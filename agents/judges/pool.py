@@ -106,7 +106,7 @@ class Worker:
                 self._watch(deadline, seconds)
             told: dict[str, Any] = json.loads(self.link.recv_bytes(2**24))
         except (EOFError, OSError, ValueError) as error:
-            raise LostError(self._death() or f"broke off ({type(error).__name__})") from error
+            raise LostError(self._death(within=1.0) or f"broke off ({type(error).__name__})") from error
         return told
 
     def _watch(self, deadline: float, seconds: float) -> None:
@@ -115,18 +115,20 @@ class Worker:
         if time.monotonic() >= deadline:
             raise LostError(f"took more than {seconds:g} s")
         members = session(self.process.pid)
-        held = sum(members.values())
         if len(members) > MOST_PROCESSES:
             raise LostError(f"started more than {MOST_PROCESSES} processes")
-        if 0 < self.memory_mb < held:
+        if 0 < self.memory_mb < (held := sum(map(megabytes, members))):
             raise LostError(f"held {held:.0f} MB in {len(members)} processes, more than {self.memory_mb}")
 
-    def _death(self) -> str:
-        """How the process ended, empty while it runs. It is left unreaped, so that its group keeps its id."""
+    def _death(self, *, within: float = 0.0) -> str:
+        """How the process ended or does `within` seconds; empty while it runs. It is left unreaped, so that
+        its group keeps its id."""
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        over = os.waitid(os.P_PID, self.process.pid, flags)
-        if over is None:
-            return ""
+        deadline = time.monotonic() + within
+        while (over := os.waitid(os.P_PID, self.process.pid, flags)) is None:
+            if time.monotonic() >= deadline:
+                return ""
+            time.sleep(0.01)
         if over.si_code == os.CLD_EXITED:
             return f"ended with exit code {over.si_status}"
         return f"died of signal {over.si_status} ({signal.strsignal(over.si_status)})"
@@ -211,15 +213,24 @@ def _kill_all(workers: set[Worker]) -> None:
         workers.pop().kill()
 
 
-def session(leader: int) -> dict[int, float]:
-    """Resident megabytes of each process in the session of `leader`; none where there is no /proc."""
-    page = os.sysconf("SC_PAGE_SIZE") / 2**20
-    members: dict[int, float] = {}
+def session(leader: int) -> list[int]:
+    """The processes in the session of `leader`; none where there is no /proc."""
+    members = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             told = file.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:  # it has just ended
             continue
         if int(told[3]) == leader:
-            members[int(file.parent.name)] = int(told[21]) * page
+            members.append(int(file.parent.name))
     return members
+
+
+def megabytes(pid: int) -> float:
+    """Memory that a process holds, its share of what it has in common with others; 0 where it is not told."""
+    try:
+        told = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0.0
+    lines = (line.split() for line in told.splitlines())
+    return next((int(words[1]) / 1024 for words in lines if words[0] == "Pss:"), 0.0)
