@@ -67,6 +67,13 @@ def newest_whole(run: Path) -> tuple[Path | None, list[str]]:
     return None, skipped
 
 
+def stillborn(run: Path) -> bool:
+    """Whether this is a run that was killed before it had done anything: settings, no numbers."""
+    if not (run / "config.yaml").exists() or checkpoint.finished(run):
+        return False
+    return not (run / METRICS).exists() or not read_lines(run / METRICS)
+
+
 def refuse_drift(run: Path, now: Mapping[str, Any]) -> None:
     """Compare the settings with those the run began with; every difference that matters is shown."""
     told = (run / "config.yaml").read_text(encoding="utf-8")

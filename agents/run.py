@@ -32,7 +32,7 @@ from agents.judges.panel import closing
 from agents.loop import Loop, documents
 from agents.metrics import METRICS, Tracker
 from agents.report import write_report
-from agents.resume import LOCK, check_complete, locked, newest_whole, refuse_drift, rewind
+from agents.resume import LOCK, check_complete, locked, newest_whole, refuse_drift, rewind, stillborn
 from agents.settings import flat
 from agents.stopping import Signals
 from agents.trainer import Trainer
@@ -49,7 +49,7 @@ def train(config: Config, run: Path) -> Path:
     hush()
     console = Console(stderr=True)
     begun, skipped = resumable(config, run)
-    if begun is None:
+    if begun is None and not (config.resume == "auto" and stillborn(run)):
         refuse_occupied(run, overwrite=config.overwrite)
     trainer = Trainer(config)  # refuses bad settings before anything is written
     run.mkdir(parents=True, exist_ok=True)

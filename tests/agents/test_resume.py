@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,6 +155,17 @@ def test_nothing_to_resume_is_an_error_where_it_must(tmp_path, capsys, flags, me
 
 def test_auto_begins_anew_where_there_is_nothing(tmp_path):
     assert train(tmp_path / "run", 1, "--resume", "auto") == 0
+
+
+def test_a_run_killed_before_its_first_number_begins_anew_and_one_with_numbers_does_not(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert train(run, 1) == 0
+    for folder in checkpoint.finished(run):
+        shutil.rmtree(folder)
+    assert train(run, 1, "--resume", "auto") == 2
+    assert "is not empty" in capsys.readouterr().err
+    (run / "metrics.jsonl").write_text("")
+    assert train(run, 1, "--resume", "auto") == 0
 
 
 def test_two_processes_never_share_a_run(tmp_path, capsys):
