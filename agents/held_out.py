@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from tyro.conf import Positional
 
+from agents import presets
 from agents.build import hush, load_players, make_measures
 from agents.config import Config
 from agents.evaluate import Answers, Measure, alone, at_table
@@ -86,6 +87,8 @@ def judge_again(options: Options, settings: Sequence[str] = ()) -> dict[str, Any
         raise ValueError("cory evaluate judges runs and models; name one or more before the options")
     if options.json is not None and not options.json.parent.is_dir():
         raise ValueError(f"there is no folder {options.json.parent} to write {options.json.name} into")
+    if options.preset is not None:
+        presets.find(options.preset)
     targets = [find(name, preset=options.preset, flags=settings) for name in options.targets]
     given = {
         name: value
@@ -111,7 +114,8 @@ def judge_again(options: Options, settings: Sequence[str] = ()) -> dict[str, Any
 def judge(target: Target, label: str, *, game: bool, say: Callable[[str], None]) -> Judged:
     """Let references and policies of a target answer alone and, if asked, in the seats of the game."""
     config = target.config
-    task, references, policies = load_players(config, target.folders)
+    task, known, policies = load_players(config, target.folders)
+    references = {name: known[name] for name in policies}
     for name, policy in policies.items():
         if isinstance(policy, CausalLMPolicy) and isinstance(references[name], CausalLMPolicy):
             check_same_tokenizer([references[name], policy])
