@@ -89,6 +89,7 @@ class Loop:
         policies = list(self.trainer.policies)
         numbers |= readings.of_answers(answers, policies, kl_coef=eta, threshold=threshold)
         rows = self.trainer.sample_rows(iteration, answers)
+        numbers |= panel.numbers(self.trainer.task, prefix="evaluation_")
         self.tracker.log(iteration, numbers)
         self.tracker.samples(iteration, rows)
         self.warn(guards.evaluation(numbers, self.config.guards))

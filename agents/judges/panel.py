@@ -69,9 +69,11 @@ class Panel(CaseJudge):
         return rows
 
 
-def numbers(task: object) -> dict[str, float]:
-    """Those of the judge of `task`, none where it has none of ours."""
-    return {} if (panel := _panel(task)) is None else panel.numbers()
+def numbers(task: object, prefix: str = "") -> dict[str, float]:
+    """Those of the judge of `task`, each quantity behind `prefix`; none where it has none of ours."""
+    told = {} if (panel := _panel(task)) is None else panel.numbers()
+    parts = {key.rpartition("/"): number for key, number in told.items()}
+    return {f"{place}/{prefix}{quantity}": number for (place, _, quantity), number in parts.items()}
 
 
 def failures(task: object) -> list[dict[str, Any]]:

@@ -58,8 +58,11 @@ def main() -> None:
 def _done(job: dict[str, Any], functions: dict[tuple[str, str], Function]) -> dict[str, Any]:
     source = job["source"]
     if "owed" not in job:
-        functions[source] = load(*source)
-        parameters = inspect.signature(functions[source]).parameters.values()
+        try:
+            functions[source] = load(*source)
+            parameters = inspect.signature(functions[source]).parameters.values()
+        except ValueError as error:
+            return {"error": str(error)[:SHOWN]}
         return {"parameters": [[p.name, p.kind.name, p.default is not p.empty] for p in parameters]}
     return {"scores": scores(functions[source](*job["positional"], **job["named"]), job["owed"])}
 
