@@ -110,6 +110,7 @@ class Loop:
         """
         began = time.perf_counter()
         try:
+            self.tracker.flush()  # a run that goes on here writes no earlier line again
             checkpoint.save(
                 self.run,
                 iteration,

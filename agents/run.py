@@ -63,7 +63,7 @@ def train(config: Config, run: Path) -> Path:
         texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
         with (
             Signals(grace=config.grace) as signals,
-            Tracker(run, start=start) as tracker,
+            Tracker(run, say=console.print) as tracker,
             progress_bar(console) as bar,
         ):
             task = bar.add_task("starting", total=config.iterations, completed=start, numbers="")
