@@ -1,6 +1,7 @@
 """What a run's curves say about who played, where and when. Knows no plot and no page."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
@@ -24,6 +25,8 @@ LABELS = {
     "length": "response length (tokens)",
     "response_length": "response length (tokens)",
     "eos_share": "responses ended by EOS (share)",
+    "differing": "answers that differ (share)",
+    "ngram_distance": "distance between answers (1 \N{MINUS SIGN} Jaccard of n-grams)",
     "clip_share": "clipped ratios (share)",
     "entropy": "entropy (nats per token)",
     "kl_coef": "KL coefficient η",
@@ -33,7 +36,7 @@ LABELS = {
 
 def label(quantity: str) -> str:
     """The words for a quantity, with its unit."""
-    return LABELS.get(quantity, quantity.replace("_", " "))
+    return LABELS.get(quantity, quantity.replace("pass_at_", "pass@").replace("_", " "))
 
 
 def seats(curves: Curves) -> list[str]:
@@ -84,8 +87,14 @@ def quantities(curves: Curves, places: Iterable[str]) -> list[str]:
         for key, curve in curves.items()
         if key.place in places and any(math.isfinite(value) for value in curve.values)
     }
-    known = [quantity for quantity in LABELS if quantity in shown]
-    return known + sorted(shown.difference(known))
+    return in_order(shown)
+
+
+def in_order(quantities: Iterable[str]) -> list[str]:
+    """Quantities once each, in the order of `LABELS`, then by name: pass_at_2 before pass_at_10."""
+    found = set(quantities)
+    known = [quantity for quantity in LABELS if quantity in found]
+    return known + sorted(found.difference(known), key=lambda q: re.sub(r"\d+", lambda n: n[0].zfill(9), q))
 
 
 def _ordered(names: Iterable[str]) -> list[str]:

@@ -1,12 +1,9 @@
-"""An evaluation in the terminal: figures with their intervals, as tables."""
+"""An evaluation as tables: figures with their intervals, for the terminal and for the report."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
-from agents.curves import LABELS
+from agents.curves import in_order
 
 WIDE = 200
 """Columns where no terminal says how many there are: lines that break are hard to read in a file."""
@@ -18,45 +15,57 @@ IN_GAME = (
 """What the table of the seats shows; the JSON has everything."""
 
 
+class Sheet(NamedTuple):
+    """A table of texts; the first cell of a row says what it is about."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+
+
 def print_tables(result: Mapping[str, Any]) -> None:
     """Each policy alone, its gain over the reference, the seats of the game, how much policies differ,
     targets against the first, and signs of collapse."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console()
     console = console if console.is_terminal else Console(width=WIDE)
-    for table in tables(result):
+    for sheet in sheets(result):
+        table = Table(title=sheet.title, title_justify="left", title_style="bold")
+        for i, name in enumerate(sheet.head):
+            table.add_column(Text(name), justify="right" if i else "left")
+        for row in sheet.rows:
+            table.add_row(*map(Text, row))
         console.print(table)
-    console.print(f"Signs of collapse: {'; '.join(result['collapse_signs'])}.", style="dim")
-    for name, signs in result["collapse"].items():
-        console.print(f"{name}: " + ("; ".join(signs) or "none"), style="bold red" if signs else "")
-    for row in result["failures"]:
-        console.print(f"judge {row['judge']} failed: {row['failure']}", style="red", markup=False)
+    for line in remarks(result):
+        console.print(line, markup=False)
 
 
-def tables(result: Mapping[str, Any]) -> list[Table]:
+def remarks(result: Mapping[str, Any]) -> list[str]:
+    """Signs of collapse, with what they are, and what a judge could not score."""
+    told = [f"Signs of collapse: {'; '.join(result['collapse_signs'])}."]
+    told += [f"{name}: {'; '.join(signs) or 'none'}" for name, signs in result["collapse"].items()]
+    return told + [f"judge {row['judge']} failed: {row['failure']}" for row in result["failures"]]
+
+
+def sheets(result: Mapping[str, Any]) -> list[Sheet]:
     """The tables that have something to show."""
-    figures, intervals = result["figures"], result["intervals"]
-    known = shown_quantities(figures)
+    figures, games = result["figures"], result["in_game"]
+    shown = in_order(quantity for of in figures.values() for quantity in of)
+    seats = {part: {name: of[part] for name, of in games.items()} for part in ("figures", "intervals")}
+    gains, unlike, compared = (result[p] for p in ("gain_over_reference", "diversity", "comparison"))
     kept = [
-        _table(
-            f"each policy alone: {setting(result)}",
-            figures,
-            known,
-            _figure(figures, intervals),
-        )
+        _sheet(
+            f"each policy alone: {setting(result)}", shown, figures, _figure(figures, result["intervals"])
+        ),
+        _sheet("gain over the reference, query by query", shown, gains, _difference(gains, "gain", "+")),
+        _sheet("in the game", IN_GAME, games, _figure(**seats)),
+        _sheet("two answers to the same query", ("differing", "ngram_distance"), unlike, _difference(unlike)),
+        _sheet("differences, query by query", shown, compared, _difference(compared, sign="+")),
     ]
-    gains = result["gain_over_reference"]
-    kept.append(
-        _table("gain over the reference, query by query", gains, known, _difference(gains, value="gain"))
-    )
-    if games := result["in_game"]:
-        seats = {part: {name: of[part] for name, of in games.items()} for part in ("figures", "intervals")}
-        kept.append(_table("in the game", games, list(IN_GAME), _figure(**seats)))
-    if unlike := result["diversity"]:
-        rows = ["differing", "ngram_distance"]
-        kept.append(_table("two answers to the same query", unlike, rows, _difference(unlike), upright=True))
-    if compared := result["comparison"]:
-        kept.append(_table("differences, query by query", compared, known, _difference(compared, sign="+")))
-    return kept
+    return [sheet for sheet in kept if sheet.rows]
 
 
 def setting(result: Mapping[str, Any]) -> str:
@@ -69,17 +78,11 @@ def setting(result: Mapping[str, Any]) -> str:
     )
 
 
-def shown_quantities(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The quantities anyone has, in the order of `LABELS`, then as they come."""
-    there = dict.fromkeys(quantity for of in figures.values() for quantity in of)
-    return [q for q in LABELS if q in there] + [q for q in there if q not in LABELS]
-
-
 def cell(value: float | None, low: float | None, high: float | None, *, sign: str = "") -> str:
     """A number and its interval; a dash where there is none."""
     if value is None or low is None or high is None:
         return "-"
-    return f"{value:{sign}.3f} \\[{low:{sign}.3f}, {high:{sign}.3f}]"
+    return f"{value:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"
 
 
 def _figure(
@@ -89,10 +92,8 @@ def _figure(
 
 
 def _difference(
-    of: Mapping[str, Mapping[str, Any]], *, value: str = "value", sign: str = ""
+    of: Mapping[str, Mapping[str, Any]], value: str = "value", sign: str = ""
 ) -> Callable[[str, str], str]:
-    sign = "+" if value == "gain" else sign
-
     def written(name: str, quantity: str) -> str:
         told = of[name].get(quantity)
         return "-" if told is None else cell(told[value], told["low"], told["high"], sign=sign)
@@ -100,22 +101,9 @@ def _difference(
     return written
 
 
-def _table(
-    title: str,
-    columns: Mapping[str, Any],
-    quantities: list[str],
-    written: Callable[[str, str], str],
-    *,
-    upright: bool = False,
-) -> Table:
-    """One row per quantity and one column per name, or the other way round; rows of dashes are left out."""
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("")
-    across, down = (quantities, list(columns)) if upright else (list(columns), quantities)
-    for name in across:
-        table.add_column(name, justify="right")
-    for row in down:
-        cells = [written(row, name) if upright else written(name, row) for name in across]
-        if set(cells) != {"-"}:
-            table.add_row(row, *cells)
-    return table
+def _sheet(
+    title: str, quantities: Sequence[str], names: Mapping[str, Any], written: Callable[[str, str], str]
+) -> Sheet:
+    """One row per quantity that any of the names has, one column per name."""
+    rows = [[quantity, *(written(name, quantity) for name in names)] for quantity in quantities]
+    return Sheet(title, ["", *names], [row for row in rows if any(text != "-" for text in row[1:])])

@@ -89,7 +89,8 @@ def _training(curves: Curves) -> Figure | None:
 
 
 def _held_out(curves: Curves) -> Figure | None:
-    return _panels(curves, quantities(curves, ["alone"]), _alone, columns=3, size=(3.7, 2.7))
+    shown = [q for q in quantities(curves, ["alone"]) if not q.startswith("pass_at_")]
+    return _panels(curves, shown, _alone, columns=3, size=(3.7, 2.7))
 
 
 def _updates(curves: Curves) -> Figure | None:

@@ -30,6 +30,7 @@ def write_report(run: Path) -> Path:
     The page carries its images and style, loads nothing, and shows model text as text. ValueError where the
     folder is not a run.
     """
+    from agents import report_evaluation as evaluation
     from agents.plots import draw
 
     if not (run / METRICS).is_file():
@@ -40,8 +41,9 @@ def write_report(run: Path) -> Path:
         html.heading(f"CORY run: {run.resolve().name}", level=1),
         html.paragraph(_progress(run, found), soft=True),
     ]
-    parts += _held_out(found) + _training(found)
-    for plot in draw(found, run / "plots"):
+    judged = evaluation.found_in(run)
+    parts += _held_out(found) + evaluation.section(judged) + _training(found)
+    for plot in [*draw(found, run / "plots"), *evaluation.draw_pass_at_k(found, judged, run / "plots")]:
         parts += [html.heading(plot.title), html.picture(plot.path, title=plot.title, caption=plot.caption)]
     games = [row for row in samples if "failure" not in row]
     parts += _samples(games) + _failures([row for row in samples if "failure" in row]) + _files(run)
@@ -84,6 +86,11 @@ def _held_out(found: Curves) -> list[html.Markup]:
         )
     last = max(i for key, curve in found.items() if key.place == "alone" for i in curve.iterations)
     note = f"First evaluation → last evaluation (at iteration {last}), and the difference."
+    if unlike := found.get(Key("all", "policies", "ngram_distance")):
+        distance = _change(unlike.values[:1], unlike.values[-1:])
+        note += (
+            f" {label('ngram_distance')[0].upper()}{label('ngram_distance')[1:]} of the policies: {distance}."
+        )
     return [
         *parts,
         html.table(["", "reference", *names], rows, kind="numbers"),
