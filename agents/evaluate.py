@@ -209,7 +209,8 @@ def _played(
 def _gathered(queries: list[str], parts: Sequence[_Part]) -> Answers:
     """Answers out of parts that come sample by sample."""
     Q = len(queries)
-    texts, ids = ([one for part in parts for one in part[i]] for i in (0, 1))
+    texts = [text for part in parts for text in part[0]]
+    ids = [one for part in parts for one in part[1]]
     names = parts[0][2]
     return Answers(
         queries=queries,

@@ -48,7 +48,7 @@ def summary(judged: Sequence[Judged]) -> dict[str, Any]:
     is told once. The price in combined rewards and the threshold are the first target's for all.
     """
     first = judged[0]
-    prices = {"kl_coef": first.config.kl.coef, "threshold": first.config.evaluation.threshold}
+    prices: dict[str, Any] = {"kl_coef": first.config.kl.coef, "threshold": first.config.evaluation.threshold}
     result: dict[str, Any] = {
         "settings": {one.label: flat(one.config) for one in judged},
         "queries": len(next(iter(first.alone.values())).queries),

@@ -117,8 +117,9 @@ def judge(target: Target, label: str, *, game: bool, say: Callable[[str], None])
     task, known, policies = load_players(config, target.folders)
     references = {name: known[name] for name in policies}
     for name, policy in policies.items():
-        if isinstance(policy, CausalLMPolicy) and isinstance(references[name], CausalLMPolicy):
-            check_same_tokenizer([references[name], policy])
+        reference = references[name]
+        if isinstance(policy, CausalLMPolicy) and isinstance(reference, CausalLMPolicy):
+            check_same_tokenizer([reference, policy])
     measures = make_measures(config)
     told: dict[str, Answers] = {}
     with panel.closing(task):

@@ -24,7 +24,8 @@ def influences(value: float, without_Q: np.ndarray) -> np.ndarray:
     Tibshirani 1993, section 21.3). For a mean they are the numbers it is the mean of. A plain bootstrap would
     draw some texts twice, and texts drawn twice make distinct-n fall by construction.
     """
-    return value + (len(without_Q) - 1) * (without_Q.mean() - without_Q)
+    influences_Q: np.ndarray = value + (len(without_Q) - 1) * (without_Q.mean() - without_Q)
+    return influences_Q
 
 
 def ratio(above_Q: np.ndarray, below_Q: np.ndarray) -> np.ndarray:
