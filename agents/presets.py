@@ -54,7 +54,7 @@ POCKET_ARITHMETIC = Config(
     batch=128,
     max_response=(32, 32),
     kl=KLConfig(kind="k1", coef=0.02),
-    learner=LearnerConfig(lr=3e-4),
+    learner=LearnerConfig(lr=3e-5, minibatch=32),
     evaluation=EvaluationConfig(every=20, queries=256, samples=8),
 )
 

@@ -27,7 +27,7 @@ class Config(Recipe):
 
     work: Path = Path("runs/pretrain-arithmetic")
     out: Path = Path("agents/pocket/arithmetic_lm")
-    steps: int = 1300
+    steps: int = 3600
     rows: int = 16
     context: int = 512
     width: int = 128

@@ -1,0 +1,152 @@
+"""CORY beside single-agent PPO where the reward is objective: worked sums, 1 or 0 for the final number.
+
+    python benchmarks/arithmetic_study.py            # about 20 minutes on 2 cores; started again, it goes on
+    python benchmarks/arithmetic_study.py --sweep    # what made the preset: single policy, seed 0
+    python benchmarks/arithmetic_study.py --table    # only the tables of the committed results
+
+Three seeds of the presets pocket-arithmetic and pocket-arithmetic-ppo as they are: the same model, settings,
+queries and number of updates per policy; CORY plays twice the games. Each policy answers the held-out
+problems alone, 8 times each, before and after. Results go to benchmarks/results/arithmetic_study.json and
+arithmetic_sweep.json. The exit code is 1 where some policy's pass@1 does not rise by 10 points.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pocket_runs import RESULTS, ROOT, provenance, train_all
+from pocket_study import ends
+
+SEEDS = (0, 1, 2)
+NAMES = {"pocket-arithmetic": "CORY", "pocket-arithmetic-ppo": "single-agent PPO"}
+KS = range(1, 9)
+SWEEP = [
+    # kl.coef, learner.lr, learner.minibatch
+    (0.02, 1e-4, 128),
+    (0.005, 3e-5, 32),
+    (0.02, 3e-5, 32),
+    (0.1, 3e-5, 32),
+]
+TARGET = 0.10
+"""What pass@1 of each policy alone must rise by."""
+
+
+def columns(figures: dict[str, float]) -> dict[str, str]:
+    """Cells of a table by their headings."""
+    told = {f"pass@{k}": f"{100 * figures[f'pass_at_{k}']:.0f} %" for k in KS}
+    return told | {"KL, nats": f"{figures['kl']:.1f}", "tokens": f"{figures['length']:.1f}"}
+
+
+def rows_of(runs: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, str]]]:
+    """The reference, then the mean over seeds of each policy of each method."""
+    told = [("reference", columns(runs[0]["before"]["reference"]))]
+    for preset, name in NAMES.items():
+        mine = [run["after"] for run in runs if run["preset"] == preset]
+        for policy in (policy for policy in mine[0] if policy != "reference"):
+            figures = [after[policy] for after in mine]
+            mean = {key: statistics.mean(one[key] for one in figures) for key in figures[0]}
+            told.append((f"{name}, `{policy}`", columns(mean)))
+    return told
+
+
+def markdown(rows: Sequence[tuple[str, dict[str, str]]]) -> str:
+    """A table with the names of the rows in the first column."""
+    headings = list(rows[0][1])
+    lines = [f"| | {' | '.join(headings)} |", "|---" * (len(headings) + 1) + "|"]
+    return "\n".join([*lines, *(f"| {name} | {' | '.join(cells.values())} |" for name, cells in rows)])
+
+
+def gains(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """By how much pass@1 of each policy alone rose over the model it started from, by run."""
+    return {
+        f"{NAMES[run['preset']]}, seed {run['seed']}, {policy}": figures["pass_at_1"]
+        - run["after"]["reference"]["pass_at_1"]
+        for run in runs
+        for policy, figures in run["after"].items()
+        if policy != "reference"
+    }
+
+
+def study() -> dict[str, Any]:
+    """Train what is missing of every preset and seed; the first and last evaluation of each run."""
+    runs = {
+        ROOT / f"runs/study/{preset}-{seed}": [
+            *("--preset", preset, "--seed", str(seed), "--checkpoint-every", "0")
+        ]
+        for seed in SEEDS
+        for preset in NAMES
+    }
+    train_all(runs)
+    told = [
+        {
+            "preset": folder.name.rsplit("-", 1)[0],
+            "seed": int(folder.name.rsplit("-", 1)[1]),
+            "seconds": seconds(folder),
+            **ends(folder),
+        }
+        for folder in runs
+    ]
+    return {**provenance("python benchmarks/arithmetic_study.py"), "seeds": SEEDS, "runs": told}
+
+
+def sweep() -> dict[str, Any]:
+    """Train what is missing of the single policy at the points of the sweep."""
+    runs = {}
+    for coef, lr, minibatch in SWEEP:
+        settings = {"--kl.coef": coef, "--learner.lr": lr, "--learner.minibatch": minibatch}
+        flags = [word for pair in settings.items() for word in map(str, pair)]
+        runs[ROOT / f"runs/sweep/arithmetic-{coef}-{lr}-{minibatch}"] = [
+            *("--preset", "pocket-arithmetic-ppo", "--checkpoint-every", "0", *flags)
+        ]
+    train_all(runs)
+    points = [
+        {"kl.coef": coef, "learner.lr": lr, "learner.minibatch": minibatch, **ends(folder)}
+        for (coef, lr, minibatch), folder in zip(SWEEP, runs, strict=True)
+    ]
+    return {**provenance("python benchmarks/arithmetic_study.py --sweep"), "seed": 0, "points": points}
+
+
+def seconds(folder: Path) -> float:
+    """How long a run took, evaluations included."""
+    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return round(sum(v for row in rows for key, v in row.items() if key.startswith("time/")), 1)
+
+
+def sweep_rows(points: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, str]]]:
+    """The reference, then the policy of each point."""
+    told = [("reference", columns(points[0]["before"]["reference"]))]
+    for point in points:
+        name = f"eta {point['kl.coef']}, lr {point['learner.lr']:.0e}, minibatch {point['learner.minibatch']}"
+        told.append((name, columns(point["after"]["llm_1"])))
+    return told
+
+
+def main() -> int:
+    """Train what is missing, write the figures, print the table; 1 where a policy gained too little."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sweep", action="store_true", help="the settings sweep instead")
+    parser.add_argument("--table", action="store_true", help="only print the table of the committed results")
+    options = parser.parse_args()
+    path = RESULTS / ("arithmetic_sweep.json" if options.sweep else "arithmetic_study.json")
+    if not options.table:
+        told = sweep() if options.sweep else study()
+        path.write_text(json.dumps(told, indent=1) + "\n")
+    told = json.loads(path.read_text())
+    if options.sweep:
+        print(markdown(sweep_rows(told["points"])))
+        return 0
+    print(markdown(rows_of(told["runs"])))
+    gained = gains(told["runs"])
+    print("\n".join(f"{name}: {100 * gain:+.1f} points" for name, gain in gained.items()))
+    return 1 if min(gained.values()) < TARGET else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
