@@ -29,6 +29,7 @@ CHANGEABLE = (
         "sample_rows",
     ),
     *("checkpoint_every", "keep_checkpoints", "evaluation.every", "guards."),
+    *("judge.timeout", "judge.memory_mb", "judge.workers", "judge.max_failures"),
 )
 """Settings that may differ from those a run began with: how long, how often, how it is watched."""
 

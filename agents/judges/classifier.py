@@ -47,7 +47,7 @@ class Classifier:
             ) from error
         self.model = model.to(self.device).eval()
         self.index = _label_index(label, self.model.config.id2label, folder_or_name)
-        self.window = _window(self.tokenizer, self.model.config)
+        self.window = _window(self.tokenizer, self.model)
         self.tokenizer.padding_side = "right"
         if self.tokenizer.pad_token is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
@@ -111,6 +111,12 @@ def _label_index(label: str | int, names: dict[int, str], where: str | Path) -> 
     return index
 
 
-def _window(tokenizer: Any, config: Any) -> int:
-    """The longest input in tokens: what the tokenizer says, or the number of positions if that is less."""
-    return int(min(tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or math.inf))
+def _window(tokenizer: Any, model: Any) -> int:
+    """The longest input in tokens: what the tokenizer says, or the number of positions if that is less.
+
+    RoBERTa's kind counts its positions from the one behind padding's.
+    """
+    positions = getattr(model.config, "max_position_embeddings", None) or math.inf
+    learned = (module for name, module in model.named_modules() if name.endswith("position_embeddings"))
+    padding = next((getattr(module, "padding_idx", None) for module in learned), None)
+    return int(min(tokenizer.model_max_length, positions if padding is None else positions - padding - 1))

@@ -19,7 +19,8 @@ class Config:
     """What judges of texts read: query and response as one text, or the response alone."""
 
     timeout: float = 10.0
-    """Seconds that one call of a function may take, be it with a batch or with one response."""
+    """Seconds that one call of a function may take. Give enough for a whole batch: where that takes longer,
+    every response is asked about by itself."""
 
     memory_mb: int = 2048
     """Megabytes of address space each process of a function may have; 0 = no limit (a function that uses a

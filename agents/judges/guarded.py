@@ -1,8 +1,8 @@
 """A function of the user as a judge: a failure costs its score and is shown; too many end the run."""
 
 from collections import deque
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Generator
+from contextlib import closing
 from typing import NamedTuple
 
 from agents.judges.config import Config
@@ -49,17 +49,18 @@ class Guarded(CaseJudge):
             return []
         scores: list[float] = []
         seen = min(len(self._recent) + len(cases), REMEMBERED)
-        for i, outcome in enumerate(self._outcomes(cases)):
-            self._recent.append(isinstance(outcome, str))
-            if not isinstance(outcome, str):
-                scores.append(outcome)
-                continue
-            scores.append(self.config.failed_score)
-            failure = Failure(self.name, outcome, cases.prompts[i], cases.answers[i])
-            self.failures += [failure] * (len(self.failures) < SHOWN)
-            self.failed += 1
-            if (failed := sum(self._recent)) > self.config.max_failures * max(seen, FEWEST):
-                raise ValueError(self._verdict(failed, seen, failure))
+        with closing(self._outcomes(cases)) as outcomes:  # a run that stops waits for no more of them
+            for i, outcome in enumerate(outcomes):
+                self._recent.append(isinstance(outcome, str))
+                if not isinstance(outcome, str):
+                    scores.append(outcome)
+                    continue
+                scores.append(self.config.failed_score)
+                failure = Failure(self.name, outcome, cases.prompts[i], cases.answers[i])
+                self.failures += [failure] * (len(self.failures) < SHOWN)
+                self.failed += 1
+                if (failed := sum(self._recent)) > self.config.max_failures * max(seen, FEWEST):
+                    raise ValueError(self._verdict(failed, seen, failure))
         return scores
 
     def numbers(self) -> dict[str, float]:
@@ -68,15 +69,18 @@ class Guarded(CaseJudge):
         self.failed = self.retried = 0
         return told
 
-    def _outcomes(self, cases: Cases) -> Iterator[float | str]:
+    def _outcomes(self, cases: Cases) -> Generator[float | str, None, None]:
         whole = self.pool.call(self._call(cases))
         if not isinstance(whole, str):
-            return iter(whole)
-        if len(cases) == 1:
-            return iter([whole])
-        self.retried += 1
-        calls = [self._call(cases[i : i + 1]) for i in range(len(cases))]
-        return chain.from_iterable([t] if isinstance(t, str) else t for t in self.pool.each(calls))
+            yield from whole
+        elif len(cases) == 1:
+            yield whole
+        else:
+            self.retried += 1
+            calls = [self._call(cases[i : i + 1]) for i in range(len(cases))]
+            with closing(self.pool.each(calls)) as each:
+                for told in each:
+                    yield told if isinstance(told, str) else told[0]
 
     def _call(self, cases: Cases) -> Call:
         try:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from inspect import Parameter
 from multiprocessing.connection import Connection
@@ -187,7 +187,7 @@ class Pool:
         self._idle.put(worker)
         return told
 
-    def each(self, calls: Iterable[Call]) -> Iterator[list[float | str] | str]:
+    def each(self, calls: Iterable[Call]) -> Generator[list[float | str] | str, None, None]:
         """The same for several calls at once, in their order. Left early, what has not begun never does."""
         threads = ThreadPoolExecutor(self.workers)
         try:

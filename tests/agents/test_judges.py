@@ -11,6 +11,8 @@ from transformers import (
     AutoTokenizer,
     GPT2Config,
     GPT2ForSequenceClassification,
+    RobertaConfig,
+    RobertaForSequenceClassification,
 )
 
 from agents.judges.classifier import Classifier
@@ -71,6 +73,20 @@ def test_text_longer_than_the_window_is_cut(folder):
     long = "good film " * 50
     first = tokenizer.decode(tokenizer(long)["input_ids"][:16])
     assert judge([long]) == pytest.approx(judge([first]))
+
+
+def test_text_longer_than_the_window_is_cut_where_positions_begin_behind_paddings(tiny_folder, tmp_path):
+    """RoBERTa with 16 positions and pad id 0 reads 15 tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_folder)
+    tokenizer.save_pretrained(tmp_path)
+    shape = RobertaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_attention_heads=2,
+        num_hidden_layers=1, max_position_embeddings=16, pad_token_id=0, type_vocab_size=1, num_labels=2,
+    )  # fmt: skip
+    RobertaForSequenceClassification(shape).save_pretrained(tmp_path)
+    judge = Classifier(tmp_path, label=1)
+    assert judge.window == 15
+    assert math.isfinite(judge(["good film " * 50])[0])
 
 
 def test_no_text_and_an_empty_text_have_scores(folder):

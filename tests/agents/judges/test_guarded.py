@@ -163,6 +163,22 @@ def test_a_function_that_fails_always_is_given_up_before_every_response_was_trie
     judge.pool.close()
 
 
+def test_a_run_that_stops_waits_for_none_of_the_responses_that_are_left():
+    # the batch, then eleven of a hundred at two a time: 2.1 s; all of them: 15 s and more
+    judge = guarded("troubled", seconds=0.3, max_failures=0.1)
+    began = time.monotonic()
+    with pytest.raises(ValueError, match=r"failed on 11 of 100 .* took more than 0\.3 s"):
+        judge(["hang"] * 100)
+    assert time.monotonic() - began < 14
+    judge.pool.close()
+
+
+def test_ten_megabytes_in_an_answer_are_carried():
+    judge = guarded("troubled")
+    assert judge(["x" * 10**7, "ab"]) == [10**7, 2]
+    judge.pool.close()
+
+
 def test_closing_ends_every_process_and_the_next_call_begins_anew():
     judge = guarded("troubled")
     assert judge(["raise", "ab"]) == [-5, 2]  # one by one: two processes
