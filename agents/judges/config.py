@@ -23,8 +23,8 @@ class Config:
     every response is asked about by itself."""
 
     memory_mb: int = 2048
-    """Megabytes of address space each process of a function may have; 0 = no limit (a function that uses a
-    GPU needs that)."""
+    """Megabytes of address space that each process of a function may have (on Linux); 0 = no limit, which a
+    function on a GPU needs."""
 
     workers: int = 2
     """Processes in which functions run, at most."""

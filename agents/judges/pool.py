@@ -18,6 +18,7 @@ import time
 import weakref
 from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from inspect import Parameter
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -59,10 +60,11 @@ class Worker:
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped process must not stop us
             ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(seconds) + 1, 0))
         paths = [path or os.getcwd() for path in (*sys.path, "")]
+        one = {"OPENBLAS_NUM_THREADS": "1"}  # numpy reserves memory per thread, past the limit on many cores
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "agents.judges.worker", str(theirs.fileno()), str(memory_mb)],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+                env={**one, **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -121,29 +123,21 @@ class Worker:
             raise LostError(f"held {held:.0f} MB in {len(members)} processes, more than {self.memory_mb}")
 
     def _death(self, *, within: float = 0.0) -> str:
-        """How the process ended or does `within` seconds; empty while it runs. It is left unreaped, so that
-        its group keeps its id."""
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        deadline = time.monotonic() + within
-        while (over := os.waitid(os.P_PID, self.process.pid, flags)) is None:
-            if time.monotonic() >= deadline:
-                return ""
-            time.sleep(0.01)
-        if over.si_code == os.CLD_EXITED:
-            return f"ended with exit code {over.si_status}"
-        return f"died of signal {over.si_status} ({signal.strsignal(over.si_status)})"
+        """How the process ended or does `within` seconds; empty while it runs."""
+        try:
+            code = self.process.wait(within)
+        except subprocess.TimeoutExpired:
+            return ""
+        signalled = f"died of signal {-code} ({signal.strsignal(-code)})" if code < 0 else ""
+        return signalled or f"ended with exit code {code}"
 
     def kill(self) -> None:
         """End the process and everything in its group and session."""
-        if self.process.returncode is None:
-            left = session(self.process.pid)
-            os.killpg(self.process.pid, signal.SIGKILL)
-            for pid in set(left) - {self.process.pid}:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            self.process.wait()
+        left = set(session(self.process.pid)) - {self.process.pid}
+        for kill, pid in ((os.killpg, self.process.pid), *((os.kill, pid) for pid in left)):
+            with suppress(ProcessLookupError):
+                kill(pid, signal.SIGKILL)
+        self.process.wait()
         self.link.close()
 
 

@@ -233,3 +233,12 @@ def test_a_tokenizer_that_drops_a_leading_space_does_not_glue_words_together(tmp
     task = Task(letters, lambda texts: heard.extend(texts) or [0.0], openings(tmp_path, ["so"], ["the"]))
     task.score(task.queries("train"), [Response.of(letters.encode(" good"), letters)])
     assert heard == ["so good"]
+
+
+def test_a_reward_function_is_handed_opening_and_continuation_apart(tmp_path):
+    def share(prompts, completions, **columns):
+        assert (prompts, columns) == (["so"], {})
+        return [float(len(said)) for said in completions]
+
+    task = Task(LETTERS, share, openings(tmp_path, ["so"], ["the"]))
+    assert task.score(task.queries("train"), [Response.of(LETTERS.encode(" good"), LETTERS)]) == [5]
