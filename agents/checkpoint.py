@@ -7,8 +7,10 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -51,6 +53,13 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     part.replace(path)
 
 
+def write_text(path: Path, text: str) -> None:
+    """A whole file of text or, where the process is killed, the one before."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
 def folder_of(run: Path, iteration: int) -> Path:
     """Where the state at the start of `iteration` lies."""
     return run / "checkpoints" / f"step-{iteration:06d}"
@@ -79,15 +88,16 @@ def save(
     part.mkdir(parents=True)
     trained = _trained(learners, critic)
     _check_room(part, trained)
-    for name, (holder, optimizer) in trained.items():
-        holder.save(part / name)
-        save_file(optimizer_tensors(optimizer), part / f"optimizer_{name}.safetensors")
+    with _system_errors(part):
+        for name, (holder, optimizer) in trained.items():
+            holder.save(part / name)
+            save_file(optimizer_tensors(optimizer), part / f"optimizer_{name}.safetensors")
     for name, text in documents.items():
         (part / name).write_text(text, encoding="utf-8")
     (part / "trainer_state.json").write_text(json.dumps({"iteration": iteration, **state}, indent=1))
     entries = {str(path.relative_to(part)): _entry(path) for path in _files(part)}
     (part / MANIFEST).write_text(json.dumps(entries, indent=1))
-    for path in _files(part):
+    for path in (*_files(part), *(path for path in part.rglob("*") if path.is_dir()), part):
         _sync(path)
     shutil.rmtree(final, ignore_errors=True)
     part.replace(final)
@@ -116,7 +126,7 @@ def verify(folder: Path) -> None:
     try:
         entries = json.loads(manifest.read_text())
         assert isinstance(entries, dict)
-    except (ValueError, AssertionError) as error:
+    except (ValueError, AssertionError, OSError) as error:
         raise ValueError(f"{manifest} is damaged ({error!r}); use an older checkpoint") from error
     present = {str(path.relative_to(folder)) for path in _files(folder)} - {MANIFEST}
     if odd := sorted(present ^ set(entries)):
@@ -155,19 +165,20 @@ def keep_last(run: Path, count: int) -> None:
 
 
 def read_best(run: Path) -> dict[str, Any] | None:
-    """Iteration and score of the best checkpoint so far, None where none was told."""
-    path = run / "checkpoints/best.json"
-    if not path.exists():
+    """Iteration and score of the best checkpoint so far.
+
+    None where none was told or the note is damaged: the next evaluation tells it anew.
+    """
+    try:
+        told = json.loads((run / "checkpoints/best.json").read_text(encoding="utf-8"))
+        return {"iteration": int(told["iteration"]), "score": float(told["score"])}
+    except (OSError, ValueError, TypeError, KeyError):
         return None
-    told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return told
 
 
 def write_best(run: Path, iteration: int, score: float) -> None:
     """From now on this checkpoint is the best."""
-    part = run / "checkpoints/best.json.part"
-    part.write_text(json.dumps({"iteration": iteration, "score": score}), encoding="utf-8")
-    part.replace(part.with_suffix(""))
+    write_text(run / "checkpoints/best.json", json.dumps({"iteration": iteration, "score": score}))
 
 
 def _check_room(folder: Path, trained: Mapping[str, tuple[Any, torch.optim.Optimizer]]) -> None:
@@ -183,6 +194,18 @@ def _check_room(folder: Path, trained: Mapping[str, tuple[Any, torch.optim.Optim
             f"a checkpoint needs {needed / 1e6:.0f} MB and {free / 1e6:.0f} MB are free",
             str(folder),
         )
+
+
+@contextmanager
+def _system_errors(folder: Path) -> Iterator[None]:
+    """Errors of the system that safetensors and tokenizers tell in words of their own, as OSError."""
+    try:
+        yield
+    except Exception as error:
+        if (told := re.search(r"\(os error (\d+)\)", str(error))) is None:
+            raise
+        number = int(told[1])
+        raise OSError(number, os.strerror(number), str(folder)) from error
 
 
 def _trained(learners: Mapping[str, Any], critic: Any) -> dict[str, tuple[Any, torch.optim.Optimizer]]:

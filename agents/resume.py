@@ -37,6 +37,11 @@ CHANGEABLE = (
 LOCK = ".lock"
 
 
+def is_empty(run: Path) -> bool:
+    """Whether the directory is absent or holds nothing but what a process leaves before its settings."""
+    return not run.exists() or {path.name for path in run.iterdir()} <= {LOCK, "config.yaml.part"}
+
+
 @contextlib.contextmanager
 def locked(run: Path) -> Iterator[None]:
     """Hold the run directory; refused while another process does. The lock goes with the process."""
@@ -75,9 +80,9 @@ def stillborn(run: Path) -> bool:
     return not (run / METRICS).exists() or not read_lines(run / METRICS)
 
 
-def refuse_drift(run: Path, now: Mapping[str, Any]) -> None:
-    """Compare the settings with those the run began with; every difference that matters is shown."""
-    told = (run / "config.yaml").read_text(encoding="utf-8")
+def refuse_drift(run: Path, folder: Path, now: Mapping[str, Any]) -> None:
+    """Compare the settings with those of a checkpoint; every difference that matters is shown."""
+    told = (folder / "config.yaml").read_text(encoding="utf-8")
     before, now = yaml.safe_load(told), yaml.safe_load(yaml.safe_dump(dict(now)))
     changed = [
         f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
@@ -101,10 +106,8 @@ def rewind(run: Path, iteration: int) -> None:
         path = run / name
         if path.exists():
             rows = [row for row in read_lines(path) if row["iteration"] < iteration]
-            part = path.with_name(path.name + ".part")
             text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            part.write_text(text, encoding="utf-8")
-            part.replace(path)
+            checkpoint.write_text(path, text)
 
 
 def check_complete(run: Path, iterations: int) -> None:

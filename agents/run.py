@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,16 @@ from agents.judges.panel import closing
 from agents.loop import Loop, documents
 from agents.metrics import METRICS, Tracker
 from agents.report import write_report
-from agents.resume import LOCK, check_complete, locked, newest_whole, refuse_drift, rewind, stillborn
+from agents.resume import (
+    LOCK,
+    check_complete,
+    is_empty,
+    locked,
+    newest_whole,
+    refuse_drift,
+    rewind,
+    stillborn,
+)
 from agents.settings import flat
 from agents.stopping import Signals
 from agents.trainer import Trainer
@@ -48,6 +58,11 @@ def train(config: Config, run: Path) -> Path:
         torch.set_num_threads(config.threads)
     hush()
     console = Console(stderr=True)
+
+    def say(text: str) -> None:
+        with suppress(OSError):  # of a log that lies on a full disk
+            console.print(text)
+
     begun, skipped = resumable(config, run)
     if begun is None and not (config.resume == "auto" and stillborn(run)):
         refuse_occupied(run, overwrite=config.overwrite)
@@ -63,7 +78,7 @@ def train(config: Config, run: Path) -> Path:
         texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
         with (
             Signals(grace=config.grace) as signals,
-            Tracker(run, say=console.print) as tracker,
+            Tracker(run, say=say) as tracker,
             progress_bar(console) as bar,
         ):
             task = bar.add_task("starting", total=config.iterations, completed=start, numbers="")
@@ -73,11 +88,10 @@ def train(config: Config, run: Path) -> Path:
                 bar.update(task, description=what, advance=bool(numbers), **line)
                 done = int(bar.tasks[0].completed)
                 if numbers and not console.is_terminal and done % 5 == 0:
-                    console.print(f"iteration {done} of {config.iterations}: {told(numbers)}")
+                    say(f"iteration {done} of {config.iterations}: {told(numbers)}")
 
-            Loop(
-                trainer, run, tracker, signals, say=console.print, documents=documents(*texts, config.seed)
-            ).go(start, shown=shown)
+            texts_of_run = documents(*texts, config.seed)
+            Loop(trainer, run, tracker, signals, say=say, documents=texts_of_run).go(start, shown=shown)
         check_complete(run, config.iterations)
         export(trainer, run)
         return write_report(run)
@@ -92,18 +106,21 @@ def resumable(config: Config, run: Path) -> tuple[Path | None, list[str]]:
         why = "; ".join(skipped) or "it holds no checkpoint"
         raise ValueError(f"{run} cannot be resumed: {why}; name another run, or start it with --overwrite")
     if folder is not None:
-        refuse_drift(run, flat(config))
+        refuse_drift(run, folder, flat(config))
     return folder, skipped
 
 
 def begin(trainer: Trainer, run: Path) -> int:
-    """An empty run directory with its settings; iteration 0."""
-    for path in run.iterdir():
+    """An empty run directory with its settings; iteration 0.
+
+    Of an older run the settings go last: until then it is known as a run, which may be overwritten.
+    """
+    for path in sorted(run.iterdir(), key=lambda path: (path.name == "config.yaml", path.name)):
         if path.is_dir():
             shutil.rmtree(path)
         elif path.name != LOCK:
             path.unlink()
-    write_settings(trainer.config, run)
+    write_settings(trainer.config, run, environment())
     (run / METRICS).touch()
     return 0
 
@@ -120,12 +137,9 @@ def go_on(trainer: Trainer, run: Path, folder: Path) -> int:
     best = checkpoint.read_best(run)
     if best is not None and best["iteration"] > iteration:
         (run / "checkpoints/best.json").unlink()
-    path = run / "environment.json"
-    told = json.loads(path.read_text(encoding="utf-8"))
+    told = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     told.setdefault("resumed", []).append({"iteration": iteration, **environment()})
-    path.write_text(json.dumps(told, indent=1), encoding="utf-8")
-    settings = yaml.safe_dump(flat(trainer.config), sort_keys=False)
-    (run / "config.yaml").write_text(settings, encoding="utf-8")
+    write_settings(trainer.config, run, told)
     return iteration
 
 
@@ -150,7 +164,7 @@ def refuse_occupied(run: Path, *, overwrite: bool) -> None:
     """Nothing of an older run is touched unless asked, and nothing that is no run even then."""
     if run.exists() and not run.is_dir():
         raise ValueError(f"{run} is a file; name a folder with --run")
-    if run.is_dir() and any(path.name != LOCK for path in run.iterdir()):
+    if not is_empty(run):
         if not overwrite:
             raise ValueError(
                 f"the run directory {run} is not empty; name another with --run, or pass --overwrite"
@@ -161,10 +175,10 @@ def refuse_occupied(run: Path, *, overwrite: bool) -> None:
             )
 
 
-def write_settings(config: Config, run: Path) -> None:
+def write_settings(config: Config, run: Path, machine: Mapping[str, Any]) -> None:
     """config.yaml and environment.json: what is needed to do it again."""
-    (run / "config.yaml").write_text(yaml.safe_dump(flat(config), sort_keys=False), encoding="utf-8")
-    (run / "environment.json").write_text(json.dumps(environment(), indent=1), encoding="utf-8")
+    checkpoint.write_text(run / "config.yaml", yaml.safe_dump(flat(config), sort_keys=False))
+    checkpoint.write_text(run / "environment.json", json.dumps(machine, indent=1))
 
 
 def environment() -> dict[str, Any]:

@@ -1,0 +1,178 @@
+"""INVARIANTS 8, 9: a training process is killed with SIGKILL; the next one ends as if nothing had happened.
+
+Every death is followed by a resume that must finish, with the weights, optimisers, numbers and samples of the
+run that nobody killed, bit for bit.
+"""
+
+import json
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from agents import presets
+from agents.flags import read
+from tests.agents.conftest import make_model, make_tokenizer
+from tests.agents.test_resume import FLAGS, same, traces
+from tests.faults.kills import STAGES, end, start
+
+TABLES = (*FLAGS, "--keep-checkpoints", "2", "--iterations", "6")
+SMALL = (
+    *("--batch", "4", "--max-response", "2", "3", "--evaluation.queries", "4", "--evaluation.every", "2"),
+    *("--sample-rows", "2", "--exchange.every", "2", "--checkpoint-every", "1", "--keep-checkpoints", "2"),
+    *("--threads", "1", "--iterations", "4", "--policy.device", "cpu", "--policy.precision", "float32"),
+)
+REINFORCE = ("--algorithm", "reinforce")
+CASES = {
+    "tables, PPO": TABLES,
+    "tables, RLOO": (*TABLES, "--algorithm", "rloo"),
+    "tables, central critic": (*TABLES, "--critic.kind", "central"),
+    "LoRA team, PPO": (*SMALL, "--task", "echo", "--policy.kind", "lora_team", "--policy.model", "{tiny}"),
+    "whole models, REINFORCE": (
+        *SMALL,
+        "--task",
+        "echo",
+        "--policy.model",
+        "{tiny}",
+        "--algorithm",
+        "reinforce",
+    ),
+    "pocket models, PPO": SMALL,
+}
+
+
+RANDOM = [("tables, PPO", 60), ("LoRA team, PPO", 10), ("pocket models, PPO", 5)]
+"""Cases and how many kills."""
+
+STARTING = 0.2
+"""Share of a run's time in which a random kill is drawn no more: nothing is written yet."""
+
+
+class Case:
+    """A run of `CASES` that nobody kills, what it left, and where on the way it can be killed."""
+
+    def __init__(self, name: str, folder: Path, tiny: Path) -> None:
+        self.name, self.folder = name, folder
+        self.argv = ["train", *(word.replace("{tiny}", str(tiny)) for word in CASES[name])]
+        self.iterations = int(self.argv[self.argv.index("--iterations") + 1])
+        read(self.argv[1:], default=presets.get("pocket"), about="", command="")  # a child parses faster then
+        began = time.monotonic()
+        assert self.run(folder / "whole") == 0, (folder / "log").read_text()
+        self.seconds = time.monotonic() - began
+        self.traces = traces(folder / "whole", self.iterations)
+        self.boundaries = self.met()
+
+    def run(self, run: Path, *more: str, fatal: int | None = None, kill_after: float | None = None) -> int:
+        """One process: exit code, or minus the signal it died of."""
+        argv = [*self.argv, "--run", str(run), *more]
+        return end(start(argv, self.folder / "log", fatal=fatal), kill_after=kill_after)
+
+    def met(self) -> list[tuple[str, str]]:
+        """Stage and place of each boundary of the process before."""
+        return [tuple(place) for place in json.loads((self.folder / "log.json").read_text())]
+
+    def survives(self, run: Path, counts: Counter) -> None:
+        """Resume what was killed; count whether it ends, and ends the same."""
+        counts["times"] += 1
+        if self.run(run, "--resume", "auto"):
+            counts["lost runs"] += 1
+            print((self.folder / "log").read_text())
+        elif not same(traces(run, self.iterations), self.traces):
+            counts["corrupted resumes"] += 1
+        shutil.rmtree(run)
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    """Cases by name, each run once."""
+    torch.set_num_threads(1)
+    tiny = tmp_path_factory.mktemp("tiny")
+    tokenizer = make_tokenizer()
+    tokenizer.save_pretrained(tiny)
+    make_model("gpt2", len(tokenizer)).save_pretrained(tiny)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agents.run.write_report", lambda run: run / "report.html")
+        yield cache(lambda name: Case(name, tmp_path_factory.mktemp("case"), tiny))
+
+
+def kill_at_boundaries(case: Case, numbers: Iterable[int], tally: dict[str, Counter]) -> None:
+    """One process dies at each of these boundaries, counted from 1."""
+    failed = []
+    for number in numbers:
+        stage, place = case.boundaries[number - 1]
+        counts = tally.setdefault(f"killed: {case.name}, {stage}", Counter())
+        run, before = case.folder / "run", counts.copy()
+        status = case.run(run, fatal=number)
+        assert status == -signal.SIGKILL, (number, stage, place, (case.folder / "log").read_text())
+        case.survives(run, counts)
+        if counts["times"] != counts.total() or counts["times"] != before["times"] + 1:
+            failed.append((number, stage, place))
+    assert not failed
+
+
+def spread(case: Case, count: int) -> list[int]:
+    """That many boundaries at equal distances, the first and the last among them."""
+    return sorted({round(1 + i * (len(case.boundaries) - 1) / (count - 1)) for i in range(count)})
+
+
+def test_a_few_kills_lose_nothing(case, tally):
+    """The quick form of what follows: one death in every stage of a run."""
+    tables = case("tables, PPO")
+    stages = {stage: number for number, (stage, _) in enumerate(tables.boundaries, start=1)}
+    assert stages.keys() == set(STAGES.values()) - {"as a run goes on"}
+    kill_at_boundaries(tables, sorted(stages.values()), tally)
+
+
+@pytest.mark.faults
+def test_killed_at_every_boundary(case, tally):
+    tables = case("tables, PPO")
+    kill_at_boundaries(tables, range(1, len(tables.boundaries) + 1), tally)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("name", "count"), [(name, 12) for name in list(CASES)[1:]])
+def test_killed_at_boundaries_of_other_runs(case, tally, name, count):
+    """Another algorithm, another critic, other policies."""
+    kill_at_boundaries(case(name), spread(case(name), count), tally)
+
+
+@pytest.mark.faults
+def test_killed_at_every_boundary_of_going_on(case, tally):
+    """The second process dies as it goes on where the first one died."""
+    tables = case("tables, PPO")
+    first, run = tables.folder / "first", tables.folder / "run"
+    inside = [n for n, (stage, _) in enumerate(tables.boundaries, start=1) if stage == "inside a save"]
+    assert tables.run(first, fatal=inside[-1]) == -signal.SIGKILL
+    shutil.copytree(first, run)
+    assert tables.run(run, "--resume", "must") == 0
+    shutil.rmtree(run)
+    stages = [stage for stage, _ in tables.met()]
+    counts = tally.setdefault("killed: tables, PPO, as a run goes on", Counter())
+    for number in range(1, stages.count("as a run goes on") + 1):
+        shutil.copytree(first, run)
+        assert tables.run(run, "--resume", "must", fatal=number) == -signal.SIGKILL
+        tables.survives(run, counts)
+    assert counts["times"] == counts.total()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("name", "count"), RANDOM)
+def test_killed_at_random_moments(case, tally, name, count):
+    """From outside, wherever the process is; the same directory twice in a row."""
+    whole, rng = case(name), random.Random(0)
+    counts = tally.setdefault(f"killed: {name}, at random moments", Counter())
+    run, kills = whole.folder / "run", 0
+    while kills < count:
+        kills += whole.run(run, kill_after=rng.uniform(STARTING, 1) * whole.seconds) == -signal.SIGKILL
+        again = whole.run(run, "--resume", "auto", kill_after=rng.uniform(0, 1) * whole.seconds)
+        counts["times"] += again == -signal.SIGKILL
+        kills += again == -signal.SIGKILL
+        whole.survives(run, counts)
+    assert counts["times"] == counts.total()
