@@ -100,7 +100,10 @@ def _home(folder: Path) -> Path | None:
 
 def _settings(home: Path, flags: Sequence[str]) -> Config:
     """The settings in a folder, changed by flags; another task starts from its own defaults."""
-    told = read(flags_of(home / SETTINGS), default=Config(), about="", command="cory evaluate")
+    try:
+        told = read(flags_of(home / SETTINGS), default=Config(), about="", command="cory evaluate")
+    except ValueError as error:
+        raise ValueError(f"{home / SETTINGS} has settings this version does not take: {error}") from error
     return read(flags, default=told, about="", command="cory evaluate")
 
 

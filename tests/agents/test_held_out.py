@@ -190,6 +190,7 @@ BAD = {
     "one run twice": (["runs/a", "runs/a"], "named twice"),
     "other queries": (["runs/a", "{lm}"], "were not asked the same: task is echo and reviews; give --task"),
     "nowhere to write": (["runs/a", "--json", "nowhere/told.json"], "there is no folder nowhere"),
+    "settings of another version": (["runs/b"], "runs/b/config.yaml has settings this version does not take"),
     "a damaged checkpoint": (["runs/a/checkpoints/step-000002"], "use an older checkpoint"),
 }
 
@@ -198,6 +199,8 @@ BAD = {
 def test_bad_input_is_one_paragraph_and_writes_nothing(case, place, capsys):
     argv, says = BAD[case]
     (place / "runs/a/checkpoints/step-000002/llm_1/table.safetensors").unlink()
+    with (place / "runs/b/config.yaml").open("a") as settings:
+        settings.write("ppo.epochs: 4\n")
     before = sorted(place.rglob("*"))
     assert main(["evaluate", *(word.replace("{lm}", str(pocket.LM)) for word in argv)]) == 2
     told = capsys.readouterr().err
