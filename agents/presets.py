@@ -48,14 +48,13 @@ POCKET = Config()
 
 POCKET_ARITHMETIC = Config(
     task="arithmetic",
-    task_options=_task("arithmetic", worked=True, digits=2, terms=3, signs="+-"),
+    task_options=_task("arithmetic", worked=True, digits=2, terms=4, signs="+-"),
     policy=PolicyConfig(model="pocket-arithmetic"),
-    iterations=40,
+    iterations=30,
     batch=128,
-    max_response=(32, 32),
+    max_response=(40, 40),
     kl=KLConfig(kind="k1", coef=0.02),
-    learner=LearnerConfig(lr=3e-5, minibatch=32),
-    evaluation=EvaluationConfig(every=20, queries=256, samples=8),
+    evaluation=EvaluationConfig(every=15, queries=256, samples=8),
 )
 
 IMDB = Config(

@@ -99,9 +99,10 @@ def sweep() -> dict[str, Any]:
     runs = {}
     for coef, lr, minibatch in SWEEP:
         settings = {"--kl.coef": coef, "--learner.lr": lr, "--learner.minibatch": minibatch}
+        settings |= {"--iterations": 40, "--checkpoint-every": 0}
         flags = [word for pair in settings.items() for word in map(str, pair)]
         runs[ROOT / f"runs/sweep/arithmetic-{coef}-{lr}-{minibatch}"] = [
-            *("--preset", "pocket-arithmetic-ppo", "--checkpoint-every", "0", *flags)
+            *("--preset", "pocket-arithmetic-ppo", *flags)
         ]
     train_all(runs)
     points = [

@@ -18,7 +18,7 @@ OPENINGS = HERE / "openings.json"
 """Queries: `{"train": [[ids], ...], "test": [[ids], ...]}`, sampled from `LM`."""
 
 ARITHMETIC_LM = HERE / "arithmetic_lm"
-"""The language model of sums and word problems that answers a third of the sums right, with its tokenizer."""
+"""The language model of sums and word problems that answers some of them right, with its tokenizer."""
 
 MODELS = {"pocket": LM, "pocket-arithmetic": ARITHMETIC_LM}
 """Where the embedded language models lie, by the names that `--policy.model` takes."""
