@@ -1,6 +1,7 @@
 """The command `cory`: train, evaluate, play, report."""
 
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(commands)}"
             raise ValueError(f"there is no command {argv[0]!r}; {hint}")
         refuse_strangers()
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())  # where module:Class and module:function of one's own lie
         commands[argv[0]](argv[1:])
     except Stopped as stopped:
         print("; ".join([str(stopped), *stopped.__notes__]), file=sys.stderr)
