@@ -28,9 +28,9 @@ KS = range(1, 9)
 SWEEP = [
     # kl.coef, learner.lr, learner.minibatch
     (0.02, 1e-4, 128),
-    (0.005, 3e-5, 32),
+    (0.1, 1e-4, 128),
     (0.02, 3e-5, 32),
-    (0.1, 3e-5, 32),
+    (0.005, 3e-5, 32),
 ]
 TARGET = 0.10
 """What pass@1 of each policy alone must rise by."""
