@@ -1,0 +1,126 @@
+"""One run for each task a small model can learn: does a policy, alone, get better on held-out problems?
+
+    python benchmarks/task_runs.py --data ../shared/data       # all of them; started again, it goes on
+    python benchmarks/task_runs.py svamp --data ../shared/data # only these
+    python benchmarks/task_runs.py --table                     # only the table of the committed results
+
+The models that runs start from are made first, by warm_up.py: they can calculate and know no task. Each run
+is single-agent PPO on one thread, under runs/tasks. What it gained is taken pair by pair on the held-out
+problems, with its 95 % bootstrap interval; where one does not lie above 0, the exit code is 1. Results go to
+benchmarks/results/task_runs.json. `--data` is the folder of svamp/SVAMP.json and of arithmetic/, with
+MultiArith.json, AddSub.json and SingleEq.json in it.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pocket_runs import RESULTS, ROOT, provenance, train
+
+RUNS = ROOT / "runs/tasks"
+SEED = 0
+STEPS = {"words": 4000, "letters": 1500}
+"""Supervised steps of the models that runs start from."""
+
+COMMON = [
+    *("--seats", "1", "--exchange.every", "0", "--batch", "128", "--iterations", "40"),
+    *("--kl.kind", "k1", "--kl.coef", "0.02", "--learner.lr", "1e-4", "--learner.minibatch", "32"),
+    *("--evaluation.every", "0", "--evaluation.samples", "4", "--checkpoint-every", "0"),
+]
+WORDS = ["--policy.model", "runs/tasks/words", "--max-response", "24", "24"]
+SVAMP = ["--task", "svamp", "--task.data", "{data}/svamp/SVAMP.json"]
+OLDER = ["--task", "wordproblems", "--task.data", "{data}/arithmetic", "--task.source"]
+PROGRAMS = ["--task", "programs", "--task.signs=+-", "--task.largest", "99"]
+LETTERS = ["--policy.model", "runs/tasks/letters", "--max-response", "16", "16"]
+FLAGS = {
+    "svamp": [*SVAMP, *WORDS],
+    **{source: [*OLDER, source, *WORDS] for source in ("multiarith", "addsub", "singleeq")},
+    "programs": [*PROGRAMS, *LETTERS],
+}
+"""The flags of each run, beside the common ones."""
+
+
+def start(name: str, data: Path) -> None:
+    """Make the model that runs start from, unless it is there."""
+    out = RUNS / name
+    if not (out / "config.json").exists():
+        run("benchmarks/warm_up.py", name, f"--out={out}", f"--data={data}", f"--steps={STEPS[name]}")
+
+
+def run(*command: str) -> None:
+    """Python with this command line, on one thread."""
+    subprocess.run(
+        [sys.executable, *command], cwd=ROOT, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+
+
+def measure(name: str, data: Path) -> dict[str, Any]:
+    """Train on one task unless that was done, and judge the policy alone."""
+    flags = [flag.format(data=data) for flag in FLAGS[name]]
+    start(Path(flags[flags.index("--policy.model") + 1]).name, data)
+    folder = train(RUNS / f"{name}-{SEED}", [*COMMON, *flags, "--seed", str(SEED)])
+    if not (folder / "evaluation.json").exists():
+        run("-m", "agents.cli", "evaluate", str(folder))
+    told = json.loads((folder / "evaluation.json").read_text())
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    seconds = sum(v for row in rows for k, v in row.items() if k.startswith("time/"))
+    return {
+        "run": name,
+        "train": " ".join(["cory train", *COMMON, *flags, "--seed", str(SEED)]),
+        "seed": SEED,
+        "queries": told["queries"],
+        "samples": told["samples"],
+        "seconds": round(seconds, 1),
+        "before": told["figures"]["reference"]["task_reward"],
+        "after": told["figures"]["llm_1"]["task_reward"],
+        "gain": told["gain_over_reference"]["llm_1"]["task_reward"],
+        "kl": told["figures"]["llm_1"]["kl"],
+        **provenance(f"python benchmarks/task_runs.py {name} --data {data}"),
+        "commit": json.loads((folder / "environment.json").read_text())["commit"],
+    }
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """Markdown: the share of held-out problems solved in one try, before and after."""
+    lines = [
+        "| task | held-out problems | before | after | gain (95 %) | KL, nats |",
+        "|---|---|---|---|---|---|",
+    ]
+    for told in results:
+        gain = told["gain"]
+        lines.append(
+            f"| {told['run']} | {told['queries']} | {told['before']:.3f} | {told['after']:.3f} "
+            f"| {gain['gain']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f}) | {told['kl']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure what is asked for, keep every result, print the table; 1 where an interval reaches 0."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FLAGS)}; default: all")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the data sets")
+    parser.add_argument("--table", action="store_true", help="only print the table of the committed results")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(FLAGS):
+        parser.error(f"no settings for {', '.join(sorted(unknown))}; there are {', '.join(FLAGS)}")
+    path = RESULTS / "task_runs.json"
+    kept = {told["run"]: told for told in json.loads(path.read_text())} if path.exists() else {}
+    if not options.table:
+        for name in options.names or FLAGS:
+            kept[name] = measure(name, options.data)
+            path.write_text(json.dumps([kept[n] for n in FLAGS if n in kept], indent=1) + "\n")
+    results = [kept[name] for name in FLAGS if name in kept]
+    print(table(results))
+    return 1 if any(told["gain"]["low"] <= 0 for told in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
