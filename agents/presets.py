@@ -50,12 +50,17 @@ POCKET_ARITHMETIC = Config(
     task="arithmetic",
     task_options=_task("arithmetic", worked=True, digits=2, terms=4, signs="+-"),
     policy=PolicyConfig(model="pocket-arithmetic"),
-    iterations=30,
+    iterations=20,
     batch=128,
     max_response=(40, 40),
+    algorithm_options=PPOConfig(lam=1.0),
     kl=KLConfig(kind="k1", coef=0.02),
-    evaluation=EvaluationConfig(every=15, queries=256, samples=8),
+    evaluation=EvaluationConfig(queries=256, samples=8),
 )
+POCKET_ARITHMETIC_SOURCES = {
+    "KL price and learning rate: by benchmarks/arithmetic_study.py --sweep": HERE,
+    "lambda 1: with 0.95 and values that are still 0 short answers are favoured, and observers copy": HERE,
+}
 
 IMDB = Config(
     task="reviews",
@@ -154,11 +159,14 @@ PRESETS = {
     "pocket-arithmetic": Preset(
         config=POCKET_ARITHMETIC,
         about="two small models work out sums, 1 or 0 for the final number; laptop CPU, minutes",
-        sources={"KL price, learning rate: by benchmarks/arithmetic_study.py --sweep": HERE},
+        sources=POCKET_ARITHMETIC_SOURCES,
         run=True,
     ),
     "pocket-arithmetic-ppo": Preset(
-        config=single(POCKET_ARITHMETIC), about="its single-policy pair", run=True
+        config=single(POCKET_ARITHMETIC),
+        about="its single-policy pair",
+        sources=POCKET_ARITHMETIC_SOURCES,
+        run=True,
     ),
     "imdb": Preset(config=IMDB, about="the paper's IMDB experiment", sources=IMDB_SOURCES),
     "imdb-ppo": Preset(config=single(IMDB), about="its single-policy pair", sources=IMDB_SOURCES),
