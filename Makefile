@@ -2,6 +2,7 @@
 # make test    run the tests                   (options: make test ARGS="-m slow")
 # make lint    ruff and mypy
 # make interop the game in other people's libraries (docs/interop.md); RLlib in an environment of its own
+# Tests run on one thread: their tensors are too small for more.
 # Each makes .venv and installs when pyproject.toml has changed since the last time.
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,7 +16,7 @@ train: $(VENV)/.installed-test
 	$(BIN)/cory train $(ARGS)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
