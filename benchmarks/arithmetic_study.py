@@ -1,7 +1,7 @@
 """CORY beside single-agent PPO where the reward is objective: worked sums, 1 or 0 for the final number.
 
     python benchmarks/arithmetic_study.py            # about 20 minutes on 2 cores; started again, it goes on
-    python benchmarks/arithmetic_study.py --sweep    # what made the preset: single policy, seed 0
+    python benchmarks/arithmetic_study.py --sweep    # what made the preset: seed 0
     python benchmarks/arithmetic_study.py --table    # only the tables of the committed results
 
 Three seeds of the presets pocket-arithmetic and pocket-arithmetic-ppo as they are: the same model, settings,
@@ -25,13 +25,18 @@ from pocket_study import ends
 SEEDS = (0, 1, 2)
 NAMES = {"pocket-arithmetic": "CORY", "pocket-arithmetic-ppo": "single-agent PPO"}
 KS = range(1, 9)
-SWEEP = [
-    # kl.coef, learner.lr, learner.minibatch
-    (0.02, 1e-4, 128),
-    (0.1, 1e-4, 128),
-    (0.02, 3e-5, 32),
-    (0.005, 3e-5, 32),
-]
+SINGLE = ("--preset", "pocket-arithmetic-ppo")
+SWEEP = {
+    "single, eta 0.02, lr 1e-4": (*SINGLE, "--kl.coef", "0.02", "--learner.lr", "1e-4"),
+    "single, eta 0.1, lr 1e-4": (*SINGLE, "--kl.coef", "0.1", "--learner.lr", "1e-4"),
+    "single, eta 0.02, lr 3e-5, minibatch 32": (
+        *SINGLE,
+        *("--kl.coef", "0.02", "--learner.lr", "3e-5", "--learner.minibatch", "32"),
+    ),
+    "CORY, lambda 0.95": ("--preset", "pocket-arithmetic", "--algorithm.lam", "0.95"),
+}
+"""Runs of the sweep and their flags."""
+
 TARGET = 0.10
 """What pass@1 of each policy alone must rise by."""
 
@@ -95,19 +100,15 @@ def study() -> dict[str, Any]:
 
 
 def sweep() -> dict[str, Any]:
-    """Train what is missing of the single policy at the points of the sweep."""
-    runs = {}
-    for coef, lr, minibatch in SWEEP:
-        settings = {"--kl.coef": coef, "--learner.lr": lr, "--learner.minibatch": minibatch}
-        settings |= {"--iterations": 40, "--checkpoint-every": 0}
-        flags = [word for pair in settings.items() for word in map(str, pair)]
-        runs[ROOT / f"runs/sweep/arithmetic-{coef}-{lr}-{minibatch}"] = [
-            *("--preset", "pocket-arithmetic-ppo", *flags)
-        ]
+    """Train what is missing of the sweep, seed 0."""
+    runs = {
+        ROOT / f"runs/sweep/arithmetic-{i}": [*flags, "--checkpoint-every", "0"]
+        for i, flags in enumerate(SWEEP.values())
+    }
     train_all(runs)
     points = [
-        {"kl.coef": coef, "learner.lr": lr, "learner.minibatch": minibatch, **ends(folder)}
-        for (coef, lr, minibatch), folder in zip(SWEEP, runs, strict=True)
+        {"name": name, "flags": flags, **ends(folder)}
+        for (name, flags), folder in zip(SWEEP.items(), runs, strict=True)
     ]
     return {**provenance("python benchmarks/arithmetic_study.py --sweep"), "seed": 0, "points": points}
 
@@ -119,11 +120,11 @@ def seconds(folder: Path) -> float:
 
 
 def sweep_rows(points: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, str]]]:
-    """The reference, then the policy of each point."""
+    """The reference, then each policy of each point."""
     told = [("reference", columns(points[0]["before"]["reference"]))]
     for point in points:
-        name = f"eta {point['kl.coef']}, lr {point['learner.lr']:.0e}, minibatch {point['learner.minibatch']}"
-        told.append((name, columns(point["after"]["llm_1"])))
+        learned = {policy: figures for policy, figures in point["after"].items() if policy != "reference"}
+        told += [(f"{point['name']}, `{policy}`", columns(figures)) for policy, figures in learned.items()]
     return told
 
 
