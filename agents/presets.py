@@ -54,11 +54,12 @@ POCKET_ARITHMETIC = Config(
     batch=128,
     max_response=(40, 40),
     algorithm_options=PPOConfig(lam=1.0),
-    kl=KLConfig(kind="k1", coef=0.02),
+    kl=KLConfig(kind="k1", coef=0.05),
+    learner=LearnerConfig(lr=5e-5, max_grad_norm=1.0),
     evaluation=EvaluationConfig(queries=256, samples=8),
 )
 POCKET_ARITHMETIC_SOURCES = {
-    "KL price and learning rate: by benchmarks/arithmetic_study.py --sweep": HERE,
+    "KL price, learning rate, clipped gradients: by benchmarks/arithmetic_study.py --sweep": HERE,
     "lambda 1: with 0.95 and values that are still 0 short answers are favoured, and observers copy": HERE,
 }
 

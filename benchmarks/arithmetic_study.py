@@ -25,15 +25,17 @@ from pocket_study import ends
 SEEDS = (0, 1, 2)
 NAMES = {"pocket-arithmetic": "CORY", "pocket-arithmetic-ppo": "single-agent PPO"}
 KS = range(1, 9)
-SINGLE = ("--preset", "pocket-arithmetic-ppo")
+BOLD = ("--learner.lr", "1e-4", "--learner.max-grad-norm", "none", "--kl.coef", "0.02")
 SWEEP = {
-    "single, eta 0.02, lr 1e-4": (*SINGLE, "--kl.coef", "0.02", "--learner.lr", "1e-4"),
-    "single, eta 0.1, lr 1e-4": (*SINGLE, "--kl.coef", "0.1", "--learner.lr", "1e-4"),
-    "single, eta 0.02, lr 3e-5, minibatch 32": (
-        *SINGLE,
-        *("--kl.coef", "0.02", "--learner.lr", "3e-5", "--learner.minibatch", "32"),
+    "CORY": ("--preset", "pocket-arithmetic"),
+    "CORY, lr 1e-4, gradients as they are, eta 0.02": ("--preset", "pocket-arithmetic", *BOLD),
+    "the same, lambda 0.95": ("--preset", "pocket-arithmetic", *BOLD, "--algorithm.lam", "0.95"),
+    "single-agent PPO": ("--preset", "pocket-arithmetic-ppo"),
+    "single-agent PPO, lr 1e-4, gradients as they are, eta 0.02": (
+        "--preset",
+        "pocket-arithmetic-ppo",
+        *BOLD,
     ),
-    "CORY, lambda 0.95": ("--preset", "pocket-arithmetic", "--algorithm.lam", "0.95"),
 }
 """Runs of the sweep and their flags."""
 
