@@ -25,7 +25,7 @@ from pocket_study import ends
 SEEDS = (0, 1, 2)
 NAMES = {"pocket-arithmetic": "CORY", "pocket-arithmetic-ppo": "single-agent PPO"}
 KS = range(1, 9)
-BOLD = ("--learner.lr", "1e-4", "--learner.max-grad-norm", "none", "--kl.coef", "0.02")
+BOLD = ("--learner.lr", "1e-4", "--learner.max-grad-norm", "None", "--kl.coef", "0.02")
 SWEEP = {
     "CORY": ("--preset", "pocket-arithmetic"),
     "CORY, lr 1e-4, gradients as they are, eta 0.02": ("--preset", "pocket-arithmetic", *BOLD),
