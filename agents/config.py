@@ -187,6 +187,8 @@ class Config:
             "batch": 1,
             "checkpoint_every": 0,
             "keep_checkpoints": 1,
+            "sample_rows": 0,
+            "threads": 0,
         }.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; give {least} or more")
@@ -239,4 +241,4 @@ def mix(told: str) -> Mix:
         rule: Mix = json.loads(told)
     except ValueError:
         return told
-    return rule
+    return rule if type(rule) in (int, float, list) else told

@@ -24,7 +24,7 @@ class Config:
     """Whether a warning ends the run, as an error; the newest checkpoint stands."""
 
     def __post_init__(self) -> None:
-        if self.kl <= 0 or self.window < 1 or not 0 <= self.distinct <= 1:
+        if not self.kl > 0 or self.window < 1 or not 0 <= self.distinct <= 1:
             raise ValueError(
                 f"guards are kl {self.kl}, distinct {self.distinct}, window {self.window}; give kl above 0, "
                 "distinct from 0 to 1, window from 1"
@@ -37,10 +37,11 @@ def training(rows: Sequence[Mapping[str, float]], config: Config) -> dict[str, s
     if len(rows) < config.window:
         return told
     last = rows[-config.window :]
-    for key in {split(name) for name in last[-1] if name.endswith("/kl")}:
-        if all(value > config.kl for value in seen(last, key.place, "kl")):
-            told[f"runaway {key.policy}"] = (
-                f"KL of {key.policy} has been above {config.kl} nats per response for {config.window} "
+    for policy in sorted({split(name).policy for name in last[-1] if name.endswith("/kl")}):
+        prices = [value for row in last for name, value in row.items() if name.endswith(f"/{policy}/kl")]
+        if all(value > config.kl for value in prices):
+            told[f"runaway {policy}"] = (
+                f"KL of {policy} has been above {config.kl} nats per response for {config.window} "
                 "iterations: it is leaving the reference; raise kl.coef or lower learner.lr"
             )
     return told | _seats(rows, config)

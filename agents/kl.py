@@ -45,15 +45,15 @@ class Config:
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise ValueError(f"kl.kind is {self.kind!r}; there are {', '.join(get_args(Kind))}")
-        if self.coef < 0:
-            raise ValueError(f"kl.coef is {self.coef}; a price of KL is 0 or more")
+        if not 0 <= self.coef < float("inf"):
+            raise ValueError(f"kl.coef is {self.coef}; a price of KL is finite and 0 or more")
         if self.place not in ("reward", "loss"):
             raise ValueError(f"kl.place is {self.place!r}; there are reward, loss")
         if self.place == "loss" and self.kind == "k1":
             raise ValueError(
                 "kl.kind k1 in the loss has a gradient of mean 0 and prices nothing; take k2, k3 or full"
             )
-        if self.final is not None and (self.final < 0 or self.over < 1):
+        if self.final is not None and (not 0 <= self.final < float("inf") or self.over < 1):
             raise ValueError(
                 f"kl.final is {self.final} over {self.over} iterations; give a price of 0 or more and kl.over"
             )

@@ -141,20 +141,23 @@ def read(run: Path) -> list[dict[str, Any]]:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON-lines file, by the same rule for a broken line as `read`."""
+    """The rows of a JSON-lines file, each of an iteration, by the same rule for a broken line as `read`."""
     rows = []
     lines = path.read_text(encoding="utf-8").split("\n")
     for number, line in enumerate(lines, start=1):
         if not line:
             continue
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except json.JSONDecodeError as error:
             if number == len(lines):  # no newline after it: the writer was stopped in the middle
                 break
             raise ValueError(
                 f"{path} line {number} is not JSON ({error}); remove or repair that line"
             ) from error
+        if not isinstance(row, dict) or not isinstance(row.get("iteration"), int):
+            raise ValueError(f"{path} line {number} is no row of an iteration; remove or repair that line")
+        rows.append(row)
     return rows
 
 

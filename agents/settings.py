@@ -63,13 +63,14 @@ def flags_of(path: Path) -> list[str]:
 
     try:
         told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        leaves = _leaves(told) if isinstance(told, dict) else None
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"the settings file {path} cannot be read ({error}); give YAML") from error
-    if not isinstance(told, dict):
+    if leaves is None:
         raise ValueError(
             f"the settings file {path} does not hold `name: value` lines; see config.yaml of any run"
         )
-    return [word for name, value in _leaves(told) for word in _words(name, value)]
+    return [word for name, value in leaves for word in _words(name, value)]
 
 
 def _leaves(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

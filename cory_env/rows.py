@@ -158,7 +158,11 @@ def _parquet(path: Path) -> Table:
 def _csv(path: Path) -> Table:
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
-        return _listed(path, list(reader), reader.fieldnames or ())
+        rows, heading = list(reader), reader.fieldnames or ()
+    for number, row in enumerate(rows, start=1):
+        if None in row:
+            raise ValueError(f"row {number} has more fields than the heading; quote texts with commas")
+    return _listed(path, rows, heading)
 
 
 def _jsonl(path: Path) -> Table:

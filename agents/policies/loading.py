@@ -142,7 +142,7 @@ def _one_paragraph(what: str) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
         raise ValueError(
             f"{what} cannot be loaded ({_first_line(error)}); give a model folder or a reachable hub name"
         ) from error

@@ -53,4 +53,9 @@ def load(name: str, **given: Any) -> Task:
     if unknown := [] if free else sorted(set(given) - set(known)):
         raise ValueError(f"task {name} has no option {unknown[0]!r}; it has {', '.join(known)}")
     task: Task = kind(name)(**given)
+    parts = [part for part in vars(Task) if not part.startswith("_")]
+    if missing := [part for part in parts if not hasattr(task, part)]:
+        raise ValueError(
+            f"task {name!r} is none: {type(task).__name__} has no {', '.join(missing)}; see CONTRIBUTING.md"
+        )
     return task

@@ -23,7 +23,7 @@ from tests.agents.conftest import make_model, make_tokenizer
 from tests.agents.test_resume import FLAGS, same, traces
 from tests.faults.kills import STAGES, end, start
 
-TABLES = (*FLAGS, "--keep-checkpoints", "2", "--iterations", "6")
+TABLES = (*FLAGS, "--keep-checkpoints", "2", "--iterations", "4")
 SMALL = (
     *("--batch", "4", "--max-response", "2", "3", "--evaluation.queries", "4", "--evaluation.every", "2"),
     *("--sample-rows", "2", "--exchange.every", "2", "--checkpoint-every", "1", "--keep-checkpoints", "2"),
@@ -48,7 +48,7 @@ CASES = {
 }
 
 
-RANDOM = [("tables, PPO", 60), ("LoRA team, PPO", 10), ("pocket models, PPO", 5)]
+RANDOM = [("tables, PPO", 40), ("LoRA team, PPO", 6), ("pocket models, PPO", 4)]
 """Cases and how many kills."""
 
 STARTING = 0.2
@@ -137,7 +137,7 @@ def test_killed_at_every_boundary(case, tally):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("name", "count"), [(name, 12) for name in list(CASES)[1:]])
+@pytest.mark.parametrize(("name", "count"), [(name, 8) for name in list(CASES)[1:]])
 def test_killed_at_boundaries_of_other_runs(case, tally, name, count):
     """Another algorithm, another critic, other policies."""
     kill_at_boundaries(case(name), spread(case(name), count), tally)
@@ -159,6 +159,27 @@ def test_killed_at_every_boundary_of_going_on(case, tally):
         shutil.copytree(first, run)
         assert tables.run(run, "--resume", "must", fatal=number) == -signal.SIGKILL
         tables.survives(run, counts)
+    assert counts["times"] == counts.total()
+
+
+@pytest.mark.faults
+def test_killed_as_a_run_is_begun_over_an_older_one(case, tally):
+    """With --overwrite: the same command once more has nothing to complain of."""
+    tables = case("tables, PPO")
+    run, counts = tables.folder / "run", tally.setdefault("killed: tables, PPO, as one overwrites", Counter())
+    shutil.copytree(tables.folder / "whole", run)
+    assert tables.run(run, "--overwrite") == 0
+    last = max(n for n, (stage, _) in enumerate(tables.met(), start=1) if stage == "as a run begins")
+    for number in range(1, last + 1, 2):
+        shutil.rmtree(run)
+        shutil.copytree(tables.folder / "whole", run)
+        assert tables.run(run, "--overwrite", fatal=number) == -signal.SIGKILL
+        counts["times"] += 1
+        if tables.run(run, "--overwrite"):
+            counts["lost runs"] += 1
+        elif not same(traces(run, tables.iterations), tables.traces):
+            counts["corrupted resumes"] += 1
+    shutil.rmtree(run)
     assert counts["times"] == counts.total()
 
 
