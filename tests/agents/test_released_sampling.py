@@ -131,4 +131,4 @@ def test_the_mismatch_warns_once_and_the_default_not_at_all():
             sampled(released)
     assert len(heard) == 1
     assert "sampled with repetition penalty and dropout and scored without" in str(heard[0].message)
-    assert (plain.tolerance, released.tolerance) == (1e-4, float("inf"))
+    assert (plain.tolerance, released.tolerance) == (1e-3, float("inf"))
