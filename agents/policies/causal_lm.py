@@ -95,8 +95,8 @@ class CausalLMPolicy(Policy):
     def tolerance(self) -> float:  # type: ignore[override]
         """Nats by which sampler and learner may differ on a token: whatever they like if `released`.
 
-        In float32 a sharp model rounds to 1.5e-4 (pocket arithmetic). Bfloat16 keeps 8 bits: 0.12 was the most on 6,400 tokens of a small pretrained Llama, and logits of
-        larger models are larger.
+        In float32 a sharp model rounds to 1.5e-4 (pocket arithmetic). Bfloat16 keeps 8 bits: 0.12 was the
+        most on 6,400 tokens of a small pretrained Llama, and logits of larger models are larger.
         """
         if self.mismatch == "released":
             return math.inf
