@@ -1,5 +1,6 @@
 # make train   fine-tune the two pocket models (options: make train ARGS="--seats 1")
 # make test    run the tests                   (options: make test ARGS="-m slow")
+# make faults  kill training processes and damage their files, and count what is lost (docs/reliability.md)
 # make lint    ruff and mypy
 # make interop the game in other people's libraries (docs/interop.md); RLlib in an environment of its own
 # Tests run on one thread: their tensors are too small for more.
@@ -10,13 +11,16 @@ ARGS ?=
 RLLIB ?= .venv-rllib
 BIN := $(VENV)/bin
 
-.PHONY: train test lint interop
+.PHONY: train test faults lint interop
 
 train: $(VENV)/.installed-test
 	$(BIN)/cory train $(ARGS)
 
 test: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
+
+faults: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults tests/faults $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -30,6 +30,7 @@ class Classifier:
         device: str | torch.device = "cpu",
         batch_size: int = 256,
     ) -> None:
+        from safetensors import SafetensorError
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         if output not in ("log_odds", "logit", "probability"):
@@ -37,11 +38,11 @@ class Classifier:
         _refuse_missing(folder_or_name)
         self.output, self.device, self.batch_size = output, torch.device(device), batch_size
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(folder_or_name)
+            self.tokenizer = AutoTokenizer.from_pretrained(folder_or_name, trust_remote_code=False)
             model: Any = AutoModelForSequenceClassification.from_pretrained(
-                folder_or_name, dtype=torch.float32
+                folder_or_name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
             )
-        except OSError as error:
+        except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
             raise ValueError(
                 f"no sequence classifier could be read from {folder_or_name}: {error}"
             ) from error

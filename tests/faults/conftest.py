@@ -20,7 +20,7 @@ def pytest_terminal_summary(terminalreporter, config) -> None:
     if not told:
         return
     rows = dict(told)
-    for verb in sorted({kind.split()[0] for kind in told}):
+    for verb in sorted({kind.split(":")[0] for kind in told}):
         every = (counts for kind, counts in told.items() if kind.startswith(verb))
         rows[f"**{verb}, all**"] = sum(every, Counter())
     terminalreporter.write_line(f"\n| what | {' | '.join(COLUMNS)} |")
