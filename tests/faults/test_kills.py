@@ -130,7 +130,8 @@ def test_a_few_kills_lose_nothing(case, tally):
     """The quick form of what follows: one death in every stage of a run."""
     tables = case("tables, PPO")
     stages = {stage: number for number, (stage, _) in enumerate(tables.boundaries, start=1)}
-    assert stages.keys() == set(STAGES.values()) - {"as a run goes on"}
+    # an old checkpoint goes only where it is not the best so far
+    assert set(STAGES.values()) - {"as a run goes on", "as old checkpoints go"} <= stages.keys()
     kill_at_boundaries(tables, sorted(stages.values()), tally)
 
 
