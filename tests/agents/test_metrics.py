@@ -49,6 +49,19 @@ def test_a_second_tracker_appends(tmp_path):
     assert [row["iteration"] for row in metrics.read(tmp_path)] == [0, 1]
 
 
+def test_tensorboard_of_a_run_that_goes_on_holds_every_line_once(tmp_path):
+    """Of three iterations the last is taken back, as a resume from the start of iteration 2 does."""
+    with Tracker(tmp_path) as tracker:
+        for iteration in range(3):
+            tracker.log(iteration, {"a/b/c": iteration})
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "metrics.jsonl").write_text("".join(lines[:2]))
+    with Tracker(tmp_path) as tracker:
+        tracker.log(2, {"a/b/c": 20})
+    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(e.step, e.value) for e in board.Scalars("a/b/c")] == [(0, 0), (1, 1), (2, 20)]
+
+
 @pytest.mark.parametrize("name", ["kl", "pioneer_0/kl", "a/b/c/d", "a//c"])
 def test_a_key_without_three_parts_is_refused(tmp_path, name):
     tracker = Tracker(tmp_path, tensorboard=False)
