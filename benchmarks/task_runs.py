@@ -28,15 +28,20 @@ STEPS = {"words": 4000, "letters": 1500}
 """Supervised steps of the models that runs start from."""
 
 COMMON = [
-    *("--seats", "1", "--exchange.every", "0", "--batch", "128", "--iterations", "40"),
-    *("--kl.kind", "k1", "--kl.coef", "0.02", "--learner.lr", "1e-4", "--learner.minibatch", "32"),
+    *("--seats", "1", "--exchange.every", "0", "--kl.kind", "k1", "--kl.coef", "0.02"),
     *("--evaluation.every", "0", "--evaluation.samples", "4", "--checkpoint-every", "0"),
 ]
-WORDS = ["--policy.model", "runs/tasks/words", "--max-response", "24", "24"]
+WORDS = [
+    *("--policy.model", "runs/tasks/words", "--max-response", "24", "24", "--iterations", "120"),
+    *("--batch", "256", "--learner.lr", "2e-4", "--learner.minibatch", "64"),
+]
 SVAMP = ["--task", "svamp", "--task.data", "{data}/svamp/SVAMP.json"]
 OLDER = ["--task", "wordproblems", "--task.data", "{data}/arithmetic", "--task.source"]
 PROGRAMS = ["--task", "programs", "--task.signs=+-", "--task.largest", "99"]
-LETTERS = ["--policy.model", "runs/tasks/letters", "--max-response", "16", "16"]
+LETTERS = [
+    *("--policy.model", "runs/tasks/letters", "--max-response", "16", "16", "--iterations", "40"),
+    *("--batch", "128", "--learner.lr", "1e-4", "--learner.minibatch", "32"),
+]
 FLAGS = {
     "svamp": [*SVAMP, *WORDS],
     **{source: [*OLDER, source, *WORDS] for source in ("multiarith", "addsub", "singleeq")},
