@@ -19,6 +19,12 @@ SYSTEM = (
 )
 
 
+def worded(seat: str) -> str:
+    """The paper's wording: observers read earlier answers as `Reference:` before `Answer:`."""
+    references = "".join(f"Reference:{{response_{k}}}\n" for k in range(int(seat.rsplit("_", 1)[1])))
+    return f"Question:{{query}}\n{references}Answer:"
+
+
 class Problems:
     """Queries are the questions alone; whatever else stands in a prompt belongs to the templates.
 
@@ -124,11 +130,10 @@ class Problems:
         ]
 
     def template(self, seat: str) -> str:
-        """The paper's wording: observers read earlier answers as `Reference:` before `Answer:`."""
-        attempts = range(int(seat.rsplit("_", 1)[1]))
+        """`worded` behind the worked example; in a chat, its words as what the user says."""
         if not self.chat:
-            references = "".join(f"Reference:{{response_{k}}}\n" for k in attempts)
-            return f"{self.shot}Question:{{query}}\n{references}Answer:"
+            return f"{self.shot}{worded(seat)}"
+        attempts = range(int(seat.rsplit("_", 1)[1]))
         references = "".join(f"\nReference:\n{{response_{k}}}" for k in attempts)
         turns = (
             {"role": "system", "content": SYSTEM},

@@ -17,6 +17,7 @@ import numpy as np
 
 from cory_env.answers import is_correct
 from cory_env.game import Query, Response
+from cory_env.problems import worded
 from cory_env.rows import text_hash
 from cory_env.tasks.base import split_of
 from cory_env.tokenizer import CharTokenizer, Tokenizer, encode_inside
@@ -108,12 +109,11 @@ class Task:
     def template(self, seat: str) -> str:
         """The problem, after every earlier response as an attempt at it: `3+4=7;3+4=`.
 
-        Worked: as in gsm8k, `Question:`, a `Reference:` for every earlier response, `Answer:`.
+        Worked: as in gsm8k, by `cory_env.problems.worded`.
         """
-        attempts = range(int(seat.rsplit("_", 1)[1]))
         if self.worked:
-            references = "".join(f"Reference:{{response_{k}}}\n" for k in attempts)
-            return f"Question:{{query}}\n{references}Answer:"
+            return worded(seat)
+        attempts = range(int(seat.rsplit("_", 1)[1]))
         return "".join(f"{{query}}{{response_{k}}};" for k in attempts) + "{query}"
 
 
