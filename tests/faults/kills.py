@@ -2,7 +2,8 @@
 
 A process that has imported everything forks, so that a death and a resume take a fraction of a second. What a
 child is about to do to the disk is seen by an audit hook, and by what is put before the functions that write
-whole files: they can also be cut short in the middle.
+whole files: they can also be cut short in the middle. Between them it can die where a phase of an iteration
+begins or ends, and wherever it looks whether a signal has come: before every token and every step.
 """
 
 import gc
@@ -12,7 +13,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -20,6 +22,9 @@ import safetensors.torch
 
 from agents import metrics
 from agents.cli import main
+from agents.rollout import Clock
+from agents.stopping import Signals
+from agents.trainer import Trainer
 
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
 """Audit events that change a directory; `open` is one too, where it opens for writing."""
@@ -34,14 +39,26 @@ STAGES = {
     "_add": "in a line of numbers or samples",
     "_draw": "as TensorBoard is told",
 }
-"""What a process is doing, by the functions of `agents` it is in; the first that fits."""
+"""What a process is doing to the disk, by the functions of `agents` it is in; the first that fits."""
+
+PHASES = {
+    "exchange": "at an exchange",
+    "sample": "while sampling",
+    "judge": "while judging",
+    "statistics": "while valuing what was written",
+    "critic": "in the central critic",
+    "update": "in an update",
+    "evaluate": "in an evaluation",
+}
+"""What else it is doing, by what the clock of an iteration calls it."""
 
 
 class Boundaries:
-    """Counts what this process does to the disk from now on, names it, and dies at the `fatal`-th."""
+    """Counts what this process does from now on, names it, and dies at the `fatal`-th."""
 
     def __init__(self, fatal: int | None) -> None:
         self.fatal = fatal
+        self.phase: str | None = None
         self.seen: list[tuple[str, str]] = []
         plain_tensors, plain_text = safetensors.torch.serialize_file, Path.write_text
         plain_lines, plain_sync = metrics._Lines.write, os.fsync
@@ -73,6 +90,44 @@ class Boundaries:
         safetensors.torch.serialize_file, Path.write_text = tensors, text
         metrics._Lines.write, os.fsync = lines, sync
         sys.addaudithook(self.hook)
+        self.watch_phases()
+
+    def watch_phases(self) -> None:
+        """Meet the begin and the end of every phase, and every look at the flag of the signals inside."""
+        plain_phase, plain_answers = Clock.phase, Trainer.answers
+        plain_check, plain_check_grace = Signals.check, Signals.check_grace
+
+        @contextmanager
+        def phase(clock: Clock, name: str) -> Iterator[None]:
+            with plain_phase(clock, name), self.inside(name):
+                yield
+
+        def answers(trainer: Trainer, **more):
+            with self.inside("evaluate"):
+                return plain_answers(trainer, **more)
+
+        def look(plain: Callable[[Signals], None]) -> Callable[[Signals], None]:
+            def check(signals: Signals) -> None:
+                if self.phase is not None:
+                    self.reach(PHASES[self.phase], "at a look for signals")
+                plain(signals)
+
+            return check
+
+        Clock.phase, Trainer.answers = phase, answers
+        Signals.check, Signals.check_grace = look(plain_check), look(plain_check_grace)
+
+    @contextmanager
+    def inside(self, name: str) -> Iterator[None]:
+        """A phase; those within an evaluation are part of it."""
+        if self.phase is not None:
+            yield
+            return
+        self.phase = name
+        self.reach(PHASES[name], "as it begins")
+        yield
+        self.reach(PHASES[name], "as it ends")
+        self.phase = None
 
     def hook(self, event: str, args: tuple) -> None:
         """Called by the interpreter before it does what `event` says."""
@@ -82,13 +137,17 @@ class Boundaries:
             self.meet(f"before {event.removeprefix('os.')} {name}")
 
     def meet(self, what: str, last: Callable[[], object] = lambda: None) -> None:
-        """A place to die at, after having done `last`; only what a stage of a run does is one."""
+        """Something done to the disk; only what a stage of a run does is a place to die at."""
         stage = stage_of(sys._getframe())
         if stage is not None:
-            self.seen.append((stage, what))
-            if len(self.seen) == self.fatal:
-                last()
-                os.kill(os.getpid(), signal.SIGKILL)
+            self.reach(stage, what, last)
+
+    def reach(self, stage: str, what: str, last: Callable[[], object] = lambda: None) -> None:
+        """A place to die at, after having done `last`."""
+        self.seen.append((stage, what))
+        if len(self.seen) == self.fatal:
+            last()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def stage_of(frame: FrameType | None) -> str | None:

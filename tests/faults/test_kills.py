@@ -11,7 +11,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -23,7 +23,7 @@ from agents import presets
 from agents.flags import read
 from tests.agents.conftest import make_model, make_tokenizer
 from tests.agents.test_resume import FLAGS, same, traces
-from tests.faults.kills import STAGES, end, start
+from tests.faults.kills import PHASES, STAGES, end, start
 
 TABLES = (*FLAGS, "--keep-checkpoints", "1", "--iterations", "4")
 SMALL = (
@@ -50,6 +50,14 @@ CASES = {
 }
 
 
+IN_PHASES = [
+    ("tables, PPO", 6),
+    ("tables, central critic", 2),
+    ("LoRA team, PPO", 2),
+    ("pocket models, PPO", 2),
+]
+"""Cases and how many kills in each phase."""
+
 RANDOM = [("tables, PPO", 30), ("LoRA team, PPO", 4), ("pocket models, PPO", 2)]
 """Cases and how many kills."""
 
@@ -70,6 +78,18 @@ class Case:
         self.seconds = time.monotonic() - began
         self.traces = traces(folder / "whole", self.iterations)
         self.boundaries = self.met()
+
+    def on_disk(self) -> list[int]:
+        """Where something is done to the disk, counted from 1."""
+        return [n for n, (stage, _) in enumerate(self.boundaries, start=1) if stage in STAGES.values()]
+
+    def in_phases(self, count: int) -> list[int]:
+        """That many places, spread evenly, in each phase."""
+        told: dict[str, list[int]] = {}
+        for number, (stage, _) in enumerate(self.boundaries, start=1):
+            if stage in PHASES.values():
+                told.setdefault(stage, []).append(number)
+        return sorted(number for numbers in told.values() for number in spread(numbers, count))
 
     def run(self, run: Path, *more: str, fatal: int | None = None, kill_after: float | None = None) -> int:
         """One process: exit code, or minus the signal it died of."""
@@ -121,9 +141,9 @@ def kill_at_boundaries(case: Case, numbers: Iterable[int], tally: dict[str, Coun
     assert not failed
 
 
-def spread(case: Case, count: int) -> list[int]:
-    """That many boundaries at equal distances, the first and the last among them."""
-    return sorted({round(1 + i * (len(case.boundaries) - 1) / (count - 1)) for i in range(count)})
+def spread(numbers: Sequence[int], count: int) -> list[int]:
+    """That many of them at equal distances, the first and the last among them."""
+    return sorted({numbers[round(i * (len(numbers) - 1) / (count - 1))] for i in range(count)})
 
 
 def test_a_few_kills_lose_nothing(case, tally):
@@ -131,21 +151,29 @@ def test_a_few_kills_lose_nothing(case, tally):
     tables = case("tables, PPO")
     stages = {stage: number for number, (stage, _) in enumerate(tables.boundaries, start=1)}
     # an old checkpoint goes only where it is not the best so far
-    assert set(STAGES.values()) - {"as a run goes on", "as old checkpoints go"} <= stages.keys()
+    may_lack = {"as a run goes on", "as old checkpoints go", "in the central critic"}
+    assert {*STAGES.values(), *PHASES.values()} - may_lack <= stages.keys()
     kill_at_boundaries(tables, sorted(stages.values()), tally)
 
 
 @pytest.mark.faults
 def test_killed_at_every_boundary(case, tally):
     tables = case("tables, PPO")
-    kill_at_boundaries(tables, range(1, len(tables.boundaries) + 1), tally)
+    kill_at_boundaries(tables, tables.on_disk(), tally)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("name", "count"), [(name, 8) for name in list(CASES)[1:]])
 def test_killed_at_boundaries_of_other_runs(case, tally, name, count):
     """Another algorithm, another critic, other policies."""
-    kill_at_boundaries(case(name), spread(case(name), count), tally)
+    kill_at_boundaries(case(name), spread(case(name).on_disk(), count), tally)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("name", "count"), IN_PHASES)
+def test_killed_in_every_phase(case, tally, name, count):
+    """Before a token, before a step of an optimiser, as games are scored, as seats are exchanged."""
+    kill_at_boundaries(case(name), case(name).in_phases(count), tally)
 
 
 @pytest.mark.faults
