@@ -1,0 +1,175 @@
+"""Seconds that the PPO of TRL 1.12 takes for an iteration of one policy: a JSON job in, JSON out.
+
+    sh benchmarks/peers/setup.sh
+    .venv-peers/bin/python benchmarks/peers/trl_ppo.py < job.json
+
+    {"architecture": "gpt2", "shape": {"n_layer": 4, "n_embd": 256, "n_head": 4}, "prompt_lengths": [2, 7, 5],
+     "response": 10, "epochs": 4, "rounds": 5, "warmup": 1, "precision": "float32"}
+
+`shape` is what the configuration class is called with; `prompt_lengths` has a row of the batch each. Also:
+`attention` (eager), `threads` (torch's own choice), `chunk` rows per forward and backward pass (all).
+`seconds` are those between the ends of two steps of `PPOTrainer.train`: everything an iteration does, of them
+`sample` in `generate`. `peak_bytes` is the resident memory of the process at most, `idle_bytes` that after
+the imports.
+
+Weights and prompts are random. As TRL wants it, a second model of the same shape, with a head for one number,
+expects the values and is learned beside the policy; a third is the reference. The scorer costs nothing.
+bfloat16 is asked for as `accelerate launch --mixed_precision bf16` does: `bf16=True` alone changes nothing in
+this trainer. It reaches the passes that are learned from, neither `generate` nor the statistics.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from contextlib import redirect_stdout
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from datasets import Dataset
+from tokenizers import Tokenizer, models
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PretrainedConfig,
+    PreTrainedTokenizerFast,
+    TrainerCallback,
+)
+from trl.experimental.ppo import PPOConfig, PPOTrainer, ppo_trainer
+
+
+class EvenIds(nn.Module):
+    """A backbone that turns every token into one number: 1 for an even id, else 0."""
+
+    def forward(self, input_ids: Tensor, **_: Any) -> SimpleNamespace:
+        return SimpleNamespace(hidden_states=[(input_ids % 2 == 0).float()[..., None]])
+
+
+class Scorer(nn.Module):
+    """A reward model in the form that TRL reads: the score is what its head says of the last token."""
+
+    base_model_prefix = "backbone"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone, self.score = EvenIds(), nn.Identity()
+
+
+class Clock(TrainerCallback):
+    """When training began and every step ended, and what was spent in `generate` between."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+        self.sampling: list[float] = [0.0]
+        generate = ppo_trainer.batch_generation
+
+        def timed(*given: Any, **named: Any) -> Any:
+            began = perf_counter()
+            told = generate(*given, **named)
+            self.sampling[-1] += perf_counter() - began
+            return told
+
+        ppo_trainer.batch_generation = timed
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self.ends.append(perf_counter())
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.ends.append(perf_counter())
+        self.sampling.append(0.0)
+
+
+def resident(entry: str) -> int:
+    """Bytes of this process in memory: `VmRSS` now, `VmHWM` at most since it began (Linux)."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{entry}:"))
+
+
+def padding_tokenizer(pad: int) -> PreTrainedTokenizerFast:
+    """All that TRL asks of a tokenizer: to pad on the left."""
+    inner = Tokenizer(models.WordLevel({"<eos>": 0, "<pad>": pad}, unk_token="<eos>"))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<eos>", pad_token="<pad>", padding_side="left"
+    )
+
+
+def prompts(lengths: list[int], vocabulary: int) -> Dataset:
+    """Random ids, neither EOS nor padding among them."""
+    drawn = torch.Generator().manual_seed(0)
+    rows = [torch.randint(1, vocabulary - 1, (n,), generator=drawn).tolist() for n in lengths]
+    return Dataset.from_dict({"input_ids": rows, "attention_mask": [[1] * len(row) for row in rows]})
+
+
+def trainer(job: dict[str, Any], config: PretrainedConfig, clock: Clock, folder: str) -> PPOTrainer:
+    """TRL's own defaults but for what makes the work ours: four epochs, one minibatch, temperature 1."""
+    B = len(job["prompt_lengths"])
+    chunk = job.get("chunk") or B
+    arguments = PPOConfig(
+        output_dir=folder,
+        per_device_train_batch_size=chunk,
+        gradient_accumulation_steps=B // chunk,
+        local_rollout_forward_batch_size=chunk,
+        total_episodes=B * (job["warmup"] + job["rounds"]),
+        num_mini_batches=1,
+        num_ppo_epochs=job["epochs"],
+        response_length=job["response"],
+        temperature=1.0,
+        num_sample_generations=0,
+        gradient_checkpointing=False,
+        bf16=job["precision"] == "bfloat16",
+        use_cpu=not torch.cuda.is_available(),
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    made = [
+        kind.from_config(config, attn_implementation=job.get("attention", "eager"))
+        for kind in (AutoModelForCausalLM, AutoModelForCausalLM, AutoModelForSequenceClassification)
+    ]
+    made[1].load_state_dict(made[0].state_dict())
+    return PPOTrainer(
+        args=arguments,
+        processing_class=padding_tokenizer(config.pad_token_id),
+        model=made[0],
+        ref_model=made[1],
+        value_model=made[2],
+        reward_model=Scorer(),
+        train_dataset=prompts(job["prompt_lengths"], config.vocab_size),
+        callbacks=[clock],
+    )
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Train for `warmup` + `rounds` iterations; what was told of the latter."""
+    idle = resident("VmRSS")
+    torch.manual_seed(0)
+    if job["precision"] == "bfloat16":
+        os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16"
+    if job.get("threads"):
+        torch.set_num_threads(job["threads"])
+    config = AutoConfig.for_model(job["architecture"], num_labels=1, **job["shape"])
+    config.bos_token_id, config.eos_token_id, config.pad_token_id = 0, 0, config.vocab_size - 1
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        trainer(job, config, clock, folder).train()
+    between = [end - began for began, end in zip(clock.ends, clock.ends[1:], strict=False)]
+    return {
+        "seconds": between[job["warmup"] :],
+        "phases": {"sample": clock.sampling[job["warmup"] : -1]},
+        "peak_bytes": resident("VmHWM"),
+        "idle_bytes": idle,
+        "threads": torch.get_num_threads(),
+        "versions": {name: version(name) for name in ("trl", "transformers", "torch", "accelerate")},
+    }
+
+
+if __name__ == "__main__":
+    with redirect_stdout(sys.stderr):  # the trainer prints its numbers
+        figures = measure(json.load(sys.stdin))
+    print(json.dumps(figures))
