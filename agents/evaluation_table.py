@@ -44,8 +44,9 @@ def print_tables(result: Mapping[str, Any]) -> None:
 
 
 def remarks(result: Mapping[str, Any]) -> list[str]:
-    """Signs of collapse, with what they are, and what a judge could not score."""
-    told = [f"Signs of collapse: {'; '.join(result['collapse_signs'])}."]
+    """What the data leave out, signs of collapse, with what they are, and what a judge could not score."""
+    told = [f"{line}." for line in result["data"]["left_out"]]
+    told += [f"Signs of collapse: {'; '.join(result['collapse_signs'])}."]
     told += [f"{name}: {'; '.join(signs) or 'none'}" for name, signs in result["collapse"].items()]
     return told + [f"judge {row['judge']} failed: {row['failure']}" for row in result["failures"]]
 
@@ -73,7 +74,8 @@ def setting(result: Mapping[str, Any]) -> str:
     samples = "" if result["samples"] == 1 else f" x {result['samples']} samples"
     correct = "" if result["threshold"] is None else f", correct from a reward of {result['threshold']:g}"
     return (
-        f"{result['queries']} held-out queries{samples}, {result['sampling']} sampling, "
+        f"{result['queries']} of {result['data']['test']} held-out queries{samples}, "
+        f"{result['sampling']} sampling, "
         f"eta {result['kl_coef']:g}{correct}; 95 % intervals"
     )
 

@@ -39,6 +39,8 @@ class Judged:
     """What the judge says of itself: `agents.judges.panel.numbers`."""
     failures: list[dict[str, Any]] = field(default_factory=list)
     """Responses it could not score, the first of them."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """How many queries the task has by split, and what it leaves out: `cory_env.tasks.base.counted`."""
 
 
 def summary(judged: Sequence[Judged]) -> dict[str, Any]:
@@ -56,6 +58,7 @@ def summary(judged: Sequence[Judged]) -> dict[str, Any]:
         "sampling": first.config.evaluation.sampling,
         **prices,
         "collapse_signs": collapse.definitions(),
+        "data": first.data,
         "judge": {one.label: one.judge for one in judged},
         "failures": [{"target": one.label, **row} for one in judged for row in one.failures],
     }

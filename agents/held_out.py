@@ -21,7 +21,7 @@ from agents.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from agents.sampling import Manner
 from agents.settings import parse
 from agents.targets import Target, find, labels
-from cory_env.tasks.base import Task
+from cory_env.tasks.base import Task, counted
 from cory_env.vector import VectorGame
 
 
@@ -138,6 +138,7 @@ def judge(target: Target, label: str, *, game: bool, say: Callable[[str], None])
         games=games,
         judge=numbers,
         failures=failures,
+        data=counted(task),
     )
 
 

@@ -3,6 +3,7 @@
 Works while a run is going on and after it was stopped: it shows what is there and says what is not.
 """
 
+import json
 import math
 import os
 import re
@@ -42,7 +43,7 @@ def write_report(run: Path) -> Path:
         html.paragraph(_progress(run, found), soft=True),
     ]
     judged = evaluation.found_in(run)
-    parts += _held_out(found) + evaluation.section(judged) + _training(found)
+    parts += _held_out(found) + _data(run) + evaluation.section(judged) + _training(found)
     for plot in [*draw(found, run / "plots"), *evaluation.draw_pass_at_k(found, judged, run / "plots")]:
         parts += [html.heading(plot.title), html.picture(plot.path, title=plot.title, caption=plot.caption)]
     games = [row for row in samples if "failure" not in row]
@@ -96,6 +97,17 @@ def _held_out(found: Curves) -> list[html.Markup]:
         html.table(["", "reference", *names], rows, kind="numbers"),
         html.paragraph(note, soft=True),
     ]
+
+
+def _data(run: Path) -> list[html.Markup]:
+    """How many queries there were and what was left out; nothing where a run does not say."""
+    path = run / "environment.json"
+    told = json.loads(path.read_text(encoding="utf-8")).get("data") if path.is_file() else None
+    if told is None:
+        return []
+    line = f"Queries: {told['train']:,} to train on, {told['test']:,} held out, of which the first "
+    line += f"{told['evaluated']:,} were asked here."
+    return [html.paragraph(text, soft=True) for text in (line, *(f"{t}." for t in told["left_out"]))]
 
 
 def _training(found: Curves) -> list[html.Markup]:

@@ -29,7 +29,7 @@ def found_in(run: Path) -> dict[str, Any] | None:
         told: dict[str, Any] = json.loads((run / EVALUATION).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return told if "in_game" in told else None
+    return told if "data" in told else None
 
 
 def section(told: Mapping[str, Any] | None) -> list[html.Markup]:

@@ -46,7 +46,7 @@ from agents.resume import (
 from agents.settings import flat
 from agents.stopping import Signals
 from agents.trainer import Trainer
-from cory_env.tasks.base import LeavesOut
+from cory_env.tasks.base import counted
 
 
 def train(config: Config, run: Path) -> Path:
@@ -73,7 +73,7 @@ def train(config: Config, run: Path) -> Path:
             console.print(f"passed over: {reason}", style="yellow")
         start = begin(trainer, run) if begun is None else go_on(trainer, run, begun)
         console.print(whole(trainer) + (f"; going on at iteration {start}" if begun else ""))
-        for line in trainer.task.left_out if isinstance(trainer.task, LeavesOut) else ():
+        for line in data_of(trainer)["left_out"]:
             console.print(line)
         texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
         with (
@@ -120,7 +120,7 @@ def begin(trainer: Trainer, run: Path) -> int:
             shutil.rmtree(path)
         elif path.name != LOCK:
             path.unlink()
-    write_settings(trainer.config, run, environment())
+    write_settings(trainer.config, run, environment() | {"data": data_of(trainer)})
     (run / METRICS).touch()
     return 0
 
@@ -179,6 +179,12 @@ def write_settings(config: Config, run: Path, machine: Mapping[str, Any]) -> Non
     """config.yaml and environment.json: what is needed to do it again."""
     checkpoint.write_text(run / "config.yaml", yaml.safe_dump(flat(config), sort_keys=False))
     checkpoint.write_text(run / "environment.json", json.dumps(machine, indent=1))
+
+
+def data_of(trainer: Trainer) -> dict[str, Any]:
+    """How many queries there are, and how many of those held out the evaluations while training ask."""
+    told = counted(trainer.task)
+    return told | {"evaluated": min(told["test"], trainer.config.evaluation.queries)}
 
 
 def environment() -> dict[str, Any]:

@@ -79,6 +79,12 @@ class LeavesOut(Task, Protocol):
         ...
 
 
+def counted(task: Task) -> dict[str, Any]:
+    """How many queries the task has by split, and `left_out`: what runs and evaluations say of their data."""
+    lines = list(task.left_out) if isinstance(task, LeavesOut) else []
+    return {split: len(task.queries(split)) for split in ("train", "test")} | {"left_out": lines}
+
+
 def too_long(counts: Mapping[str, int], max_query: int) -> list[str]:
     """The lines of `left_out` for queries beyond a length, from their number by split."""
     return [

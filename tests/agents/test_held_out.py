@@ -58,7 +58,9 @@ def test_a_run_is_judged_as_it_was_at_its_end_alone_and_in_every_seat(place, cap
     assert {*seats, "pioneer_0/reference", "observer_1/reference"} == set(told["in_game"])
     assert told["in_game"]["observer_1/llm_1"]["seating"] == {"pioneer_0": "llm_2", "observer_1": "llm_1"}
     shown = capsys.readouterr().out
-    assert "each policy alone: 12 held-out queries, own sampling" in shown
+    assert f"each policy alone: 12 of {told['data']['test']} held-out queries, own sampling" in shown
+    assert told["data"]["test"] > 12
+    assert told["data"]["left_out"] == []
     assert "observer_1/llm_2" in shown
     assert "Signs of collapse: distinct_2 below half" in shown
 

@@ -56,6 +56,15 @@ def test_colour_is_the_policy_and_line_style_the_seat():
     assert lines[(5.0,)].get_marker() == "o"  # one iteration: no line to see
 
 
+def test_the_page_says_how_many_queries_there_were_and_what_was_left_out(tmp_path):
+    write_run(tmp_path, iterations=3)
+    told = {"train": 7473, "test": 1319, "evaluated": 512, "left_out": ["4 test openings are in train too"]}
+    (tmp_path / "environment.json").write_text(json.dumps({"data": told}))
+    page = page_of(tmp_path)
+    assert "Queries: 7,473 to train on, 1,319 held out, of which the first 512 were asked here." in page
+    assert "4 test openings are in train too." in page
+
+
 @pytest.mark.parametrize(
     ("options", "figures"),
     [

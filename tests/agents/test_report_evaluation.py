@@ -13,6 +13,7 @@ from tests.agents.synthetic_run import write_run
 
 REWARD = {"gain": 0.5, "low": 0.25, "high": 0.75, "in_reference_deviations": None}
 TOLD = {
+    "data": {"train": 9, "test": 99, "left_out": ["3 of the test openings (3.0%) are in train too"]},
     "queries": 64, "samples": 2, "sampling": "paper", "kl_coef": 0.2, "threshold": 0.5,
     "figures": {
         "reference": {"task_reward": 0.0, "pass_at_1": 0.125, "pass_at_2": 0.25},
@@ -45,7 +46,8 @@ def run_with(tmp_path, told):
 
 def test_an_evaluation_stands_in_the_report_with_intervals_and_signs(tmp_path):
     page = write_report(run_with(tmp_path, TOLD)).read_text(encoding="utf-8")
-    assert "64 held-out queries x 2 samples, paper sampling, eta 0.2, correct from a reward of 0.5" in page
+    assert "3 of the test openings (3.0%) are in train too." in page
+    assert "64 of 99 held-out queries x 2 samples, paper sampling, eta 0.2, correct from a reward of" in page
     row = "<td>pass@1</td><td>0.125 [0.000, 0.250]</td><td>0.375 [0.250, 0.500]</td>"
     assert row in page
     assert "<td>+0.500 [+0.250, +0.750]</td>" in page

@@ -244,6 +244,7 @@ def test_a_run_leaves_everything_behind(tmp_path, tiny_folder):
     report = train(config, run)
     rows = read(run)
     assert report.stat().st_size > 10_000
+    assert "%) are in train too and left out." in report.read_text(encoding="utf-8")
     assert [row["iteration"] for row in rows] == [0, 0, 1, 2, 2, 3]
     assert rows[0]["alone/llm_1/kl"] == 0
     assert "alone/llm_2/second_judge" in rows[-1]
