@@ -56,11 +56,12 @@ def flags(qwen, tmp_path, monkeypatch):
     (tmp_path / "my.jsonl").write_text("\n".join(map(json.dumps, chats)))
     (tmp_path / "my_rewards.py").write_text(REWARDS)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("agents.plots.draw", lambda *_: [])  # most of the time of so short a run
     return [
         *("train", "--task", "prompts", "--task.data", "my.jsonl", "--policy.model", str(qwen)),
         *("--policy.device", "cpu", "--iterations", "2", "--batch", "8", "--max-response", "4", "9"),
         *("--evaluation.queries", "4", "--evaluation.every", "0", "--sample-rows", "2", "--run", "run"),
-        *("--learner.minibatch", "8", "--judge.timeout", "20"),
+        *("--learner.minibatch", "8", "--judge.timeout", "20", "--checkpoint-every", "0"),
     ]
 
 
