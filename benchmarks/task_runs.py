@@ -29,11 +29,12 @@ STEPS = {"words": 4000, "letters": 1500}
 
 COMMON = [
     *("--seats", "1", "--exchange.every", "0", "--kl.kind", "k1", "--kl.coef", "0.02"),
-    *("--evaluation.every", "0", "--evaluation.samples", "4", "--checkpoint-every", "0"),
+    *("--evaluation.every", "0", "--evaluation.samples", "8", "--checkpoint-every", "0"),
 ]
 WORDS = [
-    *("--policy.model", "runs/tasks/words", "--max-response", "24", "24", "--iterations", "120"),
-    *("--batch", "256", "--learner.lr", "2e-4", "--learner.minibatch", "64"),
+    *("--policy.model", "runs/tasks/words", "--max-response", "24", "24", "--iterations", "60"),
+    *("--batch", "128", "--learner.lr", "3e-4", "--learner.minibatch", "32"),
+    *("--learner.max-grad-norm", "1", "--policy.device", "cpu"),
 ]
 SVAMP = ["--task", "svamp", "--task.data", "{data}/svamp/SVAMP.json"]
 OLDER = ["--task", "wordproblems", "--task.data", "{data}/arithmetic", "--task.source"]

@@ -9,7 +9,7 @@ right result: `76-25=51`, or two such lines. So the model learns to copy numbers
 which calculation a question asks for. `letters` reads train functions and expressions that have their
 values, and stops early. Each model is of Llama's architecture, and at most 1 MB in fp16.
 
-Shapes: B rows, T tokens, V vocabulary.
+Shapes: B rows, T tokens, K tokens that are learned, D width.
 """
 
 import argparse
@@ -78,21 +78,20 @@ def calculation(numbers: Sequence[int], chance: np.random.Generator) -> str | No
     return "\n".join(lines)
 
 
-def number(chance: np.random.Generator) -> int:
-    """From 2 on: half the time up to 12, seldom of three digits."""
-    return int(chance.integers(2, (13, 13, 13, 13, 13, 100, 100, 100, 100, 1000)[int(chance.integers(10))]))
-
-
 def word_examples(
     task: Task, questions: Sequence[str], chance: np.random.Generator, *, bare: bool
 ) -> Iterator[Example]:
-    """Questions with numbers of ours (`bare`: and nothing else), and a calculation of these numbers."""
+    """Questions with numbers of ours (`bare`: and nothing else), and a calculation of these numbers.
+
+    Ours are drawn from all that stand in the questions, from 2 to 999: sizes are as common as there.
+    """
     view = make_views(task, seats=1)[0]
     end = min(task.tokenizer.eos)
+    known = [int(n) for n in re.findall("[0-9]+", " ".join(questions)) if 2 <= int(n) < 1000]
     while True:
         parts = re.split(r"([0-9]+)", questions[int(chance.integers(len(questions)))])
         parts[0::2] = [" "] * len(parts[0::2]) if bare else parts[0::2]
-        numbers = [number(chance) for _ in parts[1::2]]
+        numbers = [known[int(chance.integers(len(known)))] for _ in parts[1::2]]
         parts[1::2] = map(str, numbers)
         said = calculation(numbers, chance) if len(numbers) > 1 else None
         if said is not None:
@@ -162,8 +161,9 @@ def learn(
         for group in optimizer.param_groups:
             group["lr"] = lr * min((step + 1) / 100, 1 - step / steps)
         ids_BT, target_BT = batch_of(kinds[step % len(kinds)], rows)
-        logits_BTV = model(input_ids=ids_BT).logits
-        loss = torch.nn.functional.cross_entropy(logits_BTV.flatten(0, 1), target_BT.flatten())
+        said_BT = target_BT >= 0
+        hidden_KD = model.model(input_ids=ids_BT).last_hidden_state[said_BT]
+        loss = torch.nn.functional.cross_entropy(model.lm_head(hidden_KD), target_BT[said_BT])
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
