@@ -42,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: the run is sick: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except (ValueError, OSError, ImportError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        told = "; ".join([str(error), *getattr(error, "__notes__", ())])
+        print(f"error: {' '.join(told.split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("stopped; the checkpoints that were written stand", file=sys.stderr)

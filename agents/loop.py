@@ -37,7 +37,7 @@ class Loop:
     def go(self, start: int, *, shown: Callable[[str, Mapping[str, float]], None]) -> None:
         """Iterations `start` and on, and the last evaluation. `shown` is told what is done, and its numbers.
 
-        `Stopped` says where the run can go on; so do the errors of a run gone sick.
+        `Stopped` says where the run can go on; so does the ValueError of a judge that failed too often.
         """
         for iteration in range(start, self.config.iterations + 1):
             try:
@@ -45,8 +45,8 @@ class Loop:
                 self.between(iteration)
                 if iteration < self.config.iterations:
                     shown("training", self.iterate(iteration))
-            except Stopped as stopped:
-                self.farewell(iteration, stopped)
+            except (Stopped, ValueError) as ended:
+                self.farewell(iteration, ended)
                 raise
             except ArithmeticError as error:
                 raise type(error)(f"iteration {iteration}: {error}{self.dump(iteration)}") from error
@@ -150,13 +150,16 @@ class Loop:
                     raise ArithmeticError(text)
                 self.say(f"warning: {text}")
 
-    def farewell(self, iteration: int, stopped: Stopped) -> None:
-        """Save what can still be saved, and put into `stopped` where the run goes on."""
+    def farewell(self, iteration: int, ended: Exception) -> None:
+        """Save what can still be saved, and put into `ended` where the run goes on."""
         if not self.trainer.learning:
-            self.save(iteration)
+            try:
+                self.save(iteration)
+            except OSError as error:
+                self.say(f"warning: no checkpoint of iteration {iteration} ({error})")
         whole = checkpoint.finished(self.run)
         where = f"its newest checkpoint is {whole[-1]}" if whole else "it has no checkpoint"
-        stopped.add_note(f"{where}; go on with: cory train --run {self.run} --resume must")
+        ended.add_note(f"{where}; go on with: cory train --run {self.run} --resume must")
 
     def dump(self, iteration: int) -> str:
         """Leave the batches of a sick iteration in the run directory; where they are."""

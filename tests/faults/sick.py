@@ -1,17 +1,16 @@
-"""A reward function that fails in every way there is, by the response it is asked about."""
+"""Reward functions that fail: in every way there is, by the response that is asked about, or all at once."""
 
 import os
 import time
+from pathlib import Path
 
 
 def judge(texts):
-    """One score per text; never returns, dies, raises or scores NaN where the text says so by its hash."""
+    """One score per text; never returns, dies, raises, scores NaN or not at all where the text says so by its
+    hash."""
     kinds = [sum(text.encode()) % 40 for text in texts]
-    if len(texts) == 1:
-        fail(kinds[0])
-    elif any(kind < 4 for kind in kinds):
-        fail(min(kinds))
-    return [float("nan") if kind == 3 else 1.0 for kind in kinds]
+    fail(min(kinds))
+    return [float("nan") if kind == 3 else 1.0 for kind in kinds if kind != 4]
 
 
 def fail(kind: int) -> None:
@@ -22,3 +21,10 @@ def fail(kind: int) -> None:
         os._exit(3)
     if kind == 2:
         raise ZeroDivisionError("a fault of mine")
+
+
+def moody(texts):
+    """How many letters e there are; fails while there is a file of the name in MOOD."""
+    if Path(os.environ["MOOD"]).exists():
+        raise ZeroDivisionError("not today [/INST]")
+    return [float(text.count("e")) for text in texts]

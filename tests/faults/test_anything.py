@@ -1,5 +1,4 @@
-"""Whatever is in a settings file or a data file is taken or refused with a ValueError; and a judge that fails
-in every way costs no more than the scores it failed on."""
+"""Whatever is in a settings file or a data file is taken or refused with a ValueError."""
 
 import json
 import string
@@ -11,10 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents import presets
-from agents.cli import main
 from agents.flags import read
-from agents.metrics import read as read_metrics
-from agents.metrics import read_lines
 from agents.settings import flags_of
 from cory_env import tasks
 from cory_env.rows import read_rows
@@ -94,36 +90,3 @@ def test_any_bytes_are_rows_or_refused_by_name(suffix, content, tmp_path):
     assert not told or path.name in told
     for name in ("prompts", "reviews"):
         refusal(partial(tasks.load, name, data=path))
-
-
-@pytest.mark.faults
-def test_a_judge_that_hangs_dies_raises_and_scores_nan_ends_no_run(tmp_path, tiny_folder, monkeypatch):
-    """INVARIANTS 14, from the flag to the rows: each failure costs one score and is told."""
-    monkeypatch.setattr("agents.run.write_report", lambda run: run / "report.html")
-    data, run = tmp_path / "data.jsonl", tmp_path / "run"
-    data.write_text("\n".join(json.dumps({"prompt": f"say {n}"}) for n in range(40)))
-    flags = ["--task", "prompts", "--task.data", str(data), "--policy.model", str(tiny_folder)]
-    flags += ["--judge", "tests.faults.sick:judge", "--judge.timeout", "1", "--judge.max-failures", "1"]
-    flags += ["--judge.failed-score", "-1", "--batch", "32", "--iterations", "2", "--max-response", "2", "6"]
-    flags += ["--evaluation.queries", "4", "--policy.device", "cpu", "--threads", "1"]
-    assert main(["train", *flags, "--run", str(run)]) == 0
-    failed = [row["failure"] for row in read_lines(run / "samples.jsonl") if "failure" in row]
-    for word in ("1 s", "exit", "a fault of mine", "nan"):
-        assert any(word in reason for reason in failed), (word, failed)
-    rows = [row for row in read_metrics(run) if "time/update/seconds" in row]
-    for row in rows:
-        failures = sum(value for key, value in row.items() if key.endswith("/failures"))
-        # of 32 responses of each seat those that failed score -1, the others 1
-        lost = sum(32 * (1 - value) / 2 for key, value in row.items() if key.endswith("/task_reward"))
-        assert failures == pytest.approx(lost, abs=1e-3)
-        assert failures > 0
-
-
-@pytest.fixture
-def tiny_folder(tmp_path):
-    from tests.agents.conftest import make_model, make_tokenizer
-
-    folder, tokenizer = tmp_path / "tiny", make_tokenizer()
-    tokenizer.save_pretrained(folder)
-    make_model("gpt2", len(tokenizer)).save_pretrained(folder)
-    return folder
