@@ -57,24 +57,27 @@ def train(config: Config, run: Path) -> Path:
     if config.threads:
         torch.set_num_threads(config.threads)
     hush()
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)  # models write [/INST] and :)
 
     def say(text: str) -> None:
         with suppress(OSError):  # of a log that lies on a full disk
             console.print(text)
 
+    found = checkpoint.finished(run)
     begun, skipped = resumable(config, run)
     if begun is None and not (config.resume == "auto" and stillborn(run)):
         refuse_occupied(run, overwrite=config.overwrite)
     trainer = Trainer(config)  # refuses bad settings before anything is written
     run.mkdir(parents=True, exist_ok=True)
     with locked(run), closing(trainer.task):
+        if checkpoint.finished(run) != found:
+            raise ValueError(f"another process has just trained in {run}; start this one again")
         for reason in skipped:
-            console.print(f"passed over: {reason}", style="yellow")
+            say(f"passed over: {reason}")
         start = begin(trainer, run) if begun is None else go_on(trainer, run, begun)
-        console.print(whole(trainer) + (f"; going on at iteration {start}" if begun else ""))
+        say(whole(trainer) + (f"; going on at iteration {start}" if begun else ""))
         for line in data_of(trainer)["left_out"]:
-            console.print(line)
+            say(line)
         texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
         with (
             Signals(grace=config.grace) as signals,

@@ -14,7 +14,9 @@ from safetensors.torch import load_file
 
 from agents import checkpoint
 from agents.cli import main
+from agents.config import Config
 from agents.metrics import read, read_lines
+from agents.trainer import Trainer
 
 FLAGS = [
     *("--task", "echo", "--policy.kind", "table", "--batch", "16", "--max-response", "1", "3"),
@@ -176,6 +178,23 @@ def test_two_processes_never_share_a_run(tmp_path, capsys):
     with locked(run):
         assert train(run, 2, "--resume", "must") == 2
     assert f"process {os.getpid()} is training in" in capsys.readouterr().err
+
+
+def test_what_another_process_saved_meanwhile_is_not_lost(tmp_path, monkeypatch, capsys):
+    """It was at work when this one looked, and had left before this one held the directory."""
+    run = tmp_path / "run"
+    assert train(run, 2) == 0
+
+    def slow(config: Config) -> Trainer:
+        with monkeypatch.context() as patch:
+            patch.setattr("agents.run.Trainer", Trainer)
+            assert train(run, 4, "--resume", "must") == 0
+        return Trainer(config)
+
+    monkeypatch.setattr("agents.run.Trainer", slow)
+    assert train(run, 4, "--resume", "must") == 2
+    assert "another process has just trained in" in capsys.readouterr().err
+    assert checkpoint.folder_of(run, 4).exists()
 
 
 STOPPED = """
