@@ -54,9 +54,10 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """A whole file of text or, where the process is killed, the one before."""
+    """A whole file of text or, where the process is killed or the power fails, the one before."""
     part = path.with_name(path.name + ".part")
     part.write_text(text, encoding="utf-8")
+    _sync(part)
     part.replace(path)
 
 
