@@ -15,6 +15,7 @@ from agents.stopping import Signals, Stopped
 from agents.trainer import Trainer
 
 Say = Callable[[str], None]
+Shown = Callable[[str, Mapping[str, float]], None]
 
 
 class Loop:
@@ -34,19 +35,23 @@ class Loop:
         self.failed_saves = 0
         self.saving_seconds = 0.0
 
-    def go(self, start: int, *, shown: Callable[[str, Mapping[str, float]], None]) -> None:
+    def go(self, start: int, *, shown: Shown) -> None:
         """Iterations `start` and on, and the last evaluation. `shown` is told what is done, and its numbers.
 
-        `Stopped` says where the run can go on; so does the ValueError of a judge that failed too often.
+        `Stopped` says where the run can go on; so does the ValueError of a judge that failed too often, and
+        the OSError of a disk that stays full.
         """
         for iteration in range(start, self.config.iterations + 1):
             try:
-                shown("evaluating" if self.evaluates(iteration) else "training", {})
-                self.between(iteration)
+                self.between(iteration, shown)
                 if iteration < self.config.iterations:
+                    shown("training", {})
                     shown("training", self.iterate(iteration))
             except (Stopped, ValueError) as ended:
                 self.farewell(iteration, ended)
+                raise
+            except OSError as full:
+                full.add_note(self.where())
                 raise
             except ArithmeticError as error:
                 raise type(error)(f"iteration {iteration}: {error}{self.dump(iteration)}") from error
@@ -60,14 +65,14 @@ class Loop:
         every = self.config.evaluation.every
         return iteration in (0, self.config.iterations) or bool(every and iteration % every == 0)
 
-    def between(self, iteration: int) -> None:
+    def between(self, iteration: int, shown: Shown) -> None:
         """What is due at the start of an iteration."""
         self.signals.check()
         every = self.config.checkpoint_every
         if every and (iteration % every == 0 or iteration == self.config.iterations):
             self.save(iteration)
         if self.evaluates(iteration):
-            self.evaluate(iteration)
+            self.evaluate(iteration, shown)
 
     def iterate(self, iteration: int) -> dict[str, float]:
         """One iteration; its numbers, logged and looked at."""
@@ -80,10 +85,12 @@ class Loop:
         self.warn(guards.training(self.rows, self.config.guards))
         return numbers
 
-    def evaluate(self, iteration: int) -> None:
+    def evaluate(self, iteration: int, shown: Shown) -> None:
         """Every policy alone; a few held-out games to be read; the best checkpoint so far."""
         began = time.perf_counter()
-        answers = self.trainer.answers(interrupt=self.signals.check)
+        answers = self.trainer.answers(
+            interrupt=self.signals.check, asked=lambda name: shown(f"evaluating {name}", {})
+        )
         numbers = {"time/evaluate/seconds": time.perf_counter() - began}
         eta, threshold = self.config.kl.coef, self.config.evaluation.threshold
         policies = list(self.trainer.policies)
@@ -157,9 +164,13 @@ class Loop:
                 self.save(iteration)
             except OSError as error:
                 self.say(f"warning: no checkpoint of iteration {iteration} ({error})")
+        ended.add_note(self.where())
+
+    def where(self) -> str:
+        """The newest checkpoint, and how to go on from there."""
         whole = checkpoint.finished(self.run)
         where = f"its newest checkpoint is {whole[-1]}" if whole else "it has no checkpoint"
-        ended.add_note(f"{where}; go on with: cory train --run {self.run} --resume must")
+        return f"{where}; go on with: cory train --run {self.run} --resume must"
 
     def dump(self, iteration: int) -> str:
         """Leave the batches of a sick iteration in the run directory; where they are."""

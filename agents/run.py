@@ -90,8 +90,8 @@ def train(config: Config, run: Path) -> Path:
                 line = {"numbers": told(numbers)} if numbers else {}
                 bar.update(task, description=what, advance=bool(numbers), **line)
                 done = int(bar.tasks[0].completed)
-                if numbers and not console.is_terminal and done % 5 == 0:
-                    say(f"iteration {done} of {config.iterations}: {told(numbers)}")
+                if not console.is_terminal and (what != "training" or (numbers and done % 5 == 0)):
+                    say(f"iteration {done} of {config.iterations}: {told(numbers) if numbers else what}")
 
             texts_of_run = documents(*texts, config.seed)
             Loop(trainer, run, tracker, signals, say=say, documents=texts_of_run).go(start, shown=shown)

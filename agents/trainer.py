@@ -3,7 +3,7 @@
 Shapes: B games, T response tokens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -185,18 +185,24 @@ class Trainer:
             told |= zip(seats, self.learners[name].rewards([batches[s] for s in seats]), strict=True)
         return told
 
-    def answers(self, *, interrupt: Interrupt = never) -> dict[str, Answers]:
-        """Every reference's and policy's answers to held-out queries, alone; the references' are kept."""
+    def answers(
+        self, *, interrupt: Interrupt = never, asked: Callable[[str], None] = lambda name: None
+    ) -> dict[str, Answers]:
+        """Every reference's and policy's answers to held-out queries, alone; the references' are kept.
+
+        `asked` is told the name of each before it begins.
+        """
         if not self.reference_answers:
             references = {policy.name: policy for policy in self.references.values()}
             self.reference_answers = {
-                name: self._alone(policy, interrupt) for name, policy in references.items()
+                name: self._alone(policy, interrupt, asked) for name, policy in references.items()
             }
         return self.reference_answers | {
-            name: self._alone(policy, interrupt) for name, policy in self.policies.items()
+            name: self._alone(policy, interrupt, asked) for name, policy in self.policies.items()
         }
 
-    def _alone(self, policy: Policy, interrupt: Interrupt) -> Answers:
+    def _alone(self, policy: Policy, interrupt: Interrupt, asked: Callable[[str], None]) -> Answers:
+        asked(policy.name)
         return alone(
             policy,
             self.task,
