@@ -28,27 +28,28 @@ STEPS = {"words": 4000, "letters": 1500}
 """Supervised steps of the models that runs start from."""
 
 COMMON = [
-    *("--seats", "1", "--exchange.every", "0", "--kl.kind", "k1", "--kl.coef", "0.02"),
+    *("--seats", "1", "--exchange.every", "0", "--kl.kind", "k1"),
     *("--evaluation.every", "0", "--evaluation.samples", "8", "--checkpoint-every", "0"),
 ]
 WORDS = [
     *("--policy.model", "runs/tasks/words", "--max-response", "24", "24", "--iterations", "60"),
-    *("--batch", "128", "--learner.lr", "3e-4", "--learner.minibatch", "32"),
-    *("--learner.max-grad-norm", "1", "--policy.device", "cpu"),
+    *("--batch", "128", "--learner.lr", "1e-4", "--learner.minibatch", "64", "--kl.coef", "0.05"),
+    *("--learner.max-grad-norm", "1", "--algorithm.lam", "1"),
 ]
 SVAMP = ["--task", "svamp", "--task.data", "{data}/svamp/SVAMP.json"]
 OLDER = ["--task", "wordproblems", "--task.data", "{data}/arithmetic", "--task.source"]
 PROGRAMS = ["--task", "programs", "--task.signs=+-", "--task.largest", "99"]
 LETTERS = [
     *("--policy.model", "runs/tasks/letters", "--max-response", "16", "16", "--iterations", "40"),
-    *("--batch", "128", "--learner.lr", "1e-4", "--learner.minibatch", "32"),
+    *("--batch", "128", "--learner.lr", "1e-4", "--learner.minibatch", "32", "--kl.coef", "0.02"),
 ]
 FLAGS = {
     "svamp": [*SVAMP, *WORDS],
     **{source: [*OLDER, source, *WORDS] for source in ("multiarith", "addsub", "singleeq")},
     "programs": [*PROGRAMS, *LETTERS],
 }
-"""The flags of each run, beside the common ones."""
+"""The flags of each run, beside the common ones. A dearer KL and smaller steps than for programs: the sets
+are small, and at 0.02 and 3e-4 addsub was learned by heart (train 0.22, held out 0.13 to 0.15)."""
 
 
 def start(name: str, data: Path) -> None:
