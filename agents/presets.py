@@ -59,7 +59,7 @@ POCKET_ARITHMETIC = Config(
     evaluation=EvaluationConfig(queries=256, samples=8),
 )
 POCKET_ARITHMETIC_SOURCES = {
-    "KL price, learning rate, clipped gradients: by benchmarks/arithmetic_study.py --sweep": HERE,
+    "KL price, learning rate, clipped gradients: steadier than bolder ones in single runs, no sweep": HERE,
     "lambda 1: with 0.95 and values that are still 0 short answers are favoured, and observers copy": HERE,
 }
 

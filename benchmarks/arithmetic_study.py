@@ -1,7 +1,7 @@
 """CORY beside single-agent PPO where the reward is objective: worked sums, 1 or 0 for the final number.
 
     python benchmarks/arithmetic_study.py            # about 20 minutes on 2 cores; started again, it goes on
-    python benchmarks/arithmetic_study.py --sweep    # what made the preset: seed 0
+    python benchmarks/arithmetic_study.py --sweep    # bolder settings beside the presets': not published
     python benchmarks/arithmetic_study.py --table    # only the tables of the committed results
 
 Three seeds of the presets pocket-arithmetic and pocket-arithmetic-ppo as they are: the same model, settings,
