@@ -61,7 +61,7 @@ def test_a_judge_that_hangs_dies_raises_and_scores_nan_or_nothing_ends_no_run(tm
 def test_a_run_that_its_judge_ended_goes_on_from_where_it_was_once_that_is_mended(
     tmp_path, flags, monkeypatch, capsys
 ):
-    """The judge falls ill in iteration 3; the last checkpoint due was that of 2. What it says is no markup."""
+    """The judge falls ill in iteration 3; the last checkpoint due was that of 2. Its words are no markup."""
     mood, run = tmp_path / "mood", tmp_path / "run"
     monkeypatch.setenv("MOOD", str(mood))
     flags += ["--judge", "tests.faults.sick:moody", "--batch", "8", "--iterations", "5"]

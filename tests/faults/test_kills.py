@@ -9,7 +9,6 @@ import json
 import random
 import shutil
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -62,7 +61,7 @@ RANDOM = [("tables, PPO", 30), ("LoRA team, PPO", 4), ("pocket models, PPO", 2)]
 """Cases and how many kills."""
 
 STARTING = 0.2
-"""Share of a run's time in which a random kill is drawn no more: nothing is written yet."""
+"""Share of a run's work in which a random kill is drawn no more: nothing is written yet."""
 
 
 class Case:
@@ -73,9 +72,8 @@ class Case:
         self.argv = ["train", *(word.replace("{tiny}", str(tiny)) for word in CASES[name])]
         self.iterations = int(self.argv[self.argv.index("--iterations") + 1])
         read(self.argv[1:], default=presets.get("pocket"), about="", command="")  # a child parses faster then
-        began = time.monotonic()
-        assert self.run(folder / "whole") == 0, (folder / "log").read_text()
-        self.seconds = time.monotonic() - began
+        code, self.seconds = end(start([*self.argv, "--run", str(folder / "whole")], folder / "log"))
+        assert code == 0, (folder / "log").read_text()
         self.traces = traces(folder / "whole", self.iterations)
         self.boundaries = self.met()
 
@@ -94,7 +92,7 @@ class Case:
     def run(self, run: Path, *more: str, fatal: int | None = None, kill_after: float | None = None) -> int:
         """One process: exit code, or minus the signal it died of."""
         argv = [*self.argv, "--run", str(run), *more]
-        return end(start(argv, self.folder / "log", fatal=fatal), kill_after=kill_after)
+        return end(start(argv, self.folder / "log", fatal=fatal), kill_after=kill_after)[0]
 
     def met(self) -> list[tuple[str, str]]:
         """Stage and place of each boundary of the process before."""
