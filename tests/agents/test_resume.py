@@ -209,8 +209,9 @@ seen = {"steps": 0, "plays": 0}
 
 def step(self, *rest):
     seen["steps"] += 1
-    if moment == "update" and seen["steps"] == 20:
-        os.kill(os.getpid(), number)
+    if moment in ("update", "update, twice") and seen["steps"] == 20:
+        for _ in range(1 + moment.endswith("twice")):
+            os.kill(os.getpid(), number)
     return plain_step(self, *rest)
 
 def valued(self, *rest):
@@ -237,6 +238,19 @@ def test_a_signal_loses_nothing(tmp_path, whole, moment, kept, number):
     assert told.returncode == 128 + number, told.stderr
     assert f"stopped by {number.name}" in told.stderr
     assert f"step-{kept:06d}" in told.stderr
+    assert main(["train", "--run", str(run), "--resume", "must"]) == 0
+    assert same(traces(run, 6), whole)
+
+
+def test_a_second_signal_leaves_at_once(tmp_path, whole):
+    run = tmp_path / "run"
+    argv = ["train", *FLAGS, "--iterations", "6", "--run", str(run)]
+    told = subprocess.run(
+        [sys.executable, "-c", STOPPED, "update, twice", "2", *argv], capture_output=True, text=True
+    )
+    assert told.returncode == 130
+    assert "newest checkpoint" not in told.stderr
+    assert checkpoint.finished(run)[-1] == checkpoint.folder_of(run, 2)
     assert main(["train", "--run", str(run), "--resume", "must"]) == 0
     assert same(traces(run, 6), whole)
 
