@@ -110,10 +110,10 @@ def full_between(monkeypatch, first: int, last: int) -> None:
     plain = Loop.between
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    def between(self, iteration):
+    def between(self, iteration, *rest):
         full = first <= iteration < last
         resource.setrlimit(resource.RLIMIT_FSIZE, (10 if full else limits[0], limits[1]))
-        plain(self, iteration)
+        plain(self, iteration, *rest)
 
     monkeypatch.setattr(Loop, "between", between)
 
@@ -141,6 +141,7 @@ def test_a_run_that_a_full_disk_ended_goes_on_when_there_is_room(tmp_path, whole
     said = capsys.readouterr().err
     assert "error: " in said
     assert "File too large" in said
+    assert f"go on with: cory train --run {run} --resume must" in " ".join(said.split())
     assert checkpoint.finished(run)[-1] == checkpoint.folder_of(run, 2)
     assert main([*ARGV, "--run", str(run), "--resume", "must"]) == 0
     assert same(traces(run, 6), whole)
