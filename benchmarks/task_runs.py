@@ -28,10 +28,10 @@ SEED = 0
 STEPS = {"words": 4000, "letters": 1500}
 """Supervised steps of the models that runs start from."""
 
-COMMON = [
-    *("--evaluation.every", "0", "--evaluation.samples", "8", "--checkpoint-every", "0"),
+COMMON = ["--evaluation.every", "0", "--checkpoint-every", "0"]
+ALONE = [
+    *("--seats", "1", "--exchange.every", "0", "--kl.kind", "k1", "--evaluation.samples", "8"),
 ]
-ALONE = ["--seats", "1", "--exchange.every", "0", "--kl.kind", "k1"]
 WORDS = [
     *("--policy.model", "runs/tasks/words", "--max-response", "24", "24", "--iterations", "60"),
     *("--batch", "128", "--learner.lr", "1e-4", "--learner.minibatch", "64", "--kl.coef", "0.05"),

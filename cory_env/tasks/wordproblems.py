@@ -13,8 +13,8 @@ On the Hub `ChilleD/MultiArith` has the first (420 in train, 180 in test); all t
                 have left?
 
 Committed runs (benchmarks/task_runs.py, single-agent PPO of a 0.2 M model, seed 0), held-out problems
-right in one try: addsub 13.2 % -> 22.9 % (gain 4.4 to 15.4 points, 95 %), singleeq 8.7 % -> 13.2 % (1.1 to 8.7),
-multiarith 3.9 % -> 4.9 % (-0.5 to 2.4: not shown to be learned).
+right in one try: addsub 13.2 % -> 22.9 % (gain 4.4 to 15.4 points, 95 %), singleeq 8.7 % -> 13.2 %
+(1.1 to 8.7), multiarith 3.9 % -> 4.9 % (-0.5 to 2.4: not shown to be learned).
 """
 
 import re
