@@ -59,10 +59,22 @@ class Rows:
         index_BL = torch.where(in_prompt_BL, at_1L, behind_BL).clamp(max=source_BX.shape[1] - 1)
         return source_BX.gather(1, index_BL) * (at_1L < length_B[:, None])
 
+    def split(self, size: int) -> "list[Rows]":
+        """Runs of at most `size` rows, in order, each cut to its longest row."""
+        columns = {field.name: getattr(self, field.name).split(size) for field in fields(Rows)}
+        return [
+            Rows(**_cut(dict(zip(columns, part, strict=True))))
+            for part in zip(*columns.values(), strict=True)
+        ]
+
+    def read(self) -> Tensor:
+        """What a policy must read to choose all of it [B, L - 1]: `joined()` but for its last column."""
+        return self.joined()[:, :-1]
+
     def deciding(self) -> Tensor:
-        """Where in `joined()`, flattened, stands the last token before each chosen token, in the order of
+        """Where in `read()`, flattened, stands the last token before each chosen token, in the order of
         `mask_BT`."""
-        L = int((self.prompt_length_B + self.response_length_B).max())
+        L = int((self.prompt_length_B + self.response_length_B).max()) - 1
         B, T = self.response_BT.shape
         device = self.response_BT.device
         at_BT = torch.arange(B, device=device)[:, None] * L + torch.arange(T, device=device)
@@ -108,13 +120,17 @@ class Batch(Rows):
 
     def take(self, index_B: Tensor) -> "Batch":
         """The rows at `index_B`, in that order, cut to the longest of them."""
-        rows = {field.name: getattr(self, field.name)[index_B] for field in fields(self)}
-        P, T = int(rows["prompt_length_B"].max()), int(rows["response_length_B"].max())
-        cut = {
-            n: t[:, :P] if n.endswith("_BP") else t[:, :T] if n.endswith("_BT") else t
-            for n, t in rows.items()
-        }
-        return Batch(**cut)
+        return Batch(**_cut({field.name: getattr(self, field.name)[index_B] for field in fields(self)}))
+
+
+def _cut(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Prompts and responses without the columns that no row reaches."""
+    P, T = int(tensors["prompt_length_B"].max()), int(tensors["response_length_B"].max())
+    width = {"_BP": P, "_BT": T}
+    return {
+        name: tensor[:, : width[name[-3:]]] if name[-3:] in width else tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def pad_to(tensor_BT: Tensor, width: int) -> Tensor:

@@ -14,6 +14,7 @@ from agents.exchange import Config as ExchangeConfig
 from agents.guards import Config as GuardsConfig
 from agents.judges.config import Config as JudgeConfig
 from agents.kl import Config as KLConfig
+from agents.machine import Matmul
 from agents.optimizer import Config as LearnerConfig
 from agents.options import task_options
 from agents.policies.lora_config import Config as LoRAConfig
@@ -174,6 +175,9 @@ class Config:
 
     threads: int = 0
     """CPU threads; 0 = as many as torch finds."""
+
+    matmul: Matmul = "auto"
+    """Library of float32 matrix products on the CPU; `auto` is oneDNN where MKL is slow and oneDNN exact."""
 
     def __post_init__(self) -> None:
         algorithm = algorithms.load(self.algorithm)

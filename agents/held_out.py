@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from tyro.conf import Positional
 
-from agents import presets
+from agents import machine, presets
 from agents.build import hush, load_players, make_measures
 from agents.config import Config
 from agents.evaluate import Answers, Measure, alone, at_table
@@ -82,6 +82,7 @@ def divided(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 def judge_again(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Print tables, write the JSON and the samples, return the figures. The same weights give the same
     figures as during the run."""
+    machine.settle()
     hush()
     if not options.targets:
         raise ValueError("cory evaluate judges runs and models; name one or more before the options")

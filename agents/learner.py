@@ -189,7 +189,7 @@ class Learner:
     ) -> tuple[list[dict[str, float]], Verdict]:
         """One optimiser step on the rows at `index_B`, unless the algorithm's verdict is against it; the
         numbers of each micro-batch."""
-        parts = index_B.chunk(self.config.microbatches)
+        parts = self._parts(batch, index_B)
         tokens = int(batch.response_length_B[index_B].sum())
         self.optimizer.zero_grad(set_to_none=True)
         history = []
@@ -214,6 +214,16 @@ class Learner:
             self.optimizer.step()
             self.policy.version += 1
         return history, verdict
+
+    def _parts(self, batch: Batch, index_B: Tensor) -> list[Tensor]:
+        """The micro-batches that are asked for; more of them where a pass should take fewer rows, unless the
+        mean over micro-batches is what is asked for."""
+        parts = list(index_B.chunk(self.config.microbatches))
+        if self.config.accumulation_mean == "microbatch":
+            return parts
+        longest = int((batch.prompt_length_B + batch.response_length_B)[index_B].max())
+        at_once = self.policy.rows_at_once(longest)
+        return [piece_B for part_B in parts for piece_B in part_B.chunk(-(-len(part_B) // at_once))]
 
     @property
     def _exact(self) -> bool:

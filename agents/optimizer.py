@@ -34,7 +34,8 @@ class Config:
     """Rows per optimiser step; none = the whole batch."""
 
     microbatches: int = 1
-    """Parts a minibatch is worked on in, one after another, to save memory."""
+    """Parts a minibatch is worked on in, one after another, to save memory; where a pass would still keep too
+    much for its gradient, in more."""
 
     accumulation_mean: Literal["token", "microbatch"] = "token"
     """`token`: the loss is a mean over all tokens of the minibatch. `microbatch`: a mean of the means of its

@@ -23,6 +23,7 @@ CHANGEABLE = (
         "resume",
         "overwrite",
         "threads",
+        "matmul",
         "export",
         "grace",
         "failed_saves",

@@ -26,7 +26,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from agents import checkpoint
+from agents import checkpoint, machine
 from agents.build import hush
 from agents.config import Config
 from agents.judges.panel import closing
@@ -54,8 +54,7 @@ def train(config: Config, run: Path) -> Path:
 
     Returns the path of the report. `Stopped` if a signal came; its notes say where to go on.
     """
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    machine.settle(threads=config.threads, matmul=config.matmul)
     hush()
     console = Console(stderr=True, markup=False, emoji=False)  # models write [/INST] and :)
 
@@ -178,10 +177,10 @@ def refuse_occupied(run: Path, *, overwrite: bool) -> None:
             )
 
 
-def write_settings(config: Config, run: Path, machine: Mapping[str, Any]) -> None:
+def write_settings(config: Config, run: Path, made_on: Mapping[str, Any]) -> None:
     """config.yaml and environment.json: what is needed to do it again."""
     checkpoint.write_text(run / "config.yaml", yaml.safe_dump(flat(config), sort_keys=False))
-    checkpoint.write_text(run / "environment.json", json.dumps(machine, indent=1))
+    checkpoint.write_text(run / "environment.json", json.dumps(made_on, indent=1))
 
 
 def data_of(trainer: Trainer) -> dict[str, Any]:
@@ -202,6 +201,7 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "matmul": machine.chosen_matmul(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "versions": {name: version(name) for name in packages},
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

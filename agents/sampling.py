@@ -6,13 +6,16 @@ Shapes: B rows, P prompt tokens, T response tokens, D width, V vocabulary.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+
+from agents.batch import concat
+from agents.softmax import blocks, log_normaliser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,11 +139,34 @@ def dropout_from(uniforms_BT: Tensor, model: nn.Module, device: torch.device) ->
             model.eval()
 
 
-def inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
+def together(parts: Sequence[Sampled]) -> Sampled:
+    """Rows that were sampled in parts."""
+    told = {name: [getattr(part, name) for part in parts] for name in Sampled.__dataclass_fields__}
+    return Sampled(**{name: concat(tensors) for name, tensors in told.items()})
+
+
+class Drawn(NamedTuple):
+    """The next token of each row."""
+
+    token_B: Tensor
+    logprob_B: Tensor
+    finite_B: Tensor
+    """Whether all logits of the row are."""
+
+
+def inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Drawn:
     """The first token whose cumulative probability exceeds `uniform_B`, in [0, 1); impossible ones never."""
-    cdf_BV = logits_BV.softmax(-1).cumsum(-1)
-    threshold_B1 = uniform_B[:, None].to(cdf_BV) * cdf_BV[:, -1:]
-    return torch.searchsorted(cdf_BV, threshold_B1, right=True).squeeze(1).clamp(max=logits_BV.shape[1] - 1)
+    drawn = []
+    for at in blocks(logits_BV):
+        z_NV = logits_BV[at]
+        p_NV = z_NV.softmax(-1, dtype=torch.float32)
+        cdf_NV = p_NV.cumsum(-1)
+        threshold_N1 = uniform_B[at, None].to(cdf_NV) * cdf_NV[:, -1:]
+        token_N1 = torch.searchsorted(cdf_NV, threshold_N1, right=True).clamp_(max=z_NV.shape[1] - 1)
+        logprob_N1 = z_NV.gather(1, token_N1) - log_normaliser(z_NV, p_NV)
+        finite_2N = torch.isfinite(torch.stack([z_NV.amin(1), z_NV.amax(1)]))
+        drawn.append(Drawn(token_N1[:, 0], logprob_N1[:, 0], finite_2N.all(0)))
+    return Drawn(*map(torch.cat, zip(*drawn, strict=True)))
 
 
 @torch.no_grad()
@@ -172,13 +198,12 @@ def sample(
     logits_BV = decoder.start(prompt_BP, prompt_length_B)
     for t in range(T):
         interrupt()
-        if not bool(torch.isfinite(logits_BV[writing_B]).all()):
-            row = int((~torch.isfinite(logits_BV).all(1) & writing_B).nonzero()[0])
+        token_B, logprob_B, finite_B = inverse_cdf(logits_BV, uniforms_BT[:, t])
+        if bool((writing_B & ~finite_B).any()):
+            row = int((writing_B & ~finite_B).nonzero()[0])
             raise FloatingPointError(
                 f"logits of row {row} are not finite at response token {t}; the weights are broken"
             )
-        token_B = inverse_cdf(logits_BV, uniforms_BT[:, t])
-        logprob_B = logits_BV.gather(1, token_B[:, None]).squeeze(1) - logits_BV.logsumexp(-1)
         response_BT[:, t] = token_B * writing_B
         logprobs_BT[:, t] = logprob_B * writing_B
         length_B += writing_B

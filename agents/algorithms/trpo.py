@@ -167,12 +167,14 @@ def step(
 def look(learner: "Learner", batch: Batch, advantage: Advantage, state_KD: Tensor) -> tuple[Tensor, Tokens]:
     """Log-probabilities over the vocabulary [K, V], and the tokens as a loss sees them."""
     policy, mask_BT = learner.policy, batch.mask_BT
-    logp_KV = policy.logits(state_KD).log_softmax(-1)
+    logp_KV = policy.logits(state_KD).log_softmax(-1, dtype=torch.float32)
     exact_K = None
     if learner.kl_config.place == "loss" and learner.kl_config.kind == "full":
         with torch.no_grad():
             reference = policy.reference
-            ref_logp_KV = reference.logits(reference.deciding_states(batch)).log_softmax(-1)
+            ref_logp_KV = reference.logits(reference.deciding_states(batch)).log_softmax(
+                -1, dtype=torch.float32
+            )
         exact_K = (logp_KV.exp() * (logp_KV - ref_logp_KV)).sum(-1)
     return logp_KV, Tokens(
         logprob_K=logp_KV.gather(1, batch.response_BT[mask_BT][:, None]).squeeze(1),
@@ -212,7 +214,7 @@ def fisher_product(
     policy: "Policy", rows: Rows, weights: Sequence[Tensor], *, damping: float
 ) -> Callable[[Tensor], Tensor]:
     """v -> F v + damping v, F the second derivative of KL(old || new) where both are the policy as it is."""
-    logp_KV = policy.logits(policy.deciding_states(rows)).log_softmax(-1)
+    logp_KV = policy.logits(policy.deciding_states(rows)).log_softmax(-1, dtype=torch.float32)
     slope_N = flat_gradient(mean_kl(logp_KV.detach(), logp_KV), weights, create_graph=True)
 
     def product(vector_N: Tensor) -> Tensor:

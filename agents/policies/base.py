@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from agents.algorithms import TokenLoss, Tokens
 from agents.batch import Batch, Rows
-from agents.policies.chunks import SumOverChunks, chunks
-from agents.sampling import Decoder, Manner, Sampled, sample, spoken
+from agents.policies.chunks import SumOverChunks, chunks, rows_of_chunk
+from agents.sampling import Decoder, Manner, Sampled, sample, spoken, together
+from agents.softmax import statistics
 
 
 class Evaluation(NamedTuple):
@@ -84,12 +85,23 @@ class Policy(nn.Module):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
+    def rows_at_once(self, length: int) -> int:
+        """How many rows of `length` tokens one pass should take, for the memory of their activations."""
+        return 1 << 30
+
+    def all_states(self, rows: Rows) -> Tensor:
+        """`deciding_states` without gradient, in as many passes as memory asks for."""
+        longest = int((rows.prompt_length_B + rows.response_length_B).max())
+        with torch.no_grad():
+            return torch.cat([self.deciding_states(part) for part in rows.split(self.rows_at_once(longest))])
+
     def deciding_states(self, rows: Rows) -> Tensor:
         """Hidden states [K, D] in which each chosen token was chosen, in the order of `rows.mask_BT`."""
         raise NotImplementedError
 
     def logits(self, state_KD: Tensor) -> Tensor:
-        """Next-token logits [K, V], temperature applied, float32."""
+        """Next-token logits [K, V], temperature applied, in the precision of the arithmetic: whoever takes
+        their softmax does so in float32."""
         raise NotImplementedError
 
     def values(self, state_KD: Tensor) -> Tensor:
@@ -139,15 +151,20 @@ class Policy(nn.Module):
     ) -> Sampled:
         """Answer each prompt; see `agents.sampling.sample`. Another `manner` is for evaluations only."""
         self._check_window(int((prompt_length_B + caps_B).max()))
-        inputs = (tensor.to(self.device) for tensor in (prompt_BP, prompt_length_B))
-        return sample(
-            spoken(self.decoder(), manner),
-            *inputs,
-            uniforms_BT=uniforms_BT.to(self.device),
-            caps_B=caps_B.to(self.device),
-            eos=self.eos,
-            interrupt=interrupt,
-        )
+        inputs = (tensor.to(self.device) for tensor in (prompt_BP, prompt_length_B, uniforms_BT, caps_B))
+        parts = zip(*(tensor.split(rows_of_chunk(self.vocab_size)) for tensor in inputs), strict=True)
+        return together([
+            sample(
+                spoken(self.decoder(), manner),
+                prompt_NP,
+                length_N,
+                uniforms_BT=uniforms_NT,
+                caps_B=caps_N,
+                eos=self.eos,
+                interrupt=interrupt,
+            )
+            for prompt_NP, length_N, uniforms_NT, caps_N in parts
+        ])  # fmt: skip
 
     def _check_window(self, needed: int) -> None:
         if self.window is not None and needed > self.window:
@@ -161,22 +178,15 @@ class Policy(nn.Module):
         """Log-probs, values, entropy and exact KL to the reference of responses already written."""
         mask_BT = rows.mask_BT
         token_K = rows.response_BT[mask_BT]
-        state_KD, ref_state_KD = self.deciding_states(rows), self.reference.deciding_states(rows)
+        state_KD, ref_state_KD = self.all_states(rows), self.reference.all_states(rows)
         parts: list[Tensor] = []
         for at in chunks(len(token_K), self.vocab_size):
-            logp_KV = self.logits(state_KD[at]).log_softmax(-1)
-            ref_logp_KV = self.reference.logits(ref_state_KD[at]).log_softmax(-1)
-            p_KV = logp_KV.exp()
-            chosen_K1 = token_K[at, None]
+            logits_NV, ref_logits_NV = self.logits(state_KD[at]), self.reference.logits(ref_state_KD[at])
+            told = statistics(logits_NV, token_K[at], ref_logits_NV)
+            value_N = self.values(state_KD[at])
             parts.append(
-                torch.stack([
-                    logp_KV.gather(1, chosen_K1).squeeze(1),
-                    self.values(state_KD[at]),
-                    -(p_KV * logp_KV).nan_to_num().sum(-1),
-                    ref_logp_KV.gather(1, chosen_K1).squeeze(1),
-                    (p_KV * (logp_KV - ref_logp_KV)).nan_to_num().sum(-1),
-                ])
-            )  # fmt: skip
+                torch.stack([told.logprob_N, value_N, told.entropy_N, told.ref_logprob_N, told.kl_N])
+            )
         told_5K = torch.cat(parts, dim=1)
         out = told_5K.new_zeros(5, *mask_BT.shape)
         out[:, mask_BT] = told_5K
@@ -214,20 +224,17 @@ class Policy(nn.Module):
         token_K = batch.response_BT[mask_BT]
 
         def chunk_loss(state_ND: Tensor, at: slice) -> TokenLoss:
-            logits_NV = self.logits(state_ND)
-            normaliser_N = logits_NV.logsumexp(-1)
-            p_NV = (logits_NV - normaliser_N[:, None]).exp()
-            exact_kl_N = None
+            ref_logits_NV = None
             if ref_state_KD is not None:
                 with torch.no_grad():
-                    ref_logp_NV = self.reference.logits(ref_state_KD[at]).log_softmax(-1)
-                exact_kl_N = (p_NV * (logits_NV - normaliser_N[:, None] - ref_logp_NV)).sum(-1)
+                    ref_logits_NV = self.reference.logits(ref_state_KD[at])
+            told = statistics(self.logits(state_ND), token_K[at], ref_logits_NV)
             return token_loss(
                 Tokens(
-                    logprob_K=logits_NV.gather(1, token_K[at, None]).squeeze(1) - normaliser_N,
+                    logprob_K=told.logprob_N,
                     value_K=self.values(state_ND),
-                    entropy_K=normaliser_N - (p_NV * logits_NV).sum(-1),
-                    exact_kl_K=exact_kl_N,
+                    entropy_K=told.entropy_N,
+                    exact_kl_K=None if ref_logits_NV is None else told.kl_N,
                     **{name: tensor[at] for name, tensor in fixed.items()},
                 )
             )

@@ -22,9 +22,11 @@ from agents.policies.base import Policy
 from agents.policies.decoding import CachedDecoder
 from agents.policies.loading import eos_ids, head_shape, load_model, pad_id
 from agents.policies.trunk import (
+    ACTIVATIONS,
     Precision,
     autocast,
     check_precision,
+    fuse_activations,
     recomputable_layers,
     recomputing,
     resolved,
@@ -69,6 +71,7 @@ class CausalLMPolicy(Policy):
         self.eos = eos_ids(model, tokenizer, vocab_size=self.vocab_size)
         self.pad = pad_id(tokenizer, vocab_size=self.vocab_size, eos=self.eos)
         self.window = getattr(model.config, "max_position_embeddings", None)
+        fuse_activations(model)
         if gradient_checkpointing:
             recomputable_layers(model)
         self.gradient_checkpointing = gradient_checkpointing
@@ -139,13 +142,20 @@ class CausalLMPolicy(Policy):
                     return self.model.base_model(**inputs)
             return self.model.base_model(**inputs)
 
+    def rows_at_once(self, length: int) -> int:
+        config = self.model.config.get_text_config()
+        per_row = length * config.hidden_size * config.num_hidden_layers
+        return max(1, ACTIVATIONS[self.device.type] // per_row)
+
     def deciding_states(self, rows: Rows) -> Tensor:
-        hidden_BLD = self.trunk(input_ids=rows.joined(), use_cache=False).last_hidden_state
+        hidden_BLD = self.trunk(input_ids=rows.read(), use_cache=False).last_hidden_state
         return hidden_BLD.flatten(0, 1)[rows.deciding()]
 
     def logits(self, state_KD: Tensor) -> Tensor:
         with self.reading():
-            logits_KV = self.model.get_output_embeddings()(state_KD)[:, : self.vocab_size].float()
+            logits_KV = self.model.get_output_embeddings()(state_KD)
+        if logits_KV.shape[1] > self.vocab_size:  # a slice has a copy for its gradient
+            logits_KV = logits_KV[:, : self.vocab_size]
         return logits_KV if self.temperature == 1.0 else logits_KV / self.temperature
 
     def values(self, state_KD: Tensor) -> Tensor:

@@ -11,13 +11,18 @@ from torch import Tensor
 
 from agents.algorithms import TokenLoss
 
-CHUNK = 1 << 24
+CHUNK = 1 << 25
 """Logits held at once, in elements."""
+
+
+def rows_of_chunk(vocab_size: int) -> int:
+    """How many tokens' logits fill at most `CHUNK`; 1 at least."""
+    return max(1, CHUNK // vocab_size)
 
 
 def chunks(tokens: int, vocab_size: int) -> Iterator[slice]:
     """Slices of so many tokens that their logits fill at most `CHUNK`."""
-    size = max(1, CHUNK // vocab_size)
+    size = rows_of_chunk(vocab_size)
     return (slice(start, start + size) for start in range(0, tokens, size))
 
 
@@ -39,10 +44,10 @@ class SumOverChunks(torch.autograd.Function):
         *parameters: Tensor,
     ) -> Tensor:
         wanted = [p for p in parameters if p.requires_grad]
-        grads = [torch.zeros_like(p) for p in wanted]
-        state_grad_KD = torch.zeros_like(state_KD)
-        total = torch.zeros((), device=state_KD.device)
         learns_states = ctx.needs_input_grad[3]
+        state_grad_KD = torch.zeros_like(state_KD) if learns_states else None
+        grads: list[Tensor | None] = [None] * len(wanted)
+        total = torch.zeros((), device=state_KD.device)
         for at in chunks(len(state_KD), vocab_size):
             with torch.enable_grad():
                 leaf_ND = state_KD[at].detach().requires_grad_(learns_states)
@@ -50,20 +55,20 @@ class SumOverChunks(torch.autograd.Function):
                 loss = told.loss_K.sum()
             sources = [leaf_ND, *wanted] if learns_states else wanted
             found = list(torch.autograd.grad(loss, sources, allow_unused=True))
-            if learns_states and (grad_ND := found.pop(0)) is not None:
+            if state_grad_KD is not None and (grad_ND := found.pop(0)) is not None:
                 state_grad_KD[at] = grad_ND
-            for grad, more in zip(grads, found, strict=True):
-                if more is not None:
-                    grad += more
+            for i, more in enumerate(found):
+                known = grads[i]
+                grads[i] = more if known is None else known if more is None else known.add_(more)
             total += loss.detach()
             reported.append(told._replace(loss_K=loss.detach()))
         given = iter(grads)
         ctx.learned = [next(given) if p.requires_grad else None for p in parameters]
-        ctx.state_grad_KD = state_grad_KD if learns_states else None
+        ctx.state_grad_KD = state_grad_KD
         return total
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        learned = [None if grad is None else grad * scale for grad in ctx.learned]
-        state = None if ctx.state_grad_KD is None else ctx.state_grad_KD * scale
+        learned = [None if grad is None else grad.mul_(scale) for grad in ctx.learned]
+        state = None if ctx.state_grad_KD is None else ctx.state_grad_KD.mul_(scale)
         return (None, None, None, state, *learned)

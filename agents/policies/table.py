@@ -58,7 +58,7 @@ class TablePolicy(Policy):
 
     def critic_states(self, rows: Rows, longest: int) -> Tensor:
         """All tokens before the chosen one, one-hot by place [K, longest x V]; a cell sees too few."""
-        said_BL, at_K = rows.joined(), rows.deciding()
+        said_BL, at_K = rows.read(), rows.deciding()
         L = said_BL.shape[1]
         said_KL = said_BL[at_K // L]
         heard_KL = torch.arange(L, device=said_KL.device) <= (at_K % L)[:, None]

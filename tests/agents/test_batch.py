@@ -30,8 +30,9 @@ def test_mask_comes_from_lengths_so_a_pad_id_that_was_chosen_counts():
 
 
 def test_deciding_positions_are_those_before_each_chosen_token():
-    # row 0 of width 4: tokens 6, 7 stand at 2, 3 -> decided at 1, 2; row 1: token 8 at 3 -> decided at 4 + 2
-    assert rows().deciding().tolist() == [1, 2, 6]
+    # read: 1 2 6 and 3 4 5 (8 decides nothing). Row 0: 6, 7 are decided behind 2, 6; row 1: 8 behind 5, 3 + 2
+    assert rows().read().tolist() == [[1, 2, 6], [3, 4, 5]]
+    assert rows().deciding().tolist() == [1, 2, 5]
 
 
 def test_a_wrong_shape_is_named():

@@ -10,7 +10,7 @@ from agents.algorithms import load, ppo
 from agents.batch import Batch, Rows
 from agents.learner import Learner
 from agents.optimizer import Config
-from agents.policies import chunks
+from agents.policies import chunks, trunk
 from agents.policies.causal_lm import CausalLMPolicy
 from agents.policies.table import TablePolicy
 from agents.rollout import record
@@ -168,6 +168,39 @@ def test_gradients_do_not_depend_on_chunks_or_microbatches(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_pass_takes_as_many_rows_as_memory_allows_and_nothing_else_changes(kind, monkeypatch):
+    """Activations for 2 rows of 12 tokens, logits for 2 rows: sampling in 3 parts, scoring in 3, gradients in
+    3."""
+    found, read = [], []
+    plain = CausalLMPolicy.trunk
+    monkeypatch.setattr(
+        CausalLMPolicy,
+        "trunk",
+        lambda self, **inputs: read.append(len(inputs["input_ids"])) or plain(self, **inputs),
+    )
+    for few in (False, True):
+        policy = pair(kind)
+        config = policy.model.config
+        if few:
+            numbers = 2 * 12 * config.hidden_size * config.num_hidden_layers
+            monkeypatch.setitem(trunk.ACTIVATIONS, "cpu", numbers)
+            monkeypatch.setattr(chunks, "CHUNK", 2 * policy.vocab_size)
+        read.clear()
+        batch = make_batch(policy)
+        learner = make_learner(policy)
+        learner.optimizer = torch.optim.SGD(learner.trainable, lr=1.0)
+        before = [p.detach().clone() for p in learner.trainable]
+        learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
+        assert set(read) == ({2} if few else {6})
+        found.append((batch, [a - b.detach() for a, b in zip(before, learner.trainable, strict=True)]))
+    (whole, want), (parts, got) = found
+    assert torch.equal(whole.response_BT, parts.response_BT)
+    for name, tensor in vars(whole).items():
+        torch.testing.assert_close(getattr(parts, name), tensor, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_the_chunked_loss_has_the_gradient_of_the_plain_one(kind):
     policy = pair(kind)
     batch = make_batch(policy)
@@ -269,7 +302,9 @@ def test_eos_ends_a_response_carries_loss_and_may_be_one_of_several():
 def test_the_inverse_cdf_by_hand():
     logits = torch.tensor([[0.5, 0.25, 0.0, 0.25]]).log().expand(4, 4)
     # cumulative .5 .75 .75 1: token 2 has probability 0 and is never drawn
-    assert inverse_cdf(logits, torch.tensor([0.0, 0.5, 0.75, 0.9999999])).tolist() == [0, 1, 3, 3]
+    drawn = inverse_cdf(logits, torch.tensor([0.0, 0.5, 0.75, 0.9999999]))
+    assert drawn.token_B.tolist() == [0, 1, 3, 3]
+    torch.testing.assert_close(drawn.logprob_B.exp(), torch.tensor([0.5, 0.25, 0.25, 0.25]))
 
 
 def test_broken_weights_are_named_at_once():
