@@ -243,9 +243,9 @@ class Learner:
         return priced
 
     def _numbers(self, sums: LossSums, part_B: Tensor) -> dict[str, float]:
-        numbers = {name: (number / sums.tokens).item() for name, number in sums.numbers.items()}
-        numbers |= {name: number.item() for name, number in sums.largest.items()}
-        numbers["loss"] = (sums.loss / sums.tokens).item()
+        means = {name: number / sums.tokens for name, number in sums.numbers.items()}
+        told = means | sums.largest | {"loss": sums.loss.detach() / sums.tokens}
+        numbers = dict(zip(told, torch.stack(list(told.values())).tolist(), strict=True))  # waits once
         broken = [name for name, number in numbers.items() if number != number or abs(number) == float("inf")]
         if broken:
             raise FloatingPointError(

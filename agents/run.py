@@ -26,7 +26,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from agents import checkpoint, machine
+from agents import checkpoint, estimate, machine
 from agents.build import hush
 from agents.config import Config
 from agents.judges.panel import closing
@@ -75,6 +75,8 @@ def train(config: Config, run: Path) -> Path:
             say(f"passed over: {reason}")
         start = begin(trainer, run) if begun is None else go_on(trainer, run, begun)
         say(whole(trainer) + (f"; going on at iteration {start}" if begun else ""))
+        if (tight := memory_warning(trainer)) is not None:
+            say(tight)
         for line in data_of(trainer)["left_out"]:
             say(line)
         texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
@@ -97,6 +99,14 @@ def train(config: Config, run: Path) -> Path:
         check_complete(run, config.iterations)
         export(trainer, run)
         return write_report(run)
+
+
+def memory_warning(trainer: Trainer) -> str | None:
+    """What to say where the iterations of this run will not fit into memory."""
+    game, most = trainer.game, trainer.config.max_response[1]
+    longest = max(view.max_prompt(game.task.max_query, most) for view in game.views) + most
+    needed = estimate.iteration_bytes(trainer.config, trainer.policies, longest)
+    return estimate.warning(needed, estimate.free_bytes(next(iter(trainer.policies.values())).device))
 
 
 def resumable(config: Config, run: Path) -> tuple[Path | None, list[str]]:

@@ -1,16 +1,18 @@
-"""Seconds that the PPO of TRL 1.12 takes for an iteration of one policy: a JSON job in, JSON out.
+"""Iterations of one policy by the PPO of TRL 1.12, one for each line that is read.
 
     sh benchmarks/peers/setup.sh
-    .venv-peers/bin/python benchmarks/peers/trl_ppo.py < job.json
+    (cat job.json; yes go | head -5) | .venv-peers/bin/python benchmarks/peers/trl_ppo.py
+
+The first line is the job, as JSON on one line:
 
     {"architecture": "gpt2", "shape": {"n_layer": 4, "n_embd": 256, "n_head": 4}, "prompt_lengths": [2, 7, 5],
-     "response": 10, "epochs": 4, "rounds": 5, "warmup": 1, "precision": "float32"}
+     "response": 10, "epochs": 4, "precision": "float32"}
 
 `shape` is what the configuration class is called with; `prompt_lengths` has a row of the batch each. Also:
-`attention` (eager), `threads` (torch's own choice), `chunk` rows per forward and backward pass (all).
-`seconds` are those between the ends of two steps of `PPOTrainer.train`: everything an iteration does, of them
-`sample` in `generate`. `peak_bytes` is the resident memory of the process at most, `idle_bytes` that after
-the imports.
+`attention` (eager), `threads` (torch's own choice), `chunk` rows per forward and backward pass (all). It is
+answered with the versions. Every further line is one step of `PPOTrainer.train`, answered with its `seconds`,
+those in `generate` among them as `sample`, and `peak_bytes`, the resident memory of the process at most, and
+`idle_bytes`, that after the imports.
 
 Weights and prompts are random. As TRL wants it, a second model of the same shape, with a head for one number,
 expects the values and is learned beside the policy; a third is the reference. The scorer costs nothing.
@@ -22,6 +24,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from importlib.metadata import version
 from pathlib import Path
@@ -61,28 +64,37 @@ class Scorer(nn.Module):
         self.backbone, self.score = EvenIds(), nn.Identity()
 
 
-class Clock(TrainerCallback):
-    """When training began and every step ended, and what was spent in `generate` between."""
+class Turns(TrainerCallback):
+    """Waits for a line before every step and answers it behind it; no more lines, no more steps."""
 
-    def __init__(self) -> None:
-        self.ends: list[float] = []
-        self.sampling: list[float] = [0.0]
+    def __init__(self, answer: Callable[[dict[str, Any]], None], idle: int) -> None:
+        self.answer, self.idle = answer, idle
+        self.sampling = 0.0
         generate = ppo_trainer.batch_generation
 
         def timed(*given: Any, **named: Any) -> Any:
             began = perf_counter()
             told = generate(*given, **named)
-            self.sampling[-1] += perf_counter() - began
+            self.sampling += perf_counter() - began
             return told
 
         ppo_trainer.batch_generation = timed
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self.ends.append(perf_counter())
+        names = ("trl", "transformers", "torch", "accelerate")
+        self.wait({"threads": torch.get_num_threads(), "versions": {name: version(name) for name in names}})
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        self.ends.append(perf_counter())
-        self.sampling.append(0.0)
+        seconds = perf_counter() - self.began
+        memory = {"peak_bytes": resident("VmHWM"), "idle_bytes": self.idle}
+        self.wait({"seconds": seconds, "phases": {"sample": self.sampling}, **memory})
+
+    def wait(self, told: dict[str, Any]) -> None:
+        """Answer; go on with the next line."""
+        self.answer(told)
+        if not sys.stdin.readline():
+            os._exit(0)
+        self.sampling, self.began = 0.0, perf_counter()
 
 
 def resident(entry: str) -> int:
@@ -106,7 +118,7 @@ def prompts(lengths: list[int], vocabulary: int) -> Dataset:
     return Dataset.from_dict({"input_ids": rows, "attention_mask": [[1] * len(row) for row in rows]})
 
 
-def trainer(job: dict[str, Any], config: PretrainedConfig, clock: Clock, folder: str) -> PPOTrainer:
+def trainer(job: dict[str, Any], config: PretrainedConfig, turns: Turns, folder: str) -> PPOTrainer:
     """TRL's own defaults but for what makes the work ours: four epochs, one minibatch, temperature 1."""
     B = len(job["prompt_lengths"])
     chunk = job.get("chunk") or B
@@ -115,7 +127,7 @@ def trainer(job: dict[str, Any], config: PretrainedConfig, clock: Clock, folder:
         per_device_train_batch_size=chunk,
         gradient_accumulation_steps=B // chunk,
         local_rollout_forward_batch_size=chunk,
-        total_episodes=B * (job["warmup"] + job["rounds"]),
+        total_episodes=B * 10_000,
         num_mini_batches=1,
         num_ppo_epochs=job["epochs"],
         response_length=job["response"],
@@ -141,13 +153,13 @@ def trainer(job: dict[str, Any], config: PretrainedConfig, clock: Clock, folder:
         value_model=made[2],
         reward_model=Scorer(),
         train_dataset=prompts(job["prompt_lengths"], config.vocab_size),
-        callbacks=[clock],
+        callbacks=[turns],
     )
 
 
-def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Train for `warmup` + `rounds` iterations; what was told of the latter."""
-    idle = resident("VmRSS")
+def serve(job: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None:
+    """Train for as long as lines come."""
+    turns = Turns(answer, resident("VmRSS"))
     torch.manual_seed(0)
     if job["precision"] == "bfloat16":
         os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16"
@@ -155,21 +167,11 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         torch.set_num_threads(job["threads"])
     config = AutoConfig.for_model(job["architecture"], num_labels=1, **job["shape"])
     config.bos_token_id, config.eos_token_id, config.pad_token_id = 0, 0, config.vocab_size - 1
-    clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        trainer(job, config, clock, folder).train()
-    between = [end - began for began, end in zip(clock.ends, clock.ends[1:], strict=False)]
-    return {
-        "seconds": between[job["warmup"] :],
-        "phases": {"sample": clock.sampling[job["warmup"] : -1]},
-        "peak_bytes": resident("VmHWM"),
-        "idle_bytes": idle,
-        "threads": torch.get_num_threads(),
-        "versions": {name: version(name) for name in ("trl", "transformers", "torch", "accelerate")},
-    }
+        trainer(job, config, turns, folder).train()
 
 
 if __name__ == "__main__":
+    out = sys.stdout
     with redirect_stdout(sys.stderr):  # the trainer prints its numbers
-        figures = measure(json.load(sys.stdin))
-    print(json.dumps(figures))
+        serve(json.loads(sys.stdin.readline()), lambda told: print(json.dumps(told), file=out, flush=True))

@@ -1,0 +1,217 @@
+"""One contender of throughput.py, in a process of its own: an iteration and its figures for every line.
+
+The first line is the job, as JSON: `who` (ours, lora_team, plain), `work` (fields of works.Work),
+`precision`, `threads`, `device`, `what` (iterate, sample).
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from floor import floor, settled
+from memory import resident
+from peers.plain import Plain
+from transformers import AutoConfig
+from works import WORDING, Task, Work, tokenizer
+
+from agents import machine
+from agents.build import hush
+from agents.config import Config, PolicyConfig
+from agents.exchange import Config as ExchangeConfig
+from agents.options import task_options
+from agents.pocket import lm_path
+from agents.trainer import Trainer
+from cory_env.tokenizer import wrap
+
+Figures = dict[str, Any]
+EPOCHS = 4
+
+
+@contextmanager
+def timing(phases: dict[str, float], name: str, device: str) -> Iterator[None]:
+    """Add the seconds spent inside to a phase."""
+    began = perf_counter()
+    yield
+    settled(device)
+    phases[name] = phases.get(name, 0.0) + perf_counter() - began
+
+
+def timed(phases: dict[str, float], name: Callable[[], str], device: str, plain: Callable[..., Any]) -> Any:
+    """`plain`, its seconds added to the phase that is `name` when it is called."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        with timing(phases, name(), device):
+            return plain(*given, **named)
+
+    return call
+
+
+class Ours:
+    """The trainer itself; seats are exchanged before every iteration."""
+
+    def __init__(self, job: dict[str, Any], folder: Path) -> None:
+        work = self.work = Work(**job["work"])
+        machine.settle(threads=job["threads"])
+        hush()
+        self.device = job["device"]
+        model = work.embedded or str(work.write(folder))
+        self.trainer = Trainer(
+            Config(
+                task="works:Task",
+                task_options=task_options("works:Task")(shortest=work.query[0], longest=work.query[1]),
+                seats=work.seats,
+                batch=work.batch,
+                max_response=(work.response, work.response),
+                exchange=ExchangeConfig(every=1),
+                policy=PolicyConfig(
+                    model=model,
+                    kind="lora_team" if job["who"] == "lora_team" else "causal_lm",
+                    precision=job["precision"],
+                    device=self.device,
+                ),
+            )
+        )
+        self.iteration = 0
+        self.phases: dict[str, float] = {}
+        for name, policy in self.trainer.policies.items():
+            learner = self.trainer.learners[name]
+            policy.sample = timed(self.phases, self._seat(name), self.device, policy.sample)  # type: ignore
+            learner.update = timed(self.phases, lambda n=name: f"update/{n}", self.device, learner.update)  # type: ignore
+
+    def _seat(self, name: str) -> Callable[[], str]:
+        return lambda: next(
+            f"sample/{seat}" for seat, who in self.trainer.seating(self.iteration).items() if who == name
+        )
+
+    def iterate(self) -> Figures:
+        """One iteration, whole."""
+        self.phases.clear()
+        began = perf_counter()
+        numbers = self.trainer.iterate(self.iteration)
+        settled(self.device)
+        seconds = perf_counter() - began
+        for phase in ("judge", "statistics", "exchange"):
+            self.phases[phase] = numbers[f"time/{phase}/seconds"]
+        seating = self.trainer.seating(self.iteration)
+        self.iteration += 1
+        batches = self.trainer.batches
+        return {
+            "seconds": seconds,
+            "phases": dict(self.phases),
+            "flops": sum(
+                floor(self.trainer.policies[name], batches[seat], epochs=EPOCHS)
+                for seat, name in seating.items()
+            ),
+            "tokens": sum(int(batch.response_length_B.sum()) for batch in batches.values()),
+            "samples": sum(len(batch) for batch in batches.values()),
+            "moved_bytes": moved(self.trainer),
+        }
+
+    def sample(self) -> Figures:
+        """Every query answered once, by one policy."""
+        game, policy = self.trainer.game, self.trainer.policies["llm_1"]
+        deal = self.trainer.deal(self.iteration)
+        game.reset(deal.queries, deal.caps(self.work.seats))
+        prompt_BP, length_B = (
+            torch.from_numpy(array).to(policy.device) for array in game.prompts(game.seats[0])
+        )
+        caps_B = torch.full_like(length_B, self.work.response)
+        began = perf_counter()
+        told = policy.sample(prompt_BP, length_B, uniforms_BT=deal.uniforms(game.seats[0]), caps_B=caps_B)
+        settled(self.device)
+        return {"seconds": perf_counter() - began, "tokens": int(told.response_length_B.sum())}
+
+
+def moved(trainer: Trainer) -> int:
+    """Bytes of weights that another tensor holds, or that were written to, after one exchange of seats."""
+    before = {name: policy.fingerprint() for name, policy in trainer.policies.items()}
+    trainer.begin(0)
+    return sum(
+        p.numel() * p.element_size()
+        for name, policy in trainer.policies.items()
+        for p, old in zip(policy.parameters(), before[name], strict=True)
+        if (p.data_ptr(), p._version, p.requires_grad) != old
+    )
+
+
+class Plainly:
+    """peers/plain.py on the same queries and lengths."""
+
+    def __init__(self, job: dict[str, Any], folder: Path) -> None:
+        work = self.work = Work(**job["work"])
+        torch.set_num_threads(job["threads"])
+        config = AutoConfig.from_pretrained(lm_path(work.embedded)) if work.embedded else work.shape()
+        words = tokenizer(config.vocab_size)
+        shortest, longest = work.query
+        spoken = wrap(words, eos=frozenset({0}), vocab_size=config.vocab_size)
+        self.task = Task(spoken, shortest=shortest, longest=longest)
+        self.plain = Plain(config, response=work.response, precision=job["precision"], device=job["device"])
+        template = WORDING.replace("{responses}", "").split("{query}")
+        self.parts = [words(part, add_special_tokens=False)["input_ids"] for part in template]
+        self.device, self.iteration = job["device"], 0
+
+    def queries(self) -> list[list[int]]:
+        """Those of the next iteration."""
+        drawn = np.random.default_rng(self.iteration)
+        self.iteration += 1
+        return [list(self.task.query(drawn).ids) for _ in range(self.work.batch)]
+
+    def wording(self, query: list[int], response: list[int]) -> list[int]:
+        """What the observer reads."""
+        before, middle, after = self.parts
+        return [*before, *query, *response, *middle, *query, *after]
+
+    def iterate(self) -> Figures:
+        """One iteration of both policies, then the exchange."""
+        queries, began = self.queries(), perf_counter()
+        phases = self.plain.iterate(
+            queries, self.wording, lambda asked, said: [len(set(ids)) for ids in said]
+        )
+        with timing(phases, "exchange", self.device):
+            self.plain.exchange()
+        tokens = 2 * len(queries) * self.work.response
+        return {
+            "seconds": perf_counter() - began,
+            "phases": phases,
+            "tokens": tokens,
+            "samples": 2 * len(queries),
+        }
+
+    def sample(self) -> Figures:
+        """Every query answered once, by one policy."""
+        queries, began = self.queries(), perf_counter()
+        said = self.plain.sample(self.plain.policies["llm_1"], queries)
+        settled(self.device)
+        return {"seconds": perf_counter() - began, "tokens": sum(map(len, said))}
+
+
+def serve(job: dict[str, Any]) -> None:
+    """Answer lines until there are no more."""
+    idle = resident("VmRSS")
+    with TemporaryDirectory() as folder:
+        kind = Plainly if job["who"] == "plain" else Ours
+        contender = kind(job, Path(folder))
+        say({"threads": torch.get_num_threads(), "versions": {"torch": torch.__version__}})
+        for _ in sys.stdin:
+            told = getattr(contender, job["what"])()
+            if job["device"].startswith("cuda"):
+                memory = {"peak_bytes": torch.cuda.max_memory_allocated(), "idle_bytes": 0}
+            else:
+                memory = {"peak_bytes": resident("VmHWM"), "idle_bytes": idle}
+            say({**told, **memory})
+
+
+def say(told: Figures) -> None:
+    """Answer."""
+    print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    serve(json.loads(sys.stdin.readline()))

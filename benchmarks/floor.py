@@ -1,0 +1,147 @@
+"""The floor: how few floating-point operations an iteration takes, and how fast this machine does them.
+
+    forward unit F = 2 n W + 4 D A layers + 2 k D V
+
+        n tokens that must be read (a response's last one decides nothing), W weights of the trunk's matrices,
+        A = sum over rows of L (L + 1) / 2 pairs that attend, k response tokens, V vocabulary
+
+    an iteration = per seat  (1 to sample + 1 for the reference + 3 per epoch) F
+        with adapters of w weights on frozen matrices: (1 + 1 + 2 per epoch) F + (1 + 3 per epoch) 2 n w
+
+Padding, the pass that values responses before the first epoch, softmax, optimiser: none of them is in the
+floor, all of them take time.
+
+Shapes: B rows.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+from transformers.pytorch_utils import Conv1D
+
+from agents.batch import Rows
+from agents.machine import Matmul, choose_matmul
+from agents.policies.causal_lm import CausalLMPolicy
+
+FREE = frozenset(
+    """
+    _foreach_add_ _foreach_norm _fused_adam_ _fused_rms_norm _local_scalar_dense _log_softmax
+    _log_softmax_backward_data _record_function_enter_new _record_function_exit _softmax
+    _softmax_backward_data _to_copy _unsafe_view alias all amax amin aminmax any arange argmax
+    as_strided cat clone constant_pad_nd copy_ cumsum detach embedding embedding_dense_backward empty
+    empty_like equal expand fill_ full full_like gather index index_put index_put_ index_select
+    is_same_size isfinite isin item lift_fresh linalg_vecdot linalg_vector_norm masked_fill masked_fill_
+    max mean min native_layer_norm native_layer_norm_backward new_empty new_empty_strided new_ones
+    new_zeros nonzero ones ones_like permute prod rand randint repeat repeat_interleave reshape rms_norm
+    roll scalar_tensor scatter scatter_ scatter_add scatter_add_ searchsorted select select_backward
+    set_ slice slice_backward softmax sort split split_with_sizes squeeze stack std sum t topk transpose
+    tril triu unbind unsafe_split unsqueeze var view where zero_ zeros zeros_like
+    """.split()  # noqa: SIM905
+)
+"""Operators that move, compare or reduce; pointwise ones say so themselves."""
+
+
+class Counted(TorchDispatchMode):
+    """Counts the floating-point operations of everything inside by the table of `FlopCounterMode`, which
+    itself cannot look into an `autograd.grad` within a forward pass. Refuses operators it does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+        self.largest = 0
+        """Elements of the largest tensor that any operator returned."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        packet, given = func.overloadpacket, dict(kwargs or {})
+        if not (packet in flop_registry or packet.__name__ in FREE or torch.Tag.pointwise in func.tags):
+            raise RuntimeError(
+                f"the counter does not know {func}; say in FREE or flop_registry what it costs"
+            )
+        out = func(*args, **given)
+        if packet in flop_registry:
+            self.flops += flop_registry[packet](*args, **given, out_val=out)
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(tensor, Tensor):
+                self.largest = max(self.largest, tensor.numel())
+        return out
+
+
+def trunk_weights(policy: CausalLMPolicy) -> tuple[int, int]:
+    """Weights of the trunk's matrices, each read once per token: all of them, and those of adapters."""
+    whole = adapters = 0
+    for name, module in policy.model.base_model.named_modules():
+        if isinstance(module, nn.Linear | Conv1D):
+            mine = ".lora_" in name
+            if not mine or f".{policy.name}" in name:
+                whole, adapters = (
+                    whole + module.weight.numel() * (not mine),
+                    adapters + mine * module.weight.numel(),
+                )
+    return whole, adapters
+
+
+def attending(rows: Rows) -> tuple[int, int, int]:
+    """Tokens that must be read, pairs of them that attend, and response tokens."""
+    length_B = rows.prompt_length_B + rows.response_length_B - 1
+    pairs = length_B * (length_B + 1) // 2
+    return int(length_B.sum()), int(pairs.sum()), int(rows.response_length_B.sum())
+
+
+def floor(policy: CausalLMPolicy, rows: Rows, *, epochs: int) -> int:
+    """Floating-point operations that one policy's iteration on `rows` cannot do without; see above."""
+    tokens, pairs, chosen = attending(rows)
+    weights, adapters = trunk_weights(policy)
+    config = policy.model.config
+    head = policy.model.get_output_embeddings().weight
+    attention = 4 * config.hidden_size * config.num_hidden_layers * pairs
+    unit = 2 * tokens * weights + attention + 2 * chosen * head.numel()
+    if adapters:
+        return (2 + 2 * epochs) * unit + (1 + 3 * epochs) * 2 * tokens * adapters
+    return (2 + 3 * epochs) * unit
+
+
+SHAPES = ((640, 256, 50_257), (2560, 256, 1024), (2048, 768, 3072), (2048, 2048, 2048))
+"""Rows, inner and columns of the products that say how fast the machine is."""
+
+
+def peak(dtype: torch.dtype, device: str = "cpu") -> float:
+    """Floating-point operations per second of the fastest product, by the faster of the libraries."""
+    libraries: list[Matmul] = ["mkl", "onednn"] if device == "cpu" and dtype == torch.float32 else ["auto"]
+    before, best = torch.backends.mkldnn.matmul.fp32_precision, 0.0
+    for library in libraries:
+        try:
+            choose_matmul(library)
+        except ValueError:  # this one rounds here: it is no float32 arithmetic
+            continue
+        best = max(best, *(speed(shape, dtype, device) for shape in SHAPES))
+    torch.backends.mkldnn.matmul.fp32_precision = before
+    return best
+
+
+def speed(shape: tuple[int, int, int], dtype: torch.dtype, device: str) -> float:
+    """Floating-point operations per second of one product: the best of twelve, after two."""
+    rows, inner, columns = shape
+    left, right = torch.randn(rows, inner), torch.randn(columns, inner)
+    left, right = left.to(device, dtype), right.to(device, dtype).t()
+    out = torch.empty(rows, columns, dtype=dtype, device=device)
+    seconds = []
+    for _ in range(14):
+        settled(device)
+        began = time.perf_counter()
+        torch.mm(left, right, out=out)
+        settled(device)
+        seconds.append(time.perf_counter() - began)
+    return 2 * rows * inner * columns / min(seconds[2:])
+
+
+def settled(device: str) -> None:
+    """Wait until the device has done all it was asked."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()

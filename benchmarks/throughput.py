@@ -1,0 +1,274 @@
+"""How fast an iteration of CORY is: beside TRL's PPO, the plain way, and what the machine can do.
+
+    sh benchmarks/peers/setup.sh                    # once, for TRL
+    python benchmarks/throughput.py                 # all works; a table
+    python benchmarks/throughput.py W1 W2           # only these works
+    python benchmarks/throughput.py --check         # and exit 1 where a figure falls short of its promise
+    python benchmarks/throughput.py --json FILE     # and every figure with command, commit and machine
+    python benchmarks/throughput.py --scaling       # cost and memory by batch, length, seats, size; plotted
+    python benchmarks/throughput.py --device cuda   # the works of a GPU
+
+Every contender of a work is a process of its own; they take turns, an iteration each, and the median of
+rounds after a warm-up is told. Weights are random (but those of the pocket models), queries too; the judge
+costs nothing. Peaks are of resident memory above what the imports take. The share is that of the FLOP floor
+(floor.py) at the speed of the machine's fastest matrix product, measured between the rounds.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from floor import peak
+from peers.plain import ALLOCATOR
+from pocket_runs import ROOT, provenance
+from works import GPU_WORKS, WORDING, WORKS, Work
+
+ROUNDS = 5
+TRL = ROOT / ".venv-peers/bin/python"
+OURS = ("ours fp32", "ours bf16", "lora team")
+PLAIN = ("plain fp32", "plain bf16")
+Told = dict[str, Any]
+
+
+class Contender:
+    """A process that does one iteration for each line it is sent."""
+
+    def __init__(self, command: Sequence[str | Path], job: Told, environment: Mapping[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+        )
+        self.about = self.send(json.dumps(job))
+
+    def send(self, line: str) -> Told:
+        """What it answers to a line."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"{' '.join(map(str, self.process.args))} ended with {self.process.wait()}")
+        told: Told = json.loads(answer)
+        return told
+
+    def close(self) -> None:
+        """No more lines."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def contender(who: str, work: Work, *, threads: int, device: str, what: str = "iterate") -> Contender:
+    """`who` is one of OURS, PLAIN or `trl fp32 pioneer_0` and the like."""
+    precision = "bfloat16" if "bf16" in who else "float32"
+    if who.startswith("trl"):
+        return Contender([TRL, "benchmarks/peers/trl_ppo.py"], trl_job(who, work, precision, threads), {})
+    kind = "plain" if who in PLAIN else "lora_team" if who == "lora team" else "ours"
+    job = {"who": kind, "work": asdict(work), "precision": precision}
+    job |= {"threads": threads, "device": device, "what": what}
+    environment = ALLOCATOR if kind == "plain" else {}
+    return Contender([sys.executable, "benchmarks/contenders.py"], job, environment)
+
+
+def trl_job(who: str, work: Work, precision: str, threads: int) -> Told:
+    """One policy's iteration, on prompts as long as those of a seat."""
+    shortest, longest = work.query
+    lengths = [shortest + i % (longest - shortest + 1) for i in range(work.batch)]
+    if who.endswith("observer_1"):
+        words = len(WORDING.replace("{query}", "").replace("{responses}", "").split())
+        lengths = [2 * length + words + work.response for length in lengths]
+    return {
+        "architecture": "gpt2",
+        "shape": {"n_layer": work.layers, "n_embd": work.width, "n_head": work.heads},
+        "prompt_lengths": lengths,
+        "response": work.response,
+        "epochs": 4,
+        "precision": precision,
+        "threads": threads,
+    }
+
+
+def contenders_of(name: str, device: str) -> list[str]:
+    """Who is measured on a work: TRL on W1, the plain way where three copies and more fit into memory."""
+    if device != "cpu":
+        return ["lora team"] if name == "llama-1b" else ["ours bf16", "lora team", "plain bf16"]
+    trl = [f"trl {p} {seat}" for p in ("fp32", "bf16") for seat in ("pioneer_0", "observer_1")]
+    return [*OURS, *PLAIN, *(trl if name == "W1" and TRL.exists() else [])]
+
+
+def measure(
+    name: str, work: Work, who: Sequence[str], *, threads: int, device: str, what: str = "iterate"
+) -> Told:
+    """Rounds in turns: contender -> what it answered, and the machine's speed between them."""
+    running = {one: contender(one, work, threads=threads, device=device, what=what) for one in who}
+    told: dict[str, list[Told]] = {one: [] for one in who}
+    peaks: dict[str, list[float]] = {"float32": [], "bfloat16": []}
+    try:
+        for lap in range(-1, ROUNDS):
+            for one, process in running.items():
+                answer = process.send("go")
+                if lap >= 0:
+                    told[one].append(answer)
+            for dtype, speeds in peaks.items():
+                speeds.append(peak(getattr(torch, dtype), device))
+            print(f"{name}: round {lap + 1} of {ROUNDS}", file=sys.stderr)
+    finally:
+        for process in running.values():
+            process.close()
+    speed = {dtype: statistics.median(speeds) for dtype, speeds in peaks.items()}
+    return {
+        "work": asdict(work),
+        "peak_flops": speed,
+        "contenders": {
+            one: {**running[one].about, **summary(one, rows, speed)} for one, rows in told.items()
+        },
+    }
+
+
+def summary(who: str, rows: Sequence[Told], speed: Mapping[str, float]) -> Told:
+    """Medians over the rounds; the share of the floor where the floor is known."""
+    middle = statistics.median
+    seconds = middle([row["seconds"] for row in rows])
+    told: Told = {
+        "seconds": seconds,
+        "rounds": [row["seconds"] for row in rows],
+        "phases": {
+            phase: middle([row["phases"][phase] for row in rows]) for phase in rows[0].get("phases", {})
+        },
+        "peak_bytes": max(row["peak_bytes"] - row["idle_bytes"] for row in rows),
+    }
+    for kind in ("tokens", "samples"):
+        if kind in rows[0]:
+            told[f"{kind}_per_second"] = middle([row[kind] / row["seconds"] for row in rows])
+    if "flops" in rows[0]:
+        dtype = "bfloat16" if "bf16" in who else "float32"
+        told["share_of_floor"] = middle([row["flops"] / row["seconds"] for row in rows]) / speed[dtype]
+        told["moved_bytes"] = max(row["moved_bytes"] for row in rows)
+    return told
+
+
+def lines(name: str, told: Told) -> list[str]:
+    """A work as a table."""
+    peaks = ", ".join(f"{dtype} {speed / 1e9:.0f}" for dtype, speed in told["peak_flops"].items())
+    out = [f"\n{name}: fastest product, GFLOP/s: {peaks}"]
+    for who, figures in told["contenders"].items():
+        share = f"{figures['share_of_floor']:5.2f} of the floor" if "share_of_floor" in figures else ""
+        rate = f"{figures['tokens_per_second']:7.0f} tok/s" if "tokens_per_second" in figures else ""
+        memory = f"{figures['peak_bytes'] / 2**30:6.2f} GiB"
+        out.append(f"  {who:<22} {figures['seconds']:8.3f} s  {rate:<14} {memory}  {share}")
+        out += [f"      {phase:<20} {spent * 1e3:9.1f} ms" for phase, spent in figures["phases"].items()]
+    return out
+
+
+def promises(told: Mapping[str, Told]) -> list[tuple[str, float, float, bool]]:
+    """What is promised: its name, what was measured, the limit, whether it is a most instead of a least."""
+    rows = []
+
+    def of(work: str, who: str, figure: str = "seconds") -> float:
+        found: float = told[work]["contenders"][who][figure]
+        return found
+
+    if "W1" in told:
+        for short, trl_least, plain_least in (("fp32", 9, 4), ("bf16", 12, 6)):
+            if f"trl {short} pioneer_0" in told["W1"]["contenders"]:
+                trl = sum(of("W1", f"trl {short} {seat}") for seat in ("pioneer_0", "observer_1"))
+                rows.append(
+                    (f"W1, {short}: times faster than TRL", trl / of("W1", f"ours {short}"), trl_least, False)
+                )
+            plain = of("W1", f"plain {short}") / of("W1", f"ours {short}")
+            rows.append((f"W1, {short}: times faster than the plain way", plain, plain_least, False))
+        if "trl fp32 observer_1" in told["W1"]["contenders"]:
+            memory = of("W1", "ours fp32", "peak_bytes") / of("W1", "trl fp32 observer_1", "peak_bytes")
+            rows.append(("W1: peak memory, two policies over TRL's one", memory, 0.5, True))
+        phases = told["W1"]["contenders"]["ours fp32"]["phases"]
+        rows.append(("W1: milliseconds of an exchange", phases["exchange"] * 1e3, 1, True))
+        rows.append(("W1: bytes moved by an exchange", of("W1", "ours fp32", "moved_bytes"), 0, True))
+    for work, who, least in (
+        ("W1 batch 256", "ours fp32", 0.70),
+        ("W2", "ours fp32", 0.65),
+        ("W2", "ours bf16", 0.45),
+    ):
+        if work in told:
+            rows.append(
+                (f"{work}, {who}: share of the FLOP floor", of(work, who, "share_of_floor"), least, False)
+            )
+    for work, least in (("sampling W1", 10), ("sampling W2", 3)):
+        if work in told:
+            rate = of(work, "ours fp32", "tokens_per_second") / of(work, "plain fp32", "tokens_per_second")
+            rows.append((f"{work}, batch 256: times the tokens/s of model.generate", rate, least, False))
+    return rows
+
+
+def check(told: Mapping[str, Told]) -> list[str]:
+    """A line per promise; those that fall short say so."""
+    out = []
+    for name, found, limit, most in promises(told):
+        kept = found <= limit if most else found >= limit
+        sign = "at most" if most else "at least"
+        out.append(f"{'ok   ' if kept else 'SHORT'} {name}: {found:.3g}, {sign} {limit:g} is promised")
+    return out
+
+
+def main() -> int:
+    """Measure, print, write, check; the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    works = {**WORKS, **GPU_WORKS}
+    parser.add_argument(
+        "works", nargs="*", help=f"{', '.join(works)}, sampling; by default those of the device"
+    )
+    parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
+    parser.add_argument("--json", type=Path, help="write every figure here")
+    parser.add_argument("--scaling", action="store_true", help="cost and memory by size, plotted")
+    parser.add_argument("--device", default="cpu", help="where to run: cpu, cuda, ...")
+    parser.add_argument(
+        "--threads", type=int, default=torch.get_num_threads(), help="CPU threads of everybody"
+    )
+    options = parser.parse_args()
+    names = options.works or [*(WORKS if options.device == "cpu" else GPU_WORKS), "sampling"]
+    if unknown := set(names) - set(works) - {"sampling"}:
+        parser.error(f"no work called {sorted(unknown)[0]!r}; there are {', '.join(works)}, sampling")
+    given = {"threads": options.threads, "device": options.device}
+    if options.scaling:
+        from scaling import draw, scale
+
+        told: dict[str, Any] = scale(given)
+        draw(told, ROOT / "docs/scaling.png")
+    else:
+        told = {}
+        for name in names:
+            if name != "sampling":
+                told[name] = measure(name, works[name], contenders_of(name, options.device), **given)
+                print("\n".join(lines(name, told[name])), flush=True)
+                continue
+            for short in ("W1", "W2"):
+                work, who = replace(WORKS[short], batch=256), ("ours fp32", "plain fp32")
+                told[f"sampling {short}"] = measure(f"sampling {short}", work, who, **given, what="sample")
+                print("\n".join(lines(f"sampling {short}", told[f"sampling {short}"])), flush=True)
+    if options.json:
+        command = " ".join(["python", *sys.argv])
+        options.json.write_text(
+            json.dumps({"told": told, **provenance(command)}, indent=1) + "\n", encoding="utf-8"
+        )
+    kept = [] if options.scaling else check(told)
+    print("\n".join(["", *kept]))
+    return 1 if options.check and any(line.startswith("SHORT") for line in kept) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
