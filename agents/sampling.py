@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.batch import concat
-from agents.softmax import blocks, log_normaliser
+from agents.softmax import blocks, log_normaliser, softmax
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,7 @@ def inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Drawn:
     drawn = []
     for at in blocks(logits_BV):
         z_NV = logits_BV[at]
-        p_NV = z_NV.softmax(-1, dtype=torch.float32)
+        p_NV = softmax(z_NV)
         cdf_NV = p_NV.cumsum(-1)
         threshold_N1 = uniform_B[at, None].to(cdf_NV) * cdf_NV[:, -1:]
         token_N1 = torch.searchsorted(cdf_NV, threshold_N1, right=True).clamp_(max=z_NV.shape[1] - 1)

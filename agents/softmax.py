@@ -19,7 +19,7 @@ BLOCK = 1 << 20
 
 
 class Statistics(NamedTuple):
-    """Of each token's distribution; float32. Without a reference the last two are 0."""
+    """Of each token's distribution; float32 or more. Without a reference the last two are 0."""
 
     logprob_N: Tensor
     entropy_N: Tensor
@@ -45,15 +45,25 @@ def blocks(logits_NV: Tensor) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, N, size))
 
 
+def precise(logits_NV: Tensor) -> torch.dtype:
+    """What is computed in: float32, or float64 where the logits are."""
+    return torch.promote_types(logits_NV.dtype, torch.float32)
+
+
+def softmax(logits_NV: Tensor, out: Tensor | None = None) -> Tensor:
+    """p in float32, or float64 where the logits are."""
+    return torch.softmax(logits_NV, -1, dtype=precise(logits_NV), out=out)
+
+
 def log_normaliser(logits_NV: Tensor, p_NV: Tensor) -> Tensor:
     """log sum_v exp z_v = max_v z_v - log max_v p_v  [N, 1], where p is the softmax of z: no exponential is
     taken twice."""
-    return logits_NV.amax(1, keepdim=True).float() - p_NV.amax(1, keepdim=True).log()
+    return logits_NV.amax(1, keepdim=True).to(p_NV) - p_NV.amax(1, keepdim=True).log()
 
 
 def log_softmax(logits_NV: Tensor) -> Tensor:
     """By the very steps of `statistics`: of equal logits it is equal to the last bit."""
-    return logits_NV - log_normaliser(logits_NV, logits_NV.softmax(-1, dtype=torch.float32))
+    return logits_NV - log_normaliser(logits_NV, softmax(logits_NV))
 
 
 class _Statistics(torch.autograd.Function):
@@ -66,12 +76,12 @@ class _Statistics(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: Any, logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None
     ) -> tuple[Tensor, ...]:
-        told_4N = logits_NV.new_zeros(4, len(token_N), dtype=torch.float32)
+        told_4N = logits_NV.new_zeros(4, len(token_N), dtype=precise(logits_NV))
+        in_place = told_4N.dtype == logits_NV.dtype
         kept_NV = torch.empty_like(logits_NV) if ctx.needs_input_grad[0] else None
         for at in blocks(logits_NV):
             z_NV = logits_NV[at]
-            in_place = kept_NV is not None and kept_NV.dtype == torch.float32
-            p_NV = torch.softmax(z_NV, -1, dtype=torch.float32, out=kept_NV[at] if in_place else None)
+            p_NV = softmax(z_NV, out=kept_NV[at] if in_place and kept_NV is not None else None)
             logp_NV, token_N1 = z_NV - log_normaliser(z_NV, p_NV), token_N[at, None]
             told_4N[0, at] = logp_NV.gather(1, token_N1).squeeze(1)
             told_4N[1, at] = -torch.linalg.vecdot(p_NV, logp_NV)
@@ -101,7 +111,7 @@ class _Statistics(torch.autograd.Function):
         grad_NV, ctx.p_NV = ctx.p_NV, None
         chosen_N = torch.zeros_like(entropy_N) if of_logprob_N is None else of_logprob_N
         for at in blocks(grad_NV):
-            p_NV, slope_NV = grad_NV[at].float(), -chosen_N[at, None]
+            p_NV, slope_NV = grad_NV[at].to(entropy_N.dtype), -chosen_N[at, None]
             if of_entropy_N is not None or of_kl_N is not None:
                 logp_NV = p_NV.clamp(min=torch.finfo(p_NV.dtype).tiny).log()
             if of_entropy_N is not None:

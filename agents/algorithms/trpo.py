@@ -23,6 +23,7 @@ from agents.advantage import Advantage
 from agents.algorithms import Memory, TokenLoss, Tokens, a2c
 from agents.algorithms.reinforce import drift
 from agents.batch import Batch, Rows
+from agents.softmax import precise
 
 if TYPE_CHECKING:
     from agents.learner import Learner
@@ -167,14 +168,12 @@ def step(
 def look(learner: "Learner", batch: Batch, advantage: Advantage, state_KD: Tensor) -> tuple[Tensor, Tokens]:
     """Log-probabilities over the vocabulary [K, V], and the tokens as a loss sees them."""
     policy, mask_BT = learner.policy, batch.mask_BT
-    logp_KV = policy.logits(state_KD).log_softmax(-1, dtype=torch.float32)
+    logp_KV = log_p(policy.logits(state_KD))
     exact_K = None
     if learner.kl_config.place == "loss" and learner.kl_config.kind == "full":
         with torch.no_grad():
             reference = policy.reference
-            ref_logp_KV = reference.logits(reference.deciding_states(batch)).log_softmax(
-                -1, dtype=torch.float32
-            )
+            ref_logp_KV = log_p(reference.logits(reference.deciding_states(batch)))
         exact_K = (logp_KV.exp() * (logp_KV - ref_logp_KV)).sum(-1)
     return logp_KV, Tokens(
         logprob_K=logp_KV.gather(1, batch.response_BT[mask_BT][:, None]).squeeze(1),
@@ -187,6 +186,11 @@ def look(learner: "Learner", batch: Batch, advantage: Advantage, state_KD: Tenso
         advantage_K=advantage.advantage_BT[mask_BT],
         return_K=advantage.return_BT[mask_BT],
     )
+
+
+def log_p(logits_KV: Tensor) -> Tensor:
+    """Log-probabilities that can be differentiated twice, in float32 or more."""
+    return logits_KV.log_softmax(-1, dtype=precise(logits_KV))
 
 
 def surrogate(learner: "Learner", tokens: Tokens) -> Tensor:
@@ -214,7 +218,7 @@ def fisher_product(
     policy: "Policy", rows: Rows, weights: Sequence[Tensor], *, damping: float
 ) -> Callable[[Tensor], Tensor]:
     """v -> F v + damping v, F the second derivative of KL(old || new) where both are the policy as it is."""
-    logp_KV = policy.logits(policy.deciding_states(rows)).log_softmax(-1, dtype=torch.float32)
+    logp_KV = log_p(policy.logits(policy.deciding_states(rows)))
     slope_N = flat_gradient(mean_kl(logp_KV.detach(), logp_KV), weights, create_graph=True)
 
     def product(vector_N: Tensor) -> Tensor:
