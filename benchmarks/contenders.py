@@ -1,7 +1,7 @@
 """One contender of throughput.py, in a process of its own: an iteration and its figures for every line.
 
 The first line is the job, as JSON: `who` (ours, lora_team, plain), `work` (fields of works.Work),
-`precision`, `threads`, `device`, `what` (iterate, sample).
+`precision`, `threads`, `device`, `what` (iterate, sample), `without` (a lever, or nothing).
 """
 
 import json
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
@@ -21,12 +22,13 @@ from peers.plain import Plain
 from transformers import AutoConfig
 from works import WORDING, Task, Work, tokenizer
 
-from agents import machine
+from agents import machine, softmax
 from agents.build import hush
 from agents.config import Config, PolicyConfig
 from agents.exchange import Config as ExchangeConfig
 from agents.options import task_options
 from agents.pocket import lm_path
+from agents.policies import causal_lm, chunks
 from agents.trainer import Trainer
 from cory_env.tokenizer import wrap
 
@@ -58,6 +60,7 @@ class Ours:
 
     def __init__(self, job: dict[str, Any], folder: Path) -> None:
         work = self.work = Work(**job["work"])
+        leave_out(job.get("without"))
         machine.settle(threads=job["threads"])
         hush()
         self.device = job["device"]
@@ -97,8 +100,9 @@ class Ours:
         numbers = self.trainer.iterate(self.iteration)
         settled(self.device)
         seconds = perf_counter() - began
-        for phase in ("judge", "statistics", "exchange"):
+        for phase in ("judge", "statistics"):
             self.phases[phase] = numbers[f"time/{phase}/seconds"]
+        self.phases["exchange"], moved_bytes = exchanged(self.trainer)
         seating = self.trainer.seating(self.iteration)
         self.iteration += 1
         batches = self.trainer.batches
@@ -111,7 +115,7 @@ class Ours:
             ),
             "tokens": sum(int(batch.response_length_B.sum()) for batch in batches.values()),
             "samples": sum(len(batch) for batch in batches.values()),
-            "moved_bytes": moved(self.trainer),
+            "moved_bytes": moved_bytes,
         }
 
     def sample(self) -> Figures:
@@ -129,16 +133,41 @@ class Ours:
         return {"seconds": perf_counter() - began, "tokens": int(told.response_length_B.sum())}
 
 
-def moved(trainer: Trainer) -> int:
-    """Bytes of weights that another tensor holds, or that were written to, after one exchange of seats."""
-    before = {name: policy.fingerprint() for name, policy in trainer.policies.items()}
-    trainer.begin(0)
-    return sum(
+def leave_out(lever: str | None) -> None:
+    """Do without one of the levers of docs/performance.md, to see what it is worth."""
+    match lever:
+        case None:
+            pass
+        case "onednn":
+            machine._mkl_is_slow = lambda: False
+        case "kept memory":
+            machine.keep_memory = lambda: None
+        case "blocks":
+            softmax.BLOCK = 1 << 62
+        case "one GELU kernel":
+            causal_lm.fuse_activations = lambda model: None
+        case "large chunks":
+            chunks.CHUNK = 1 << 22
+        case _:
+            raise ValueError(f"no lever called {lever!r}")
+
+
+def exchanged(trainer: Trainer) -> tuple[float, int]:
+    """Seconds of an exchange of seats, with all that happens between two iterations: the median of five; and
+    bytes of weights that lie elsewhere or were written to after them."""
+    before, seconds = {name: policy.fingerprint() for name, policy in trainer.policies.items()}, []
+    for iteration in range(5):
+        began = perf_counter()
+        trainer.begin(iteration)
+        trainer.seating(iteration)
+        seconds.append(perf_counter() - began)
+    moved = sum(
         p.numel() * p.element_size()
         for name, policy in trainer.policies.items()
         for p, old in zip(policy.parameters(), before[name], strict=True)
         if (p.data_ptr(), p._version, p.requires_grad) != old
     )
+    return median(seconds), moved
 
 
 class Plainly:
