@@ -37,10 +37,10 @@ FREE = frozenset(
     empty_like equal expand fill_ full full_like gather index index_put index_put_ index_select
     is_same_size isfinite isin item lift_fresh linalg_vecdot linalg_vector_norm masked_fill masked_fill_
     max mean min native_layer_norm native_layer_norm_backward new_empty new_empty_strided new_ones
-    new_zeros nonzero ones ones_like permute prod rand randint repeat repeat_interleave reshape rms_norm
-    roll scalar_tensor scatter scatter_ scatter_add scatter_add_ searchsorted select select_backward
-    set_ slice slice_backward softmax sort split split_with_sizes squeeze stack std sum t topk transpose
-    tril triu unbind unsafe_split unsqueeze var view where zero_ zeros zeros_like
+    new_zeros nonzero ones ones_like permute prod promote_types rand randint repeat repeat_interleave
+    reshape rms_norm roll scalar_tensor scatter scatter_ scatter_add scatter_add_ searchsorted select
+    select_backward set_ slice slice_backward softmax sort split split_with_sizes squeeze stack std sum
+    t topk transpose tril triu unbind unsafe_split unsqueeze var view where zero_ zeros zeros_like
     """.split()  # noqa: SIM905
 )
 """Operators that move, compare or reduce; pointwise ones say so themselves."""

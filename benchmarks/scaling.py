@@ -12,7 +12,7 @@ from typing import Any
 from throughput import contender
 from works import WORKS, Work
 
-ROUNDS = 3
+ROUNDS = 2
 BASE = WORKS["W1"]
 SWEEPS: dict[str, dict[float, Work]] = {
     "batch": {n: replace(BASE, batch=n) for n in (16, 64, 256, 1024)},
@@ -30,7 +30,7 @@ SWEEPS: dict[str, dict[float, Work]] = {
 
 
 def scale(given: dict[str, Any]) -> dict[str, Any]:
-    """Median seconds, tokens/s, and bytes above the imports, of ours in float32."""
+    """Seconds, tokens/s, and bytes above the imports, of ours in float32: medians after a warm-up."""
     told: dict[str, Any] = {}
     for what, works in SWEEPS.items():
         told[what] = {}
