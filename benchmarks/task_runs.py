@@ -51,10 +51,11 @@ FLAGS = {
     "programs": [*ALONE, *PROGRAMS, *LETTERS],
     "imdb": ["--task.data", "{data}/imdb"],
 }
-"""The flags of each run, beside the common ones. A dearer KL and smaller steps than for programs: the sets
-are small, and at 0.02 and 3e-4 addsub was learned by heart (train 0.22, held out 0.13 to 0.15). Of the problems
-of multiarith, where two steps must be right, so few are solved at first that 60 iterations showed no sure
-gain (+0.009, -0.005 to 0.024)."""
+"""The flags of each run, beside the common ones.
+
+A dearer KL and smaller steps than for programs: the sets are small; at 0.02 and 3e-4 addsub was learned by
+heart (train 0.22, held out 0.13 to 0.15). Of multiarith, where two steps must be right, so little is solved
+at first that 60 iterations showed no sure gain (+0.009, -0.005 to 0.024)."""
 
 
 def start(name: str, data: Path) -> None:
