@@ -62,10 +62,10 @@ def draw(told: dict[str, Any], path: Path) -> None:
 
     size = (3.2 * len(told), 5.5)
     figure, axes = plt.subplots(2, len(told), figsize=size, sharey="row", squeeze=False)
-    for column, (what, points) in zip(axes.T, told.items(), strict=True):
+    for i, (what, points) in enumerate(told.items()):
         values = [float(value) for value in points]
         rows = ("seconds", "s an iteration", 1.0), ("peak_bytes", "peak, GiB above the imports", 2.0**30)
-        for axis, (name, label, unit) in zip(column, rows, strict=True):
+        for axis, (name, label, unit) in zip(axes[:, i], rows, strict=True):
             axis.plot(
                 values, [figures[name] / unit for figures in points.values()], marker="o", color="#2a6f97"
             )
@@ -73,7 +73,7 @@ def draw(told: dict[str, Any], path: Path) -> None:
             axis.set_xticks(values, [f"{value:g}" for value in values])
             axis.minorticks_off()
             axis.grid(alpha=0.3)
-            if column is axes.T[0]:
+            if i == 0:
                 axis.set_ylabel(label)
     figure.suptitle(
         "One iteration of CORY, float32, 2 CPU cores; from W1: batch 64, 2 seats, responses of 10, "
