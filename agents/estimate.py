@@ -28,10 +28,10 @@ def iteration_bytes(config: Config, policies: dict[str, Policy], longest: int) -
     if isinstance(first, CausalLMPolicy):
         rows = (config.learner.minibatch or config.batch) // config.learner.microbatches
         rows = max(1, min(rows, first.rows_at_once(longest)))
-        shape = first.model.config.get_text_config()
+        layers = first.model.config.get_text_config().num_hidden_layers
         kept = KEPT_RECOMPUTED if first.gradient_checkpointing else KEPT
         size = 2 if first.precision == "bfloat16" else 4
-        told["activations"] = size * kept * rows * longest * shape.hidden_size * shape.num_hidden_layers
+        told["activations"] = size * kept * rows * longest * first.width_at(longest) * layers
         told["logits"] = (
             3 * 4 * max(first.vocab_size, min(CHUNK, rows * config.max_response[1] * first.vocab_size))
         )

@@ -85,15 +85,17 @@ class Policy(nn.Module):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def rows_at_once(self, length: int) -> int:
-        """How many rows of `length` tokens one pass should take, for the memory of their activations."""
+    def rows_at_once(self, length: int, *, learning: bool = True) -> int:
+        """How many rows of `length` tokens one pass should take, for the memory of their activations: of all
+        layers where gradients are wanted, else of one."""
         return 1 << 30
 
     def all_states(self, rows: Rows) -> Tensor:
         """`deciding_states` without gradient, in as many passes as memory asks for."""
         longest = int((rows.prompt_length_B + rows.response_length_B).max())
+        size = self.rows_at_once(longest, learning=False)
         with torch.no_grad():
-            return torch.cat([self.deciding_states(part) for part in rows.split(self.rows_at_once(longest))])
+            return torch.cat([self.deciding_states(part) for part in rows.split(size)])
 
     def deciding_states(self, rows: Rows) -> Tensor:
         """Hidden states [K, D] in which each chosen token was chosen, in the order of `rows.mask_BT`."""
@@ -150,9 +152,11 @@ class Policy(nn.Module):
         interrupt: Callable[[], None] = lambda: None,
     ) -> Sampled:
         """Answer each prompt; see `agents.sampling.sample`. Another `manner` is for evaluations only."""
-        self._check_window(int((prompt_length_B + caps_B).max()))
+        longest = int((prompt_length_B + caps_B).max())
+        self._check_window(longest)
+        size = min(rows_of_chunk(self.vocab_size), self.rows_at_once(longest, learning=False))
         inputs = (tensor.to(self.device) for tensor in (prompt_BP, prompt_length_B, uniforms_BT, caps_B))
-        parts = zip(*(tensor.split(rows_of_chunk(self.vocab_size)) for tensor in inputs), strict=True)
+        parts = zip(*(tensor.split(size) for tensor in inputs), strict=True)
         return together([
             sample(
                 spoken(self.decoder(), manner),

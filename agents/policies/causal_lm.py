@@ -142,10 +142,16 @@ class CausalLMPolicy(Policy):
                     return self.model.base_model(**inputs)
             return self.model.base_model(**inputs)
 
-    def rows_at_once(self, length: int) -> int:
+    def rows_at_once(self, length: int, *, learning: bool = True) -> int:
+        layers = self.model.config.get_text_config().num_hidden_layers if learning else 1
+        return max(1, ACTIVATIONS[self.device.type] // (length * self.width_at(length) * layers))
+
+    def width_at(self, length: int) -> int:
+        """Channels, and what eager attention keeps beside them: some 3 numbers for each pair of tokens and
+        head, where a token has 34 for each channel."""
         config = self.model.config.get_text_config()
-        per_row = length * config.hidden_size * config.num_hidden_layers
-        return max(1, ACTIVATIONS[self.device.type] // per_row)
+        eager = config._attn_implementation == "eager"
+        return int(config.hidden_size + eager * config.num_attention_heads * length // 12)
 
     def deciding_states(self, rows: Rows) -> Tensor:
         hidden_BLD = self.trunk(input_ids=rows.read(), use_cache=False).last_hidden_state

@@ -169,8 +169,8 @@ def test_gradients_do_not_depend_on_chunks_or_microbatches(kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_a_pass_takes_as_many_rows_as_memory_allows_and_nothing_else_changes(kind, monkeypatch):
-    """Activations for 2 rows of 12 tokens, logits for 2 rows: sampling in 3 parts, scoring in 3, gradients in
-    3."""
+    """Activations for 2 rows of 12 tokens in both layers, logits for 2 rows: sampling in parts of 2, scoring,
+    which needs one layer's, of 4, gradients of 2."""
     found, read = [], []
     plain = CausalLMPolicy.trunk
     monkeypatch.setattr(
@@ -182,7 +182,8 @@ def test_a_pass_takes_as_many_rows_as_memory_allows_and_nothing_else_changes(kin
         policy = pair(kind)
         config = policy.model.config
         if few:
-            numbers = 2 * 12 * config.hidden_size * config.num_hidden_layers
+            assert (config.num_hidden_layers, config._attn_implementation) == (2, "eager")
+            numbers = 2 * 12 * (config.hidden_size + config.num_attention_heads) * 2
             monkeypatch.setitem(trunk.ACTIVATIONS, "cpu", numbers)
             monkeypatch.setattr(chunks, "CHUNK", 2 * policy.vocab_size)
         read.clear()
@@ -191,7 +192,7 @@ def test_a_pass_takes_as_many_rows_as_memory_allows_and_nothing_else_changes(kin
         learner.optimizer = torch.optim.SGD(learner.trainable, lr=1.0)
         before = [p.detach().clone() for p in learner.trainable]
         learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
-        assert set(read) == ({2} if few else {6})
+        assert set(read) == ({2, 4} if few else {6})
         found.append((batch, [a - b.detach() for a, b in zip(before, learner.trainable, strict=True)]))
     (whole, want), (parts, got) = found
     assert torch.equal(whole.response_BT, parts.response_BT)
