@@ -29,7 +29,7 @@ def test_activations_are_near_what_autograd_keeps(kind):
         ).last_hidden_state
     assert hidden.requires_grad
     told = estimate.iteration_bytes(Config(batch=16), {"llm_1": policy}, longest=8)
-    assert sum(kept.values()) / 2 < told["activations"] < 2 * sum(kept.values())
+    assert sum(kept.values()) / 2.5 < told["activations"] < 2.5 * sum(kept.values())
 
 
 def test_gradients_and_optimiser_are_counted_for_everything_that_learns():
