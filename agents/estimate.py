@@ -14,7 +14,7 @@ import torch
 from agents.config import Config
 from agents.policies.base import Policy
 from agents.policies.causal_lm import CausalLMPolicy
-from agents.policies.chunks import CHUNK
+from agents.policies.chunks import rows_of_chunk
 
 KEPT, KEPT_RECOMPUTED = 34, 2
 
@@ -32,9 +32,8 @@ def iteration_bytes(config: Config, policies: dict[str, Policy], longest: int) -
         kept = KEPT_RECOMPUTED if first.gradient_checkpointing else KEPT
         size = 2 if first.precision == "bfloat16" else 4
         told["activations"] = size * kept * rows * longest * first.width_at(longest) * layers
-        told["logits"] = (
-            3 * 4 * max(first.vocab_size, min(CHUNK, rows * config.max_response[1] * first.vocab_size))
-        )
+        tokens = min(rows * config.max_response[1], rows_of_chunk(first.vocab_size))
+        told["logits"] = 3 * 4 * tokens * first.vocab_size
     return told
 
 

@@ -243,8 +243,8 @@ class Learner:
         return priced
 
     def _numbers(self, sums: LossSums, part_B: Tensor) -> dict[str, float]:
-        means = {name: number / sums.tokens for name, number in sums.numbers.items()}
-        told = means | sums.largest | {"loss": sums.loss.detach() / sums.tokens}
+        told = {name: number / sums.tokens for name, number in sums.numbers.items()}
+        told |= sums.largest | {"loss": sums.loss.detach() / sums.tokens}
         numbers = dict(zip(told, torch.stack(list(told.values())).tolist(), strict=True))  # waits once
         broken = [name for name, number in numbers.items() if number != number or abs(number) == float("inf")]
         if broken:

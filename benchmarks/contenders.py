@@ -6,8 +6,7 @@ The first line is the job, as JSON: `who` (ours, lora_team, plain), `work` (fiel
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 from floor import floor, settled
 from memory import resident
-from peers.plain import Plain
+from peers.plain import Plain, timed
 from transformers import AutoConfig
 from works import WORDING, Task, Work, tokenizer
 
@@ -36,20 +35,11 @@ Figures = dict[str, Any]
 EPOCHS = 4
 
 
-@contextmanager
-def timing(phases: dict[str, float], name: str, device: str) -> Iterator[None]:
-    """Add the seconds spent inside to a phase."""
-    began = perf_counter()
-    yield
-    settled(device)
-    phases[name] = phases.get(name, 0.0) + perf_counter() - began
-
-
-def timed(phases: dict[str, float], name: Callable[[], str], device: str, plain: Callable[..., Any]) -> Any:
+def clocked(phases: dict[str, float], name: Callable[[], str], device: str, plain: Callable[..., Any]) -> Any:
     """`plain`, its seconds added to the phase that is `name` when it is called."""
 
     def call(*given: Any, **named: Any) -> Any:
-        with timing(phases, name(), device):
+        with timed(phases, name(), torch.device(device)):
             return plain(*given, **named)
 
     return call
@@ -60,8 +50,8 @@ class Ours:
 
     def __init__(self, job: dict[str, Any], folder: Path) -> None:
         work = self.work = Work(**job["work"])
-        leave_out(job.get("without"))
-        machine.settle(threads=job["threads"])
+        leave_out(without := job.get("without"))
+        machine.settle(threads=job["threads"], matmul="mkl" if without == "onednn" else "auto")
         hush()
         self.device = job["device"]
         model = work.embedded or str(work.write(folder))
@@ -85,8 +75,8 @@ class Ours:
         self.phases: dict[str, float] = {}
         for name, policy in self.trainer.policies.items():
             learner = self.trainer.learners[name]
-            policy.sample = timed(self.phases, self._seat(name), self.device, policy.sample)  # type: ignore
-            learner.update = timed(self.phases, lambda n=name: f"update/{n}", self.device, learner.update)  # type: ignore
+            policy.sample = clocked(self.phases, self._seat(name), self.device, policy.sample)  # type: ignore
+            learner.update = clocked(self.phases, lambda n=name: f"update/{n}", self.device, learner.update)  # type: ignore
 
     def _seat(self, name: str) -> Callable[[], str]:
         return lambda: next(
@@ -136,10 +126,8 @@ class Ours:
 def leave_out(lever: str | None) -> None:
     """Do without one of the levers of docs/performance.md, to see what it is worth."""
     match lever:
-        case None:
+        case None | "onednn":  # the library is a setting
             pass
-        case "onednn":
-            machine._mkl_is_slow = lambda: False
         case "kept memory":
             machine.keep_memory = lambda: None
         case "blocks":
@@ -164,8 +152,8 @@ def exchanged(trainer: Trainer) -> tuple[float, int]:
     moved = sum(
         p.numel() * p.element_size()
         for name, policy in trainer.policies.items()
-        for p, old in zip(policy.parameters(), before[name], strict=True)
-        if (p.data_ptr(), p._version, p.requires_grad) != old
+        for p, old, now in zip(policy.parameters(), before[name], policy.fingerprint(), strict=True)
+        if old != now
     )
     return median(seconds), moved
 
@@ -203,7 +191,7 @@ class Plainly:
         phases = self.plain.iterate(
             queries, self.wording, lambda asked, said: [len(set(ids)) for ids in said]
         )
-        with timing(phases, "exchange", self.device):
+        with timed(phases, "exchange", torch.device(self.device)):
             self.plain.exchange()
         tokens = 2 * len(queries) * self.work.response
         return {

@@ -75,16 +75,14 @@ class Counted(TorchDispatchMode):
 
 def trunk_weights(policy: CausalLMPolicy) -> tuple[int, int]:
     """Weights of the trunk's matrices, each read once per token: all of them, and those of adapters."""
-    whole = adapters = 0
-    for name, module in policy.model.base_model.named_modules():
-        if isinstance(module, nn.Linear | Conv1D):
-            mine = ".lora_" in name
-            if not mine or f".{policy.name}" in name:
-                whole, adapters = (
-                    whole + module.weight.numel() * (not mine),
-                    adapters + mine * module.weight.numel(),
-                )
-    return whole, adapters
+    sizes = {
+        name: module.weight.numel()
+        for name, module in policy.model.base_model.named_modules()
+        if isinstance(module, nn.Linear | Conv1D)
+    }
+    whole = sum(size for name, size in sizes.items() if ".lora_" not in name)
+    mine = sum(size for name, size in sizes.items() if ".lora_" in name and f".{policy.name}" in name)
+    return whole, mine
 
 
 def attending(rows: Rows) -> tuple[int, int, int]:

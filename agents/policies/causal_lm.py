@@ -144,7 +144,8 @@ class CausalLMPolicy(Policy):
 
     def rows_at_once(self, length: int, *, learning: bool = True) -> int:
         layers = self.model.config.get_text_config().num_hidden_layers if learning else 1
-        return max(1, ACTIVATIONS[self.device.type] // (length * self.width_at(length) * layers))
+        most = ACTIVATIONS.get(self.device.type, ACTIVATIONS["cpu"])
+        return max(1, most // (length * self.width_at(length) * layers))
 
     def width_at(self, length: int) -> int:
         """Channels, and what eager attention keeps beside them: some 3 numbers for each pair of tokens and

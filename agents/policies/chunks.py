@@ -30,8 +30,8 @@ class SumOverChunks(torch.autograd.Function):
     """Sum of a per-token loss over chunks whose graphs are freed one by one.
 
     The gradients with respect to the states and the head are taken in the forward pass, where the logits are,
-    and handed on, scaled, in the backward pass: the cost of one forward and one backward, the memory of one
-    chunk.
+    and handed on, scaled in place, in the backward pass: the cost of one forward and one backward, the memory
+    of one chunk. No two parameters may have one tensor for a gradient, as the terms of a sum would.
     """
 
     @staticmethod
