@@ -33,7 +33,7 @@ def iteration_bytes(config: Config, policies: dict[str, Policy], longest: int) -
         size = 2 if first.precision == "bfloat16" else 4
         told["activations"] = size * kept * rows * longest * first.width_at(longest) * layers
         tokens = min(rows * config.max_response[1], rows_of_chunk(first.vocab_size))
-        told["logits"] = 3 * 4 * tokens * first.vocab_size
+        told["logits"] = 2 * 4 * tokens * first.vocab_size
     return told
 
 

@@ -1,8 +1,8 @@
 """What a loss asks of the softmax over the vocabulary, and its gradient, in few passes over the logits.
 
-A pass over N x V numbers in main memory costs up to a tenth of the product that made them. So rows are worked
-on in blocks that stay in the processor's cache, and one array of that size is kept: the probabilities, which
-become the gradient in place.
+Reading N x V numbers from main memory takes up to a tenth of the product that made them. So rows are worked on
+in blocks that stay in the processor's cache, nothing of that size is kept beside the logits, and their gradient
+takes their place.
 
 Shapes: N tokens, V vocabulary.
 """
@@ -30,10 +30,23 @@ class Statistics(NamedTuple):
     """Without gradient."""
 
 
+class Softmax(NamedTuple):
+    """p_v = exp(z_v - log Z). The normaliser comes in two parts: log Z = highest logit - log of its p."""
+
+    p_NV: Tensor
+    highest_N1: Tensor
+    log_highest_p_N1: Tensor
+
+    @property
+    def log_normaliser_N1(self) -> Tensor:
+        return self.highest_N1 - self.log_highest_p_N1
+
+
 def statistics(logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None = None) -> Statistics:
     """log p(token)        entropy = -sum_v p log p        KL = sum_v p (log p - log p_ref)
 
-    Gradients flow to `logits_NV`, which must be finite, and once only.
+    Gradients flow to `logits_NV`, which must be finite, once only, and **take its place in memory**: it must be
+    a tensor of the caller's own, not a view of weights.
     """
     return Statistics(*_Statistics.apply(logits_NV, token_N, ref_logits_NV))
 
@@ -50,24 +63,14 @@ def precise(logits_NV: Tensor) -> torch.dtype:
     return torch.promote_types(logits_NV.dtype, torch.float32)
 
 
-def softmax(logits_NV: Tensor, out: Tensor | None = None) -> Tensor:
-    """p in float32, or float64 where the logits are."""
-    return torch.softmax(logits_NV, -1, dtype=precise(logits_NV), out=out)
-
-
-def log_normaliser(logits_NV: Tensor, p_NV: Tensor) -> Tensor:
-    """log sum_v exp z_v = max_v z_v - log max_v p_v  [N, 1], where p is the softmax of z: no exponential is
-    taken twice."""
-    return logits_NV.amax(1, keepdim=True).to(p_NV) - p_NV.amax(1, keepdim=True).log()
-
-
-def log_softmax(logits_NV: Tensor) -> Tensor:
-    """By the very steps of `statistics`: of equal logits it is equal to the last bit."""
-    return logits_NV - log_normaliser(logits_NV, softmax(logits_NV))
+def softmax(logits_NV: Tensor) -> Softmax:
+    """In float32, or float64 where the logits are; no exponential is taken twice."""
+    p_NV = torch.softmax(logits_NV, -1, dtype=precise(logits_NV))
+    return Softmax(p_NV, logits_NV.amax(1, keepdim=True).to(p_NV), p_NV.amax(1, keepdim=True).log())
 
 
 class _Statistics(torch.autograd.Function):
-    """With p the softmax of the logits, H its entropy and g the gradients of the first three results:
+    """With p the softmax of the logits z, H its entropy and g the gradients of the first three results:
 
     dz_v = g1 (1[v = token] - p_v) - g2 p_v (log p_v + H) + g3 p_v (log p_v - log p_ref,v - KL)
     """
@@ -77,23 +80,20 @@ class _Statistics(torch.autograd.Function):
         ctx: Any, logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None
     ) -> tuple[Tensor, ...]:
         told_4N = logits_NV.new_zeros(4, len(token_N), dtype=precise(logits_NV))
-        in_place = told_4N.dtype == logits_NV.dtype
-        kept_NV = torch.empty_like(logits_NV) if ctx.needs_input_grad[0] else None
         for at in blocks(logits_NV):
-            z_NV = logits_NV[at]
-            p_NV = softmax(z_NV, out=kept_NV[at] if in_place and kept_NV is not None else None)
-            logp_NV, token_N1 = z_NV - log_normaliser(z_NV, p_NV), token_N[at, None]
-            told_4N[0, at] = logp_NV.gather(1, token_N1).squeeze(1)
-            told_4N[1, at] = -torch.linalg.vecdot(p_NV, logp_NV)
+            z_NV, token_N1 = logits_NV[at].to(told_4N.dtype), token_N[at, None]
+            one = softmax(z_NV)
+            log_normaliser_N1 = one.log_normaliser_N1
+            told_4N[0, at] = (z_NV.gather(1, token_N1) - log_normaliser_N1)[:, 0]
+            told_4N[1, at] = log_normaliser_N1[:, 0] - torch.linalg.vecdot(one.p_NV, z_NV)
             if ref_logits_NV is not None:
-                ref_logp_NV = log_softmax(ref_logits_NV[at])
-                told_4N[2, at] = torch.linalg.vecdot(p_NV, logp_NV.sub_(ref_logp_NV))
-                told_4N[3, at] = ref_logp_NV.gather(1, token_N1).squeeze(1)
-            if kept_NV is not None and not in_place:
-                kept_NV[at] = p_NV
+                ref_NV = ref_logits_NV[at].to(told_4N.dtype)
+                ref = softmax(ref_NV)
+                told_4N[2, at] = torch.linalg.vecdot(one.p_NV, z_NV - ref_NV) - apart(one, ref)[:, 0]
+                told_4N[3, at] = (ref_NV.gather(1, token_N1) - ref.log_normaliser_N1)[:, 0]
         told = told_4N.unbind()
+        ctx.logits_NV = logits_NV.detach()
         ctx.save_for_backward(token_N, *told[1:3], ref_logits_NV)
-        ctx.p_NV = kept_NV
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(told[3])
         return told
@@ -108,19 +108,23 @@ class _Statistics(torch.autograd.Function):
         of_ref_logprob_N: None,
     ) -> tuple[Tensor, None, None]:
         token_N, entropy_N, kl_N, ref_logits_NV = ctx.saved_tensors
-        grad_NV, ctx.p_NV = ctx.p_NV, None
+        grad_NV, ctx.logits_NV = ctx.logits_NV, None
         chosen_N = torch.zeros_like(entropy_N) if of_logprob_N is None else of_logprob_N
         for at in blocks(grad_NV):
-            p_NV, slope_NV = grad_NV[at].to(entropy_N.dtype), -chosen_N[at, None]
-            if of_entropy_N is not None or of_kl_N is not None:
-                logp_NV = p_NV.clamp(min=torch.finfo(p_NV.dtype).tiny).log()
+            z_NV, slope_NV = grad_NV[at].to(entropy_N.dtype), -chosen_N[at, None]
+            one = softmax(z_NV)
             if of_entropy_N is not None:
-                slope_NV = slope_NV - of_entropy_N[at, None] * (logp_NV + entropy_N[at, None])
+                above_NV = z_NV - (one.log_normaliser_N1 - entropy_N[at, None])
+                slope_NV = slope_NV - of_entropy_N[at, None] * above_NV
             if of_kl_N is not None and ref_logits_NV is not None:
-                logp_NV -= log_softmax(ref_logits_NV[at])
-                slope_NV = slope_NV + of_kl_N[at, None] * (logp_NV - kl_N[at, None])
-            torch.mul(p_NV, slope_NV, out=p_NV)
-            if p_NV.dtype != grad_NV.dtype:
-                grad_NV[at] = p_NV
+                ref_NV = ref_logits_NV[at].to(entropy_N.dtype)
+                ratio_NV = (z_NV - ref_NV) - (apart(one, softmax(ref_NV)) + kl_N[at, None])
+                slope_NV = slope_NV + of_kl_N[at, None] * ratio_NV
+            torch.mul(one.p_NV, slope_NV, out=grad_NV[at])
         grad_NV.scatter_add_(1, token_N[:, None], chosen_N[:, None].to(grad_NV.dtype))
         return grad_NV, None, None
+
+
+def apart(one: Softmax, other: Softmax) -> Tensor:
+    """log Z - log Z' [N, 1], by differences of like numbers: 0 to the last bit where the logits are equal."""
+    return (one.highest_N1 - other.highest_N1) - (one.log_highest_p_N1 - other.log_highest_p_N1)

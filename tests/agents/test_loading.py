@@ -45,6 +45,16 @@ def test_a_saved_policy_loads_and_writes_by_plain_transformers(tiny_folder, tmp_
     assert text.startswith("a good")
 
 
+def test_weights_lie_in_aligned_memory_of_their_own(folder):
+    plain = AutoModelForCausalLM.from_pretrained(folder)
+    model, _ = load_model(folder)
+    assert {p.data_ptr() % 64 for p in model.parameters()} == {0}
+    assert {p.data_ptr() % 64 for p in plain.parameters()} != {0}, "nothing to mend any more"
+    assert model.lm_head.weight is model.transformer.wte.weight
+    for (name, ours), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+
+
 def test_a_policy_without_a_value_head_starts_at_zero_and_one_with_keeps_it(tiny_folder, tmp_path):
     policy = CausalLMPolicy.load("llm_1", tiny_folder)
     assert policy.value_head.weight.tolist() == [[0.0] * 32]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from agents import softmax
-from agents.sampling import inverse_cdf
+from agents.sampling import RUN, first_beyond, inverse_cdf
 
 N, V = 7, 11
 
@@ -64,6 +64,38 @@ def test_bfloat16_logits_are_read_in_float32_and_get_a_gradient_of_their_own_kin
     grad_NV = torch.autograd.grad(told.logprob_N.sum(), z_NV)[0]
     assert grad_NV.dtype == torch.bfloat16
     torch.testing.assert_close(grad_NV.double(), want_grad_NV, atol=4e-3, rtol=8e-3)  # 8 bits, rounded twice
+
+
+def test_a_gradient_takes_the_place_of_its_logits():
+    z_NV, token_N, ref_NV = inputs()
+    made_NV = 1.0 * z_NV.requires_grad_()
+    told = softmax.statistics(made_NV, token_N, ref_NV)
+    grad_NV = torch.autograd.grad(told.logprob_N.sum(), made_NV)[0]
+    assert grad_NV.data_ptr() == made_NV.data_ptr()
+
+
+def test_logits_that_another_operator_still_needs_are_not_overwritten_in_silence():
+    z_NV, token_N, ref_NV = inputs()
+    made_NV = z_NV.requires_grad_().exp()  # whose gradient is its result
+    told = softmax.statistics(made_NV, token_N, ref_NV)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        told.logprob_N.sum().backward()
+
+
+@pytest.mark.parametrize("V", [3, RUN, RUN + 1, 5 * RUN + 17])
+def test_the_token_drawn_is_the_first_beyond_and_never_an_impossible_one(V):
+    chance = torch.Generator().manual_seed(V)
+    p_NV = torch.rand(200, V, generator=chance) * (torch.rand(200, V, generator=chance) < 0.3)
+    p_NV[:, V // 2] += 0.1
+    p_NV = (p_NV / p_NV.sum(1, keepdim=True)).double()
+    share_N = torch.rand(200, generator=chance).double()
+    share_N[:2] = torch.tensor([0.0, 1 - 2**-24])
+    beyond_NV = p_NV.cumsum(1) > share_N[:, None] * p_NV.sum(1, keepdim=True)
+    token_N = first_beyond(p_NV, share_N[:, None])[:, 0]
+    assert torch.equal(token_N, beyond_NV.int().argmax(1))
+    single_N = first_beyond(p_NV.float(), share_N[:, None])[:, 0]
+    assert bool((p_NV.gather(1, single_N[:, None]) > 0).all())
+    assert (single_N != token_N).sum() <= 1  # rounding
 
 
 def test_a_token_drawn_in_blocks_is_the_one_drawn_from_all_rows(monkeypatch):
