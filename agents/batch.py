@@ -71,6 +71,11 @@ class Rows:
         """What a policy must read to choose all of it [B, L - 1]: `joined()` but for its last column."""
         return self.joined()[:, :-1]
 
+    def tokens(self) -> Tensor:
+        """True = a token of `read()`, not padding [B, L - 1]."""
+        length_B = self.prompt_length_B + self.response_length_B - 1
+        return torch.arange(int(length_B.max()), device=length_B.device) < length_B[:, None]
+
     def deciding(self) -> Tensor:
         """Where in `read()`, flattened, stands the last token before each chosen token, in the order of
         `mask_BT`."""

@@ -1,8 +1,8 @@
 """What a loss asks of the softmax over the vocabulary, and its gradient, in few passes over the logits.
 
-Reading N x V numbers from main memory takes up to a tenth of the product that made them. So rows are worked on
-in blocks that stay in the processor's cache, nothing of that size is kept beside the logits, and their gradient
-takes their place.
+Reading N x V numbers from main memory takes up to a tenth of the product that made them. So rows are worked
+on in blocks that stay in the processor's cache, nothing of that size is kept beside the logits, and their
+gradient takes their place.
 
 Shapes: N tokens, V vocabulary.
 """
@@ -45,8 +45,8 @@ class Softmax(NamedTuple):
 def statistics(logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None = None) -> Statistics:
     """log p(token)        entropy = -sum_v p log p        KL = sum_v p (log p - log p_ref)
 
-    Gradients flow to `logits_NV`, which must be finite, once only, and **take its place in memory**: it must be
-    a tensor of the caller's own, not a view of weights.
+    Gradients flow to `logits_NV`, which must be finite, once only, and **take its place in memory**: it must
+    be a tensor of the caller's own, not a view of weights.
     """
     return Statistics(*_Statistics.apply(logits_NV, token_N, ref_logits_NV))
 
@@ -121,7 +121,7 @@ class _Statistics(torch.autograd.Function):
                 ratio_NV = (z_NV - ref_NV) - (apart(one, softmax(ref_NV)) + kl_N[at, None])
                 slope_NV = slope_NV + of_kl_N[at, None] * ratio_NV
             torch.mul(one.p_NV, slope_NV, out=grad_NV[at])
-        grad_NV.scatter_add_(1, token_N[:, None], chosen_N[:, None].to(grad_NV.dtype))
+        grad_NV[torch.arange(len(token_N), device=token_N.device), token_N] += chosen_N.to(grad_NV.dtype)
         return grad_NV, None, None
 
 

@@ -55,9 +55,9 @@ def test_the_floor_by_hand():
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_an_iteration_does_few_more_operations_than_the_floor(tmp_path, architecture):
-    """Fifteen passes where the floor has fourteen (old log-probs are the learner's own), and attention to
-    both sides of the diagonal. Queries are equally long: padding is the data's, not the learner's."""
-    work = Work(architecture=architecture, **SMALL)
+    """Fifteen passes where the floor has fourteen (old log-probs are the learner's own), attention to both
+    sides of the diagonal and to padding; against them, the last of two layers reads less (narrow.py)."""
+    work = Work(architecture=architecture, **SMALL | {"query": (2, 7)})
     trainer = trainer_of(work, tmp_path)
     trainer.iterate(0)
     with floor.Counted() as counted:
@@ -66,7 +66,7 @@ def test_an_iteration_does_few_more_operations_than_the_floor(tmp_path, architec
         floor.floor(trainer.policies[name], trainer.batches[seat], epochs=4)
         for seat, name in trainer.seating(1).items()
     )
-    assert 1.0 < counted.flops / least < 1.1
+    assert 0.9 < counted.flops / least < 1.0
 
 
 def test_no_tensor_holds_the_logits_of_a_batch(tmp_path, monkeypatch):

@@ -8,8 +8,8 @@ V vocabulary.
 
 import math
 import warnings
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,6 +21,7 @@ from agents.batch import Rows
 from agents.policies.base import Policy
 from agents.policies.decoding import CachedDecoder
 from agents.policies.loading import eos_ids, head_shape, load_model, pad_id
+from agents.policies.narrow import Wanted, narrowed, token_wise, wanted
 from agents.policies.trunk import (
     ACTIVATIONS,
     Precision,
@@ -72,6 +73,7 @@ class CausalLMPolicy(Policy):
         self.pad = pad_id(tokenizer, vocab_size=self.vocab_size, eos=self.eos)
         self.window = getattr(model.config, "max_position_embeddings", None)
         fuse_activations(model)
+        self._token_wise = token_wise(model)
         if gradient_checkpointing:
             recomputable_layers(model)
         self.gradient_checkpointing = gradient_checkpointing
@@ -134,11 +136,21 @@ class CausalLMPolicy(Policy):
         """What must hold while the model is read, and again while its layers are recomputed."""
         return autocast(self._precision, self.device)
 
-    def trunk(self, **inputs: Any) -> Any:
-        """The transformer without its head; training, scoring and decoding all read through here."""
-        with self.reading():
+    def trunk(self, *, wanted: Wanted | None = None, **inputs: Any) -> Any:
+        """The transformer without its head; training, scoring and decoding all read through here.
+
+        States of tokens that are not `wanted` mean nothing.
+        """
+
+        @contextmanager
+        def reading() -> Iterator[None]:
+            narrow = narrowed(self._token_wise, wanted) if wanted is not None else nullcontext()
+            with self.reading(), narrow:
+                yield
+
+        with reading():
             if self.gradient_checkpointing and torch.is_grad_enabled():
-                with recomputing(self.model, self.reading):
+                with recomputing(self.model, reading):
                     return self.model.base_model(**inputs)
             return self.model.base_model(**inputs)
 
@@ -155,8 +167,11 @@ class CausalLMPolicy(Policy):
         return int(config.hidden_size + eager * config.num_attention_heads * length // 12)
 
     def deciding_states(self, rows: Rows) -> Tensor:
-        hidden_BLD = self.trunk(input_ids=rows.read(), use_cache=False).last_hidden_state
-        return hidden_BLD.flatten(0, 1)[rows.deciding()]
+        asked_K = rows.deciding()
+        hidden_BLD = self.trunk(
+            wanted=wanted(rows.tokens(), asked_K), input_ids=rows.read(), use_cache=False
+        ).last_hidden_state
+        return hidden_BLD.flatten(0, 1)[asked_K]
 
     def logits(self, state_KD: Tensor) -> Tensor:
         with self.reading():

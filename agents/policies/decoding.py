@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from agents.policies.narrow import Wanted, wanted
+
 
 class CachedDecoder:
     """Left-pads the prompts so that every row's next token stands in one column; positions are its own.
@@ -25,15 +27,21 @@ class CachedDecoder:
         self.attend_BL = (at_BP >= 0).long()
         self.position_B = prompt_length_B - 1
         self.cache: Any = None
-        return self._read(prompt_BP.gather(1, at_BP.clamp(min=0)) * self.attend_BL, at_BP.clamp(min=0))
+        last_B = (torch.arange(len(at_BP), device=prompt_BP.device) + 1) * P - 1
+        return self._read(
+            prompt_BP.gather(1, at_BP.clamp(min=0)) * self.attend_BL,
+            at_BP.clamp(min=0),
+            wanted=wanted(at_BP >= 0, last_B),
+        )
 
     def step(self, token_B: Tensor) -> Tensor:
         self.attend_BL = torch.cat([self.attend_BL, torch.ones_like(token_B)[:, None]], dim=1)
         self.position_B = self.position_B + 1
         return self._read(token_B[:, None], self.position_B[:, None])
 
-    def _read(self, ids_BX: Tensor, position_BX: Tensor) -> Tensor:
+    def _read(self, ids_BX: Tensor, position_BX: Tensor, wanted: Wanted | None = None) -> Tensor:
         told = self.trunk(
+            wanted=wanted,
             input_ids=ids_BX,
             attention_mask=self.attend_BL,
             position_ids=position_BX,

@@ -35,6 +35,14 @@ def make_model(kind: str, vocab_size: int, *, seed: int = 0, window: int = 64):
     return GPT2LMHeadModel._from_config(shape, attn_implementation="eager")
 
 
+@pytest.fixture(autouse=True)
+def library_of_products():
+    """Runs choose one for their process: here each test begins with torch's own choice."""
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    yield
+    torch.backends.mkldnn.matmul.fp32_precision = before
+
+
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory) -> Path:
     """A GPT-2 with tied weights and dropout in its configuration, as from_pretrained finds it."""

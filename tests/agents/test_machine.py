@@ -6,13 +6,6 @@ import torch
 from agents import machine
 
 
-@pytest.fixture(autouse=True)
-def as_it_was():
-    before = torch.backends.mkldnn.matmul.fp32_precision
-    yield
-    torch.backends.mkldnn.matmul.fp32_precision = before
-
-
 @pytest.mark.parametrize("matmul", ["auto", "mkl"])
 def test_float32_products_keep_their_digits_whatever_is_chosen(matmul):
     machine.choose_matmul(matmul)

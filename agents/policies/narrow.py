@@ -1,0 +1,96 @@
+"""What a transformer works out token by token, it works out for tokens somebody wants alone.
+
+Padding is left out of every projection and MLP, and of the last layer's MLP every token whose state is not
+asked for: what these would become nobody reads. Attention sees rows as before. The classes of transformers
+stay as they are; hooks pick the tokens before a module and put them back, zeros between them, behind it.
+
+Shapes: B rows, L tokens of the longest, N tokens that are wanted, D width.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class TokenWise(NamedTuple):
+    """Modules of a transformer that read each token by itself."""
+
+    inner: list[nn.Module]
+    last: list[nn.Module]
+    """Those behind which no token looks at another."""
+
+
+def token_wise(model: Any) -> TokenWise:
+    """The MLP of every layer and the projections beside it; none where a layer has no MLP by that name."""
+    layers = [
+        model.base_model.get_submodule(name.removesuffix(".mlp"))
+        for name, module in model.base_model.named_modules()
+        if name.endswith(".mlp") and type(module).__name__.endswith("MLP")
+    ]
+    if len(layers) != model.config.get_text_config().num_hidden_layers:
+        return TokenWise([], [])
+    inner = [part for layer in layers for part in [layer.mlp, *projections(layer, but=layer.mlp)]]
+    return TokenWise([part for part in inner if part is not layers[-1].mlp], [layers[-1].mlp])
+
+
+def projections(module: nn.Module, *, but: nn.Module) -> Iterator[nn.Module]:
+    """Modules with a matrix of weights, the outermost: an adapter's are part of what it is on."""
+    for part in module.children():
+        if part is but:
+            continue
+        weight = getattr(part, "weight", None)
+        if isinstance(weight, Tensor) and weight.ndim == 2:
+            yield part
+        else:
+            yield from projections(part, but=but)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which tokens of [B, L], flattened, matter."""
+
+    read_N: Tensor
+    """Those that somebody looks at."""
+    asked_N: Tensor
+    """Those whose state behind the last layer is asked for."""
+    shape: torch.Size
+
+
+def wanted(read_BL: Tensor, asked_N: Tensor) -> Wanted:
+    """From a mask of the tokens that are no padding."""
+    return Wanted(read_BL.flatten().nonzero()[:, 0], asked_N, read_BL.shape)
+
+
+@contextmanager
+def narrowed(modules: TokenWise, wanted: Wanted) -> Iterator[None]:
+    """Inside, modules read the tokens that are wanted alone."""
+    padded = len(wanted.read_N) < wanted.shape.numel()
+    with ExitStack() as around:
+        for module in modules.inner if padded else []:
+            around.enter_context(reading_only(module, wanted.read_N, wanted.shape))
+        for module in modules.last:
+            around.enter_context(reading_only(module, wanted.asked_N, wanted.shape))
+        yield
+
+
+@contextmanager
+def reading_only(module: nn.Module, at_N: Tensor, shape: torch.Size) -> Iterator[None]:
+    """Inside, a module that maps [B, L, D] token by token does so at `at_N`; zeros stand for the others."""
+
+    def pick(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        return given[0].flatten(0, 1).index_select(0, at_N)[None], *given[1:]
+
+    def put(_: nn.Module, given: tuple[Any, ...], out_1ND: Tensor) -> Tensor:
+        flat_XD = out_1ND.new_zeros(shape.numel(), out_1ND.shape[-1])
+        return flat_XD.index_copy_(0, at_N, out_1ND[0]).view(*shape, -1)
+
+    handles = module.register_forward_pre_hook(pick), module.register_forward_hook(put)
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
