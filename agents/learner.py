@@ -191,6 +191,7 @@ class Learner:
         numbers of each micro-batch."""
         parts = self._parts(batch, index_B)
         tokens = int(batch.response_length_B[index_B].sum())
+        self.optimizer.zero_grad(set_to_none=True)  # whoever else left some
         history = []
         for part_B in parts:
             sums = self.policy(*cut(batch, advantage, part_B), self._token_loss(), exact_kl=self._exact)
@@ -212,7 +213,7 @@ class Learner:
                 torch.nn.utils.clip_grads_with_norm_(self.trainable, self.config.max_grad_norm, gradient)
             self.optimizer.step()
             self.policy.version += 1
-        self.optimizer.zero_grad(set_to_none=True)  # here: no memory is held while others sample and learn
+        self.optimizer.zero_grad(set_to_none=True)  # no memory is held while others sample and learn
         return history, verdict
 
     def _parts(self, batch: Batch, index_B: Tensor) -> list[Tensor]:

@@ -1,8 +1,8 @@
 """What a loss asks of the softmax over the vocabulary, and its gradient, in few passes over the logits.
 
 Reading N x V numbers from main memory takes up to a tenth of the product that made them. So rows are worked
-on in blocks that stay in the processor's cache, nothing of that size is kept beside the logits, and their
-gradient takes their place.
+on in blocks that stay in the processor's cache, and nothing of that size is kept beside the logits: where a
+gradient is wanted the probabilities take their place, and the gradient theirs.
 
 Shapes: N tokens, V vocabulary.
 """
@@ -45,8 +45,8 @@ class Softmax(NamedTuple):
 def statistics(logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None = None) -> Statistics:
     """log p(token)        entropy = -sum_v p log p        KL = sum_v p (log p - log p_ref)
 
-    Gradients flow to `logits_NV`, which must be finite, once only, and **take its place in memory**: it must
-    be a tensor of the caller's own, not a view of weights.
+    Gradients flow to `logits_NV`, which must be finite, once only. **Where it wants one it is used up**, its
+    memory written over: it must be a tensor of the caller's own, not a view of weights.
     """
     return Statistics(*_Statistics.apply(logits_NV, token_N, ref_logits_NV))
 
@@ -91,8 +91,10 @@ class _Statistics(torch.autograd.Function):
                 ref = softmax(ref_NV)
                 told_4N[2, at] = torch.linalg.vecdot(one.p_NV, z_NV - ref_NV) - apart(one, ref)[:, 0]
                 told_4N[3, at] = (ref_NV.gather(1, token_N1) - ref.log_normaliser_N1)[:, 0]
+            if ctx.needs_input_grad[0]:
+                logits_NV[at] = one.p_NV
         told = told_4N.unbind()
-        ctx.logits_NV = logits_NV.detach()
+        ctx.p_NV = logits_NV.detach() if ctx.needs_input_grad[0] else None
         ctx.save_for_backward(token_N, *told[1:3], ref_logits_NV)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(told[3])
@@ -108,19 +110,19 @@ class _Statistics(torch.autograd.Function):
         of_ref_logprob_N: None,
     ) -> tuple[Tensor, None, None]:
         token_N, entropy_N, kl_N, ref_logits_NV = ctx.saved_tensors
-        grad_NV, ctx.logits_NV = ctx.logits_NV, None
+        grad_NV, ctx.p_NV = ctx.p_NV, None
         chosen_N = torch.zeros_like(entropy_N) if of_logprob_N is None else of_logprob_N
         for at in blocks(grad_NV):
-            z_NV, slope_NV = grad_NV[at].to(entropy_N.dtype), -chosen_N[at, None]
-            one = softmax(z_NV)
+            p_NV, slope_NV = grad_NV[at].to(entropy_N.dtype), -chosen_N[at, None]
+            if of_entropy_N is not None or of_kl_N is not None:
+                logp_NV = p_NV.clamp(min=torch.finfo(p_NV.dtype).tiny).log()
             if of_entropy_N is not None:
-                above_NV = z_NV - (one.log_normaliser_N1 - entropy_N[at, None])
-                slope_NV = slope_NV - of_entropy_N[at, None] * above_NV
+                slope_NV = slope_NV - of_entropy_N[at, None] * (logp_NV + entropy_N[at, None])
             if of_kl_N is not None and ref_logits_NV is not None:
                 ref_NV = ref_logits_NV[at].to(entropy_N.dtype)
-                ratio_NV = (z_NV - ref_NV) - (apart(one, softmax(ref_NV)) + kl_N[at, None])
-                slope_NV = slope_NV + of_kl_N[at, None] * ratio_NV
-            torch.mul(one.p_NV, slope_NV, out=grad_NV[at])
+                logp_NV -= ref_NV - softmax(ref_NV).log_normaliser_N1
+                slope_NV = slope_NV + of_kl_N[at, None] * (logp_NV - kl_N[at, None])
+            torch.mul(p_NV, slope_NV, out=grad_NV[at])
         grad_NV[torch.arange(len(token_N), device=token_N.device), token_N] += chosen_N.to(grad_NV.dtype)
         return grad_NV, None, None
 

@@ -9,7 +9,7 @@
         with adapters of w weights on frozen matrices: (1 + 1 + 2 per epoch) F + (1 + 3 per epoch) 2 n w
 
 Padding, the pass that values responses before the first epoch, softmax, optimiser: none of them is in the
-floor, all of them take time. What is in it, and we leave out: the last layer's MLP on tokens whose state nobody
+floor, all of them take time. In it, and left out by us: the last layer's MLP on tokens whose state nobody
 asks for.
 
 Shapes: B rows.

@@ -103,7 +103,7 @@ class Policy(nn.Module):
 
     def logits(self, state_KD: Tensor) -> Tensor:
         """Next-token logits [K, V], temperature applied, in the precision of the arithmetic: whoever takes
-        their softmax does so in float32. A tensor of its own, that its gradient may take the place of."""
+        their softmax does so in float32. A tensor of its own: its memory may be written over."""
         raise NotImplementedError
 
     def values(self, state_KD: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from agents.batch import Rows
+from agents.policies import head
 from agents.policies.base import Policy
 from agents.policies.decoding import CachedDecoder
 from agents.policies.loading import eos_ids, head_shape, load_model, pad_id
@@ -175,7 +176,7 @@ class CausalLMPolicy(Policy):
 
     def logits(self, state_KD: Tensor) -> Tensor:
         with self.reading():
-            logits_KV = self.model.get_output_embeddings()(state_KD)
+            logits_KV = head.read(self.model.get_output_embeddings(), state_KD)
         if logits_KV.shape[1] > self.vocab_size:  # a slice has a copy for its gradient
             logits_KV = logits_KV[:, : self.vocab_size]
         return logits_KV if self.temperature == 1.0 else logits_KV / self.temperature

@@ -63,12 +63,10 @@ class SumOverChunks(torch.autograd.Function):
             total += loss.detach()
             reported.append(told._replace(loss_K=loss.detach()))
         given = iter(grads)
-        ctx.learned = [next(given) if p.requires_grad else None for p in parameters]
-        ctx.state_grad_KD = state_grad_KD
+        ctx.grads = [state_grad_KD, *(next(given) if p.requires_grad else None for p in parameters)]
         return total
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        learned = [None if grad is None else grad.mul_(scale) for grad in ctx.learned]
-        state = None if ctx.state_grad_KD is None else ctx.state_grad_KD.mul_(scale)
-        return (None, None, None, state, *learned)
+        grads, ctx.grads = ctx.grads, None  # none is held here: autograd may add others to them in place
+        return (None, None, None, *(None if grad is None else grad.mul_(scale) for grad in grads))

@@ -66,12 +66,14 @@ def test_bfloat16_logits_are_read_in_float32_and_get_a_gradient_of_their_own_kin
     torch.testing.assert_close(grad_NV.double(), want_grad_NV, atol=4e-3, rtol=8e-3)  # 8 bits, rounded twice
 
 
-def test_a_gradient_takes_the_place_of_its_logits():
+def test_a_gradient_takes_the_place_of_its_logits_and_without_one_they_stay():
     z_NV, token_N, ref_NV = inputs()
     made_NV = 1.0 * z_NV.requires_grad_()
     told = softmax.statistics(made_NV, token_N, ref_NV)
     grad_NV = torch.autograd.grad(told.logprob_N.sum(), made_NV)[0]
     assert grad_NV.data_ptr() == made_NV.data_ptr()
+    told = softmax.statistics(made_NV := inputs()[0], token_N, ref_NV)
+    assert torch.equal(made_NV, inputs()[0])
 
 
 def test_logits_that_another_operator_still_needs_are_not_overwritten_in_silence():

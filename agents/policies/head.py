@@ -1,0 +1,53 @@
+"""The language-model head, whose two gradients are taken together, run by run of the vocabulary.
+
+Each is a product with the gradient of the logits, which is larger than any cache. A run of its columns is
+still there when the second product wants it, and the gradient of the weights is float32 at once, whatever the
+precision of the products.
+
+Shapes: K tokens, D width, V vocabulary, R of a run.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+RUN = 1 << 12
+
+
+def read(head: nn.Module, state_KD: Tensor) -> Tensor:
+    """`head(state_KD)` [K, V].
+
+    Heads that are more than one matrix, and devices other than the CPU, are left to autograd.
+    """
+    plain = type(head) is nn.Linear and head.bias is None and head.weight.device.type == "cpu"
+    if not plain or not torch.is_grad_enabled():
+        return head(state_KD)  # type: ignore[no-any-return]
+    return _Head.apply(state_KD, head.weight)  # type: ignore[no-any-return]
+
+
+class _Head(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, state_KD: Tensor, weight_VD: Tensor) -> Tensor:  # type: ignore[override]
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else state_KD.dtype
+        ctx.save_for_backward(state_KD, weight_VD)
+        ctx.factors = state_KD.to(dtype), weight_VD.to(dtype)
+        return ctx.factors[0] @ ctx.factors[1].t()  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad_KV: Tensor) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
+        state_KD, weight_VD = ctx.saved_tensors
+        learns = ctx.needs_input_grad[1]
+        if torch.is_grad_enabled():  # these gradients are to be differentiated
+            grad_KV = grad_KV.to(state_KD.dtype)
+            return grad_KV @ weight_VD, grad_KV.t() @ state_KD if learns else None
+        factor_KD, factor_VD = ctx.factors
+        of_state_KD = torch.zeros_like(state_KD)
+        of_weight_VD = torch.empty_like(weight_VD) if learns else None
+        for start in range(0, len(weight_VD), RUN):
+            at = slice(start, start + RUN)
+            grad_KR = grad_KV[:, at]
+            of_state_KD += grad_KR @ factor_VD[at]
+            if of_weight_VD is not None:
+                of_weight_VD[at] = grad_KR.t() @ factor_KD
+        return of_state_KD, of_weight_VD
