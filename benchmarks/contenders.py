@@ -27,7 +27,8 @@ from agents.config import Config, PolicyConfig
 from agents.exchange import Config as ExchangeConfig
 from agents.options import task_options
 from agents.pocket import lm_path
-from agents.policies import causal_lm, chunks
+from agents.policies import causal_lm, chunks, head, loading
+from agents.policies.narrow import TokenWise
 from agents.trainer import Trainer
 from cory_env.tokenizer import wrap
 
@@ -136,6 +137,12 @@ def leave_out(lever: str | None) -> None:
             causal_lm.fuse_activations = lambda model: None
         case "large chunks":
             chunks.CHUNK = 1 << 22
+        case "aligned weights":
+            loading.own_memory = lambda model: model
+        case "only wanted tokens":
+            causal_lm.token_wise = lambda model: TokenWise([], [])
+        case "runs of the head":
+            head.RUN = 1 << 62
         case _:
             raise ValueError(f"no lever called {lever!r}")
 

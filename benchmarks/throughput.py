@@ -36,7 +36,19 @@ ROUNDS = 5
 TRL = ROOT / ".venv-peers/bin/python"
 OURS = ("ours fp32", "ours bf16", "lora team")
 PLAIN = ("plain fp32", "plain bf16")
-LEVERS = ("kept memory", "onednn", "blocks", "one GELU kernel", "large chunks")
+LEVERS = {
+    "fp32": (
+        "onednn",
+        "kept memory",
+        "large chunks",
+        "aligned weights",
+        "only wanted tokens",
+        "one GELU kernel",
+        "blocks",
+        "runs of the head",
+    ),
+    "bf16": ("only wanted tokens", "runs of the head"),
+}
 Told = dict[str, Any]
 
 
@@ -258,7 +270,11 @@ def main() -> int:
         told: dict[str, Any] = scale(given)
         draw(told, ROOT / "docs/scaling.png")
     elif options.levers:
-        who = ["ours fp32", *(f"ours fp32 without {lever}" for lever in LEVERS)]
+        who = [
+            f"ours {precision}{without}"
+            for precision, levers in LEVERS.items()
+            for without in ("", *(f" without {lever}" for lever in levers))
+        ]
         told = {"levers": measure("levers", WORKS["W1"], who, **given)}
         print("\n".join(lines("levers", told["levers"])), flush=True)
     else:
