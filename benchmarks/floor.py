@@ -8,6 +8,8 @@
     an iteration = per seat  (1 to sample + 1 for the reference + 3 per epoch) F
         with adapters of w weights on frozen matrices: (1 + 1 + 2 per epoch) F + (1 + 3 per epoch) 2 n w
 
+`python benchmarks/floor.py` prints how fast each library multiplies on this machine.
+
 Padding, the pass that values responses before the first epoch, softmax, optimiser: none of them is in the
 floor, all of them take time. In it, and left out by us: the last layer's MLP on tokens whose state nobody
 asks for.
@@ -113,16 +115,21 @@ SHAPES = ((640, 256, 50_257), (2560, 256, 1024), (2048, 768, 3072), (2048, 2048,
 
 def peak(dtype: torch.dtype, device: str = "cpu") -> float:
     """Floating-point operations per second of the fastest product, by the faster of the libraries."""
+    return max(max(found) for found in speeds(dtype, device).values())
+
+
+def speeds(dtype: torch.dtype, device: str = "cpu") -> dict[str, list[float]]:
+    """Floating-point operations per second of each of `SHAPES`, by library."""
     libraries: list[Matmul] = ["mkl", "onednn"] if device == "cpu" and dtype == torch.float32 else ["auto"]
-    before, best = torch.backends.mkldnn.matmul.fp32_precision, 0.0
+    before, found = torch.backends.mkldnn.matmul.fp32_precision, {}
     for library in libraries:
         try:
             choose_matmul(library)
         except ValueError:  # this one rounds here: it is no float32 arithmetic
             continue
-        best = max(best, *(speed(shape, dtype, device) for shape in SHAPES))
+        found[library] = [speed(shape, dtype, device) for shape in SHAPES]
     torch.backends.mkldnn.matmul.fp32_precision = before
-    return best
+    return found
 
 
 def speed(shape: tuple[int, int, int], dtype: torch.dtype, device: str) -> float:
@@ -145,3 +152,10 @@ def settled(device: str) -> None:
     """Wait until the device has done all it was asked."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    print("GFLOP/s of rows x inner x columns: " + ", ".join(" x ".join(map(str, shape)) for shape in SHAPES))
+    for dtype in (torch.float32, torch.bfloat16):
+        for library, found in speeds(dtype).items():
+            print(dtype, library, *(f"{one / 1e9:.0f}" for one in found))

@@ -18,6 +18,7 @@ costs nothing. Peaks are of resident memory above what the imports take. The sha
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -242,6 +243,13 @@ def check(told: Mapping[str, Told]) -> list[str]:
     return out
 
 
+def save(told: Mapping[str, Told], path: Path | None) -> None:
+    """Every figure so far, with command, commit and machine."""
+    if path:
+        about = provenance(shlex.join(["python", *sys.argv]))
+        path.write_text(json.dumps({"told": told, **about}, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     """Measure, print, write, check; the exit code."""
     parser = argparse.ArgumentParser(
@@ -264,10 +272,11 @@ def main() -> int:
     if unknown := set(names) - set(works) - {"sampling"}:
         parser.error(f"no work called {sorted(unknown)[0]!r}; there are {', '.join(works)}, sampling")
     given = {"threads": options.threads, "device": options.device}
+    told: dict[str, Any] = {}
     if options.scaling:
         from scaling import draw, scale
 
-        told: dict[str, Any] = scale(given)
+        told = scale(given)
         draw(told, ROOT / "docs/scaling.png")
     elif options.levers:
         who = [
@@ -275,24 +284,20 @@ def main() -> int:
             for precision, levers in LEVERS.items()
             for without in ("", *(f" without {lever}" for lever in levers))
         ]
-        told = {"levers": measure("levers", WORKS["W1"], who, **given)}
+        told["levers"] = measure("levers", WORKS["W1"], who, **given)
         print("\n".join(lines("levers", told["levers"])), flush=True)
     else:
-        told = {}
         for name in names:
             if name != "sampling":
                 told[name] = measure(name, works[name], contenders_of(name, options.device), **given)
                 print("\n".join(lines(name, told[name])), flush=True)
+                save(told, options.json)
                 continue
             for short in ("W1", "W2"):
                 work, who = replace(WORKS[short], batch=256), ("ours fp32", "plain fp32")
                 told[f"sampling {short}"] = measure(f"sampling {short}", work, who, **given, what="sample")
                 print("\n".join(lines(f"sampling {short}", told[f"sampling {short}"])), flush=True)
-    if options.json:
-        command = " ".join(["python", *sys.argv])
-        options.json.write_text(
-            json.dumps({"told": told, **provenance(command)}, indent=1) + "\n", encoding="utf-8"
-        )
+    save(told, options.json)
     kept = [] if options.scaling or options.levers else check(told)
     print("\n".join(["", *kept]))
     return 1 if options.check and any(line.startswith("SHORT") for line in kept) else 0

@@ -126,7 +126,7 @@ print(json.dumps(resident("VmHWM") - before))
 def test_four_times_the_batch_peaks_at_no_more_than_a_fifth_more():
     """Passes and chunks take 32 rows of either batch. Peaks above the weights, with gradients and Adam."""
     peaks = []
-    for batch in (64, 256):
+    for batch in (128, 512):
         command = [sys.executable, "-c", PEAK, str(batch)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         peaks.append(json.loads(done.stdout.splitlines()[-1]))

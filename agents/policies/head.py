@@ -30,18 +30,17 @@ class _Head(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, state_KD: Tensor, weight_VD: Tensor) -> Tensor:  # type: ignore[override]
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else state_KD.dtype
-        ctx.save_for_backward(state_KD, weight_VD)
-        ctx.factors = state_KD.to(dtype), weight_VD.to(dtype)
-        return ctx.factors[0] @ ctx.factors[1].t()  # type: ignore[no-any-return]
+        factor_KD, factor_VD = state_KD.to(dtype), weight_VD.to(dtype)
+        ctx.save_for_backward(state_KD, weight_VD, factor_KD, factor_VD)
+        return factor_KD @ factor_VD.t()
 
     @staticmethod
     def backward(ctx: Any, grad_KV: Tensor) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
-        state_KD, weight_VD = ctx.saved_tensors
+        state_KD, weight_VD, factor_KD, factor_VD = ctx.saved_tensors
         learns = ctx.needs_input_grad[1]
         if torch.is_grad_enabled():  # these gradients are to be differentiated
             grad_KV = grad_KV.to(state_KD.dtype)
             return grad_KV @ weight_VD, grad_KV.t() @ state_KD if learns else None
-        factor_KD, factor_VD = ctx.factors
         of_state_KD = torch.zeros_like(state_KD)
         of_weight_VD = torch.empty_like(weight_VD) if learns else None
         for start in range(0, len(weight_VD), RUN):
