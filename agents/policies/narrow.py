@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 
 class TokenWise(NamedTuple):
@@ -38,12 +39,11 @@ def token_wise(model: Any) -> TokenWise:
 
 
 def projections(module: nn.Module, *, but: nn.Module) -> Iterator[nn.Module]:
-    """Modules with a matrix of weights, the outermost: an adapter's are part of what it is on."""
+    """The linear maps in a module, with the adapters that are on them."""
     for part in module.children():
         if part is but:
             continue
-        weight = getattr(part, "weight", None)
-        if isinstance(weight, Tensor) and weight.ndim == 2:
+        if isinstance(getattr(part, "base_layer", part), nn.Linear | Conv1D):
             yield part
         else:
             yield from projections(part, but=but)
@@ -79,14 +79,22 @@ def narrowed(modules: TokenWise, wanted: Wanted) -> Iterator[None]:
 
 @contextmanager
 def reading_only(module: nn.Module, at_N: Tensor, shape: torch.Size) -> Iterator[None]:
-    """Inside, a module that maps [B, L, D] token by token does so at `at_N`; zeros stand for the others."""
+    """Inside, a module that maps [B, L, D] token by token does so at `at_N`; zeros stand for the others.
 
-    def pick(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    What comes in another shape it reads as it is.
+    """
+    picked = torch.Size((1, len(at_N)))
+
+    def pick(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if not given or given[0].shape[:-1] != shape:
+            return None
         return given[0].flatten(0, 1).index_select(0, at_N)[None], *given[1:]
 
-    def put(_: nn.Module, given: tuple[Any, ...], out_1ND: Tensor) -> Tensor:
-        flat_XD = out_1ND.new_zeros(shape.numel(), out_1ND.shape[-1])
-        return flat_XD.index_copy_(0, at_N, out_1ND[0]).view(*shape, -1)
+    def put(_: nn.Module, given: tuple[Any, ...], out: Tensor) -> Tensor | None:
+        if not given or given[0].shape[:-1] != picked:
+            return None
+        flat_XD = out.new_zeros(shape.numel(), out.shape[-1])
+        return flat_XD.index_copy_(0, at_N, out[0]).view(*shape, -1)
 
     handles = module.register_forward_pre_hook(pick), module.register_forward_hook(put)
     try:

@@ -90,6 +90,17 @@ def test_a_model_whose_layers_have_no_mlp_reads_everything():
     torch.testing.assert_close(policy.deciding_states(rows), states_in_full(policy, rows))
 
 
+def test_what_comes_in_another_shape_is_read_as_it_is():
+    linear, shape = torch.nn.Linear(4, 3), torch.Size((2, 5))
+    with narrow.reading_only(linear, torch.tensor([0, 7]), shape):
+        whole = linear(torch.ones(2, 5, 4))
+        other = linear(torch.ones(5, 2, 4))
+        named = linear(input=torch.ones(2, 5, 4))
+    assert whole.flatten(0, 1).any(-1).nonzero()[:, 0].tolist() == [0, 7]
+    assert bool(other.all())
+    assert bool(named.all())
+
+
 def test_a_pass_that_fails_leaves_no_hook_behind():
     policy = make_policy("gpt2")
     rows, _ = sampled(policy)
