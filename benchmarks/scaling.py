@@ -59,6 +59,7 @@ def draw(told: dict[str, Any], path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     size = (3.2 * len(told), 5.5)
     figure, axes = plt.subplots(2, len(told), figsize=size, sharey="row", squeeze=False)
@@ -75,6 +76,9 @@ def draw(told: dict[str, Any], path: Path) -> None:
             axis.grid(alpha=0.3)
             if i == 0:
                 axis.set_ylabel(label)
+    for axis in axes[:, 0]:
+        axis.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter("{x:g}")
     figure.suptitle(
         "One iteration of CORY, float32, 2 CPU cores; from W1: batch 64, 2 seats, responses of 10, "
         "V = 50,257, 16 million weights",
