@@ -22,7 +22,7 @@ from agents.policies import head
 from agents.policies.base import Policy
 from agents.policies.decoding import CachedDecoder
 from agents.policies.loading import eos_ids, head_shape, load_model, pad_id
-from agents.policies.narrow import Wanted, narrowed, token_wise, wanted
+from agents.policies.narrow import Wanted, narrowed, token_wise
 from agents.policies.trunk import (
     ACTIVATIONS,
     Precision,
@@ -162,7 +162,7 @@ class CausalLMPolicy(Policy):
 
     def width_at(self, length: int) -> int:
         """Channels, and what eager attention keeps beside them: some 3 numbers for each pair of tokens and
-        head, where a token has 34 for each channel."""
+        head, where a token is counted with 34 for each channel."""
         config = self.model.config.get_text_config()
         eager = config._attn_implementation == "eager"
         return int(config.hidden_size + eager * config.num_attention_heads * length // 12)
@@ -170,7 +170,7 @@ class CausalLMPolicy(Policy):
     def deciding_states(self, rows: Rows) -> Tensor:
         asked_K = rows.deciding()
         hidden_BLD = self.trunk(
-            wanted=wanted(rows.tokens(), asked_K), input_ids=rows.read(), use_cache=False
+            wanted=Wanted.of(rows.tokens(), asked_K), input_ids=rows.read(), use_cache=False
         ).last_hidden_state
         return hidden_BLD.flatten(0, 1)[asked_K]
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.policies.narrow import Wanted, wanted
+from agents.policies.narrow import Wanted
 
 
 class CachedDecoder:
@@ -31,7 +31,7 @@ class CachedDecoder:
         return self._read(
             prompt_BP.gather(1, at_BP.clamp(min=0)) * self.attend_BL,
             at_BP.clamp(min=0),
-            wanted=wanted(at_BP >= 0, last_B),
+            wanted=Wanted.of(at_BP >= 0, last_B),
         )
 
     def step(self, token_B: Tensor) -> Tensor:

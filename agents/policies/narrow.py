@@ -59,10 +59,10 @@ class Wanted:
     """Those whose state behind the last layer is asked for."""
     shape: torch.Size
 
-
-def wanted(read_BL: Tensor, asked_N: Tensor) -> Wanted:
-    """From a mask of the tokens that are no padding."""
-    return Wanted(read_BL.flatten().nonzero()[:, 0], asked_N, read_BL.shape)
+    @classmethod
+    def of(cls, read_BL: Tensor, asked_N: Tensor) -> "Wanted":
+        """From a mask of the tokens that are no padding."""
+        return cls(read_BL.flatten().nonzero()[:, 0], asked_N, read_BL.shape)
 
 
 @contextmanager

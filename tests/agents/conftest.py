@@ -7,6 +7,8 @@ import torch
 from tokenizers import ByteLevelBPETokenizer
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from agents.learner import Learner
+
 TEXTS = ["a good film about a bad film", "this was the best of all bad films", "I liked it, you did not"]
 END = "<|endoftext|>"
 
@@ -33,6 +35,17 @@ def make_model(kind: str, vocab_size: int, *, seed: int = 0, window: int = 64):
         eos_token_id=0, initializer_range=0.3,
     )  # fmt: skip
     return GPT2LMHeadModel._from_config(shape, attn_implementation="eager")
+
+
+def gradients_used(learner: Learner) -> list[dict[str, torch.Tensor]]:
+    """Filled with the gradients, by name, of every optimiser step to come."""
+    used: list[dict[str, torch.Tensor]] = []
+    learner.optimizer.register_step_pre_hook(
+        lambda *_: used.append(
+            {name: p.grad.clone() for name, p in learner.policy.named_parameters() if p.grad is not None}
+        )
+    )
+    return used
 
 
 @pytest.fixture(autouse=True)

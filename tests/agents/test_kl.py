@@ -5,6 +5,7 @@ import torch
 
 from agents import kl
 from agents.advantage import Advantage
+from tests.agents.conftest import gradients_used
 from tests.agents.test_algorithms import make_batch as make_table_batch
 from tests.agents.test_algorithms import make_learner
 from tests.agents.test_algorithms import make_policy as make_table
@@ -118,16 +119,13 @@ def test_in_the_loss_kl_has_the_gradient_of_the_plain_formula(kind, of):
             total = total + plain_kl(kind, logp_TV[t], ref_logp_TV[t], int(batch.response_BT[row, t]))
     (0.7 * total / int(batch.response_length_B.sum())).backward()
     want = {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None}
-    got: dict[str, torch.Tensor] = {}
-    learner.optimizer.register_step_pre_hook(
-        lambda *_: got.update({name: p.grad.clone() for name, p in parameters.items() if p.grad is not None})
-    )
+    used = gradients_used(learner)
     history, _ = learner.step(batch, nothing, torch.arange(len(batch)))
     assert len(history) == 2
     assert all(p.grad is None for p in parameters.values())
     assert max(grad.abs().max() for grad in want.values()) > 1e-3
     for name, grad in want.items():
-        torch.testing.assert_close(got[name], grad, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(used[0][name], grad, atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

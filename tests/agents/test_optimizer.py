@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 from agents.checkpoint import optimizer_tensors, restore_optimizer
 from agents.optimizer import Config, learning_rates, make_optimizer
 from agents.policies.table import TablePolicy
+from tests.agents.conftest import gradients_used
 from tests.agents.test_algorithms import (
     advantage_of,
-    gradients_used,
     make_batch,
     make_learner,
     make_policy,
@@ -71,7 +71,7 @@ def test_gradients_are_scaled_down_to_the_norm_and_reported_as_they_were():
     learner = make_learner("a2c", policy, max_grad_norm=1e-3)
     used = gradients_used(learner)
     told = learner.update(batch, advantage_of(learner, batch), [torch.arange(len(batch))])
-    norm = torch.nn.utils.get_total_norm(used[0])
+    norm = torch.nn.utils.get_total_norm(list(used[0].values()))
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)
     assert told["gradient_norm"] > 1e-2
 
