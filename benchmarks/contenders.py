@@ -135,6 +135,8 @@ def leave_out(lever: str | None) -> None:
             softmax.BLOCK = 1 << 62
         case "one GELU kernel":
             causal_lm.fuse_activations = lambda model: None
+        case "biases after products":
+            causal_lm.add_biases_after = lambda model: None
         case "large chunks":
             chunks.CHUNK = 1 << 22
         case "aligned weights":

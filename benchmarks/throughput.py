@@ -45,6 +45,7 @@ LEVERS = {
         "aligned weights",
         "only wanted tokens",
         "one GELU kernel",
+        "biases after products",
         "blocks",
         "runs of the head",
     ),

@@ -21,6 +21,7 @@ from agents.batch import Rows
 from agents.policies import head
 from agents.policies.base import Policy
 from agents.policies.decoding import CachedDecoder
+from agents.policies.lean import add_biases_after, fuse_activations
 from agents.policies.loading import eos_ids, head_shape, load_model, pad_id
 from agents.policies.narrow import Wanted, narrowed, token_wise
 from agents.policies.trunk import (
@@ -28,7 +29,6 @@ from agents.policies.trunk import (
     Precision,
     autocast,
     check_precision,
-    fuse_activations,
     recomputable_layers,
     recomputing,
     resolved,
@@ -74,6 +74,7 @@ class CausalLMPolicy(Policy):
         self.pad = pad_id(tokenizer, vocab_size=self.vocab_size, eos=self.eos)
         self.window = getattr(model.config, "max_position_embeddings", None)
         fuse_activations(model)
+        add_biases_after(model)
         self._token_wise = token_wise(model)
         if gradient_checkpointing:
             recomputable_layers(model)

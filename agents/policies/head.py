@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-RUN = 1 << 12
+RUN = 1 << 10
 
 
 def read(head: nn.Module, state_KD: Tensor) -> Tensor:

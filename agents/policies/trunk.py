@@ -6,7 +6,6 @@ from functools import cache, partial
 from typing import Any, Literal, get_args
 
 import torch
-from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -38,16 +37,6 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     if resolved(precision, device) == "float32":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16)
-
-
-def fuse_activations(model: Any) -> None:
-    """Let one kernel compute GPT-2's GELU, which transformers writes as eight; equal to rounding."""
-    from transformers.activations import NewGELUActivation
-
-    for module in model.modules():
-        for name, part in module.named_children():
-            if type(part) is NewGELUActivation:
-                setattr(module, name, nn.GELU(approximate="tanh").train(part.training))
 
 
 def recomputable_layers(model: Any) -> list[Any]:
