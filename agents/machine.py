@@ -4,6 +4,7 @@ Measured gains are in docs/performance.md.
 """
 
 import ctypes
+import os
 import platform
 from pathlib import Path
 from typing import Literal, get_args
@@ -14,13 +15,28 @@ Matmul = Literal["auto", "mkl", "onednn"]
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """glibc's names for `mallopt`: malloc.h."""
 
+KERNELS = 64
+"""Compiled matrix products that are remembered."""
+
 
 def settle(*, threads: int = 0, matmul: Matmul = "auto") -> None:
-    """Take `threads` CPU threads (0 = as many as torch finds), keep freed memory, choose the library."""
+    """Take `threads` CPU threads (0 = as many as torch finds), keep freed memory but few kernels, choose the
+    library. To be called before the first product."""
     if threads:
         torch.set_num_threads(threads)
+    keep_few_kernels()
     keep_memory()
     choose_matmul(matmul)
+
+
+def keep_few_kernels() -> None:
+    """Let torch and oneDNN remember `KERNELS` kernels each, and not 1,024, unless the environment says so.
+
+    oneDNN compiles a kernel for every shape it multiplies, 0.3 ms and 0.6 MB each, and batches of ever other
+    lengths bring new shapes in every iteration. No phase comes back to more of them than these.
+    """
+    for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+        os.environ.setdefault(name, str(KERNELS))
 
 
 def keep_memory() -> None:

@@ -54,15 +54,26 @@ class Wanted:
     """Which tokens of [B, L], flattened, matter."""
 
     read_N: Tensor
-    """Those that somebody looks at."""
+    """Those that somebody looks at, and up to a sixteenth more."""
     asked_N: Tensor
     """Those whose state behind the last layer is asked for."""
     shape: torch.Size
 
     @classmethod
     def of(cls, read_BL: Tensor, asked_N: Tensor) -> "Wanted":
-        """From a mask of the tokens that are no padding."""
-        return cls(read_BL.flatten().nonzero()[:, 0], asked_N, read_BL.shape)
+        """From a mask of the tokens that are no padding.
+
+        Some padding is read too, to a round number: a batch of like length then finds kernels for its shapes,
+        and freed memory of its sizes.
+        """
+        first_X = read_BL.flatten().logical_not().argsort(stable=True)  # what is read, then padding
+        return cls(first_X[: rounded(int(read_BL.sum()))], asked_N, read_BL.shape)
+
+
+def rounded(count: int) -> int:
+    """The next number of which all but the first five binary digits are 0."""
+    step = 1 << max(0, count.bit_length() - 5)
+    return -(-count // step) * step
 
 
 @contextmanager

@@ -45,6 +45,22 @@ def test_states_and_gradients_are_those_of_all_tokens(kind, attention, recompute
         torch.testing.assert_close(got[name], grad, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("count", "want"), [(1, 1), (31, 31), (32, 32), (33, 34), (45, 46), (903, 928), (2510, 2560)]
+)
+def test_round_numbers_have_five_digits_and_are_a_sixteenth_more_at_most(count, want):
+    assert narrow.rounded(count) == want
+
+
+def test_what_is_read_comes_first_then_padding_to_a_round_number():
+    """33 of 40 tokens are no padding, and 34 are read; of 33, all."""
+    read_BL = torch.ones(2, 20, dtype=torch.bool)
+    read_BL[0, 15:] = read_BL[1, 18:] = False
+    assert narrow.Wanted.of(read_BL, torch.tensor([0])).read_N.tolist() == [*range(15), *range(20, 38), 15]
+    read_BL = torch.ones(1, 33, dtype=torch.bool)
+    assert narrow.Wanted.of(read_BL, torch.tensor([0])).read_N.tolist() == [*range(33)]
+
+
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_every_projection_reads_the_tokens_that_are_wanted_and_no_other(kind):
     policy = make_policy(kind)
@@ -61,7 +77,7 @@ def test_every_projection_reads_the_tokens_that_are_wanted_and_no_other(kind):
     real = int((rows.prompt_length_B + rows.response_length_B - 1).sum())
     assert real < rows.read().numel()
     assert read == {
-        "inner": [real] * len(read["inner"]),
+        "inner": [narrow.rounded(real)] * len(read["inner"]),
         "last": [len(rows.deciding())] * len(linears(modules.last[0])),
     }
     everything = linears(policy.model.base_model.get_submodule("h" if kind == "gpt2" else "layers"))
