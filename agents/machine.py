@@ -15,7 +15,7 @@ Matmul = Literal["auto", "mkl", "onednn"]
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """glibc's names for `mallopt`: malloc.h."""
 
-KERNELS = 64
+KERNELS = 128
 """Compiled matrix products that are remembered."""
 
 

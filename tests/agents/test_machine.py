@@ -62,10 +62,10 @@ print(resident() - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for the memory of the process")
 def test_products_of_ever_other_shapes_take_no_memory_for_good(monkeypatch):
-    """Kept for every shape, oneDNN's kernels of these took 240 MB; 64 of them take 40."""
+    """Kept for every shape, oneDNN's kernels of these took 240 MB; those of 128 take 80."""
     for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
         monkeypatch.delenv(name, raising=False)
     told = subprocess.run(
         [sys.executable, "-c", FOUR_HUNDRED_SHAPES], capture_output=True, text=True, check=True
     )
-    assert int(told.stdout) < 100 * 2**20
+    assert int(told.stdout) < 150 * 2**20
