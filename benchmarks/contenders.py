@@ -18,15 +18,13 @@ import torch
 from floor import floor, settled
 from memory import resident
 from peers.plain import Plain, timed
-from transformers import AutoConfig
-from works import WORDING, Task, Work, tokenizer
+from works import PASS, WORDING, Task, Work, tokenizer
 
 from agents import machine, softmax
 from agents.build import hush
 from agents.config import Config, PolicyConfig
 from agents.exchange import Config as ExchangeConfig
 from agents.options import task_options
-from agents.pocket import lm_path
 from agents.policies import causal_lm, chunks, head, loading
 from agents.policies.narrow import TokenWise
 from agents.trainer import Trainer
@@ -173,12 +171,14 @@ class Plainly:
     def __init__(self, job: dict[str, Any], folder: Path) -> None:
         work = self.work = Work(**job["work"])
         torch.set_num_threads(job["threads"])
-        config = AutoConfig.from_pretrained(lm_path(work.embedded)) if work.embedded else work.shape()
+        config = work.shape()
         words = tokenizer(config.vocab_size)
         shortest, longest = work.query
         spoken = wrap(words, eos=frozenset({0}), vocab_size=config.vocab_size)
         self.task = Task(spoken, shortest=shortest, longest=longest)
-        self.plain = Plain(config, response=work.response, precision=job["precision"], device=job["device"])
+        self.plain = Plain(
+            config, response=work.response, precision=job["precision"], chunk=PASS, device=job["device"]
+        )
         template = WORDING.replace("{responses}", "").split("{query}")
         self.parts = [words(part, add_special_tokens=False)["input_ids"] for part in template]
         self.device, self.iteration = job["device"], 0

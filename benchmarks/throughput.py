@@ -6,6 +6,7 @@
     python benchmarks/throughput.py --check         # and exit 1 where a figure falls short of its promise
     python benchmarks/throughput.py --json FILE     # and every figure with command, commit and machine
     python benchmarks/throughput.py --scaling       # cost and memory by batch, length, seats, size; plotted
+    python benchmarks/throughput.py --others        # every work beside TRL and the plain way (an hour)
     python benchmarks/throughput.py --levers        # W1 without each of the levers of docs/performance.md
     python benchmarks/throughput.py --device cuda   # the works of a GPU
 
@@ -31,12 +32,18 @@ import torch
 from floor import peak
 from peers.plain import ALLOCATOR
 from pocket_runs import ROOT, provenance
-from works import GPU_WORKS, WORDING, WORKS, Work
+from works import GPU_WORKS, PASS, WORDING, WORKS, Work
 
 ROUNDS = 5
 TRL = ROOT / ".venv-peers/bin/python"
 OURS = ("ours fp32", "ours bf16", "lora team")
 PLAIN = ("plain fp32", "plain bf16")
+OTHERS = {
+    "the plain way": ("ours fp32", "ours bf16", "plain fp32"),
+    "TRL, pioneer": ("ours fp32", "trl fp32 pioneer_0"),
+    "TRL, observer": ("ours fp32", "trl fp32 observer_1"),
+}
+"""Who is measured together, so that all fit into 24 GiB at once."""
 LEVERS = {
     "fp32": (
         "onednn",
@@ -108,11 +115,15 @@ def trl_job(who: str, work: Work, precision: str, threads: int) -> Told:
     if who.endswith("observer_1"):
         words = len(WORDING.replace("{query}", "").replace("{responses}", "").split())
         lengths = [2 * length + words + work.response for length in lengths]
+    shape = work.shape().to_diff_dict()
     return {
-        "architecture": "gpt2",
-        "shape": {"n_layer": work.layers, "n_embd": work.width, "n_head": work.heads},
+        "architecture": shape.pop("model_type"),
+        "shape": {
+            key: value for key, value in shape.items() if not key.startswith(("transformers", "dtype"))
+        },
         "prompt_lengths": lengths,
         "response": work.response,
+        "chunk": min(PASS, work.batch),
         "epochs": 4,
         "precision": precision,
         "threads": threads,
@@ -120,7 +131,7 @@ def trl_job(who: str, work: Work, precision: str, threads: int) -> Told:
 
 
 def contenders_of(name: str, device: str) -> list[str]:
-    """Who is measured on a work: the others on W1 alone, where a round of them takes a minute already."""
+    """Who is measured on a work: the others on W1 alone, unless `--others` asks for them."""
     if device != "cpu":
         return ["lora team"] if name == "llama-1b" else ["ours bf16", "lora team", "plain bf16"]
     if name != "W1":
@@ -264,6 +275,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write every figure here")
     parser.add_argument("--scaling", action="store_true", help="cost and memory by size, plotted")
     parser.add_argument("--levers", action="store_true", help="W1 without each lever")
+    parser.add_argument("--others", action="store_true", help="each work beside TRL and the plain way")
     parser.add_argument("--device", default="cpu", help="where to run: cpu, cuda, ...")
     parser.add_argument(
         "--threads", type=int, default=torch.get_num_threads(), help="CPU threads of everybody"
@@ -274,6 +286,12 @@ def main() -> int:
         parser.error(f"no work called {sorted(unknown)[0]!r}; there are {', '.join(works)}, sampling")
     given = {"threads": options.threads, "device": options.device}
     told: dict[str, Any] = {}
+
+    def tell(title: str, work: Work, who: Sequence[str], **more: str) -> None:
+        told[title] = measure(title, work, who, **given, **more)
+        print("\n".join(lines(title, told[title])), flush=True)
+        save(told, options.json)
+
     if options.scaling:
         from scaling import draw, scale
 
@@ -285,21 +303,21 @@ def main() -> int:
             for precision, levers in LEVERS.items()
             for without in ("", *(f" without {lever}" for lever in levers))
         ]
-        told["levers"] = measure("levers", WORKS["W1"], who, **given)
-        print("\n".join(lines("levers", told["levers"])), flush=True)
+        tell("levers", WORKS["W1"], who)
+    elif options.others:
+        for name in (one for one in names if one != "sampling"):
+            for other, who in OTHERS.items():
+                tell(f"{name} beside {other}", works[name], who)
     else:
         for name in names:
             if name != "sampling":
-                told[name] = measure(name, works[name], contenders_of(name, options.device), **given)
-                print("\n".join(lines(name, told[name])), flush=True)
-                save(told, options.json)
+                tell(name, works[name], contenders_of(name, options.device))
                 continue
             for short in ("W1", "W2"):
-                work, who = replace(WORKS[short], batch=256), ("ours fp32", "plain fp32")
-                told[f"sampling {short}"] = measure(f"sampling {short}", work, who, **given, what="sample")
-                print("\n".join(lines(f"sampling {short}", told[f"sampling {short}"])), flush=True)
+                work = replace(WORKS[short], batch=256)
+                tell(f"sampling {short}", work, ("ours fp32", "plain fp32"), what="sample")
     save(told, options.json)
-    kept = [] if options.scaling or options.levers else check(told)
+    kept = check(told)
     print("\n".join(["", *kept]))
     return 1 if options.check and any(line.startswith("SHORT") for line in kept) else 0
 

@@ -14,12 +14,15 @@ from tokenizers import Tokenizer as Words
 from tokenizers import models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedTokenizerFast
 
+from agents.pocket import lm_path
 from cory_env.game import Query, Response
 from cory_env.tokenizer import Tokenizer
 
 WORDING = 'I can make this sentence " {query} {responses} " more positive : {query}'
 """What an observer reads, as in the paper: ten tokens, the query twice, the responses before it."""
 GPT2_VOCABULARY = 50_257
+PASS = 64
+"""Rows that the others learn from at a time: with whole logits, more do not fit beside each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +44,12 @@ class Work:
 
     def shape(self) -> PretrainedConfig:
         """The configuration of the model, without dropout."""
-        from transformers import GPT2Config, LlamaConfig
+        from transformers import AutoConfig, GPT2Config, LlamaConfig
 
+        if self.embedded:
+            shape = AutoConfig.from_pretrained(lm_path(self.embedded))
+            shape.dtype = torch.float32
+            return shape
         longest = 64 + self.seats * (self.response + 2 * self.query[1])
         if self.architecture == "gpt2":
             return GPT2Config(
@@ -68,7 +75,7 @@ class Work:
         )
 
     def model(self) -> Any:
-        """Random weights, the same every time."""
+        """Random weights, the same every time, in the shape of an embedded model too."""
         torch.manual_seed(0)
         return AutoModelForCausalLM.from_config(self.shape())
 
