@@ -7,6 +7,7 @@ Shapes: B games, P prompt tokens, T response tokens, L = tokens of the longest p
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -128,6 +129,9 @@ class Batch(Rows):
         return Batch(**_cut({field.name: getattr(self, field.name)[index_B] for field in fields(self)}))
 
 
+R = TypeVar("R", bound=Rows)
+
+
 def _cut(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Prompts and responses without the columns that no row reaches."""
     P, T = int(tensors["prompt_length_B"].max()), int(tensors["response_length_B"].max())
@@ -151,9 +155,9 @@ def concat(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([pad_to(tensor, width) for tensor in tensors])
 
 
-def stack(batches: Sequence[Batch]) -> Batch:
-    """The rows of several seats as one batch, for a policy that sits in all of them."""
-    return Batch(**{f.name: concat([getattr(batch, f.name) for batch in batches]) for f in fields(Batch)})
+def stack(kind: type[R], parts: Sequence[R]) -> R:
+    """The rows of several seats below one another, as one `kind` of rows."""
+    return kind(**{f.name: concat([getattr(part, f.name) for part in parts]) for f in fields(kind)})
 
 
 def _check(holder: Rows, name: str, want: tuple[int, ...]) -> None:

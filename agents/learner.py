@@ -18,6 +18,7 @@ from agents.advantage import Advantage
 from agents.algorithms import Algorithm, Memory, TokenLoss, Tokens, Verdict
 from agents.batch import Batch
 from agents.optimizer import Config, learning_rates, make_optimizer
+from agents.passes import Pass, Passes, alone
 from agents.policies.base import LossSums, Policy
 
 BELOW_ZERO = -0.5
@@ -123,11 +124,27 @@ class Learner:
         only be rounding), and `steps`, how many optimiser steps were taken. `on_minibatch` sees the numbers
         of every micro-batch; `interrupt` is called before every step and may raise.
         """
+        return alone(self.learning(batch, advantage, orders, on_minibatch=on_minibatch, interrupt=interrupt))
+
+    def learning(
+        self,
+        batch: Batch,
+        advantage: Advantage,
+        orders: Sequence[Tensor],
+        *,
+        on_minibatch: Callable[[dict[str, float]], None] = lambda numbers: None,
+        interrupt: Callable[[], None] = lambda: None,
+        sharing: int = 1,
+    ) -> Passes[dict[str, float]]:
+        """`update`, as a generator of the passes it wants; for `agents.passes`.
+
+        `sharing` is among how many learners the memory of a pass is divided.
+        """
         self._check_kl(batch)
         if self.algorithm.update is not None:
             told = self.algorithm.update(self, batch, advantage, self.algorithm_config)
         else:
-            told = self._passes(batch, advantage, orders, on_minibatch, interrupt)
+            told = yield from self._epochs(batch, advantage, orders, on_minibatch, interrupt, sharing)
         told["kl_coef"] = self.kl_coef
         if self.kl_config.target is not None:
             self.kl_coef = kl.next_coefficient(
@@ -151,14 +168,15 @@ class Learner:
                 "sampled is not the one that is scored"
             )
 
-    def _passes(
+    def _epochs(
         self,
         batch: Batch,
         advantage: Advantage,
         orders: Sequence[Tensor],
         on_minibatch: Callable[[dict[str, float]], None],
         interrupt: Callable[[], None],
-    ) -> dict[str, float]:
+        sharing: int,
+    ) -> Passes[dict[str, float]]:
         if len(orders) != self.epochs:
             raise ValueError(f"{len(orders)} orders for {self.epochs} epochs; give one permutation per epoch")
         size, before = self.config.minibatch or len(batch), self.policy.version
@@ -168,7 +186,7 @@ class Learner:
             last: list[dict[str, float]] = []
             for part_B in order_B.split(size):
                 interrupt()
-                numbers, verdict = self.step(batch, advantage, part_B, on_minibatch)
+                numbers, verdict = yield from self.step(batch, advantage, part_B, on_minibatch, sharing)
                 first = first or numbers[0]
                 last += numbers
                 if verdict == "stop":
@@ -186,17 +204,19 @@ class Learner:
         advantage: Advantage,
         index_B: Tensor,
         on_minibatch: Callable[[dict[str, float]], None] = lambda numbers: None,
-    ) -> tuple[list[dict[str, float]], Verdict]:
+        sharing: int = 1,
+    ) -> Passes[tuple[list[dict[str, float]], Verdict]]:
         """One optimiser step on the rows at `index_B`, unless the algorithm's verdict is against it; the
         numbers of each micro-batch."""
-        parts = self._parts(batch, index_B)
+        parts = self._parts(batch, index_B, sharing)
         tokens = int(batch.response_length_B[index_B].sum())
         self.optimizer.zero_grad(set_to_none=True)  # whoever else left some
         history = []
         for part_B in parts:
-            sums = self.policy(*cut(batch, advantage, part_B), self._token_loss(), exact_kl=self._exact)
-            scale = 1 / tokens if self.config.accumulation_mean == "token" else 1 / (sums.tokens * len(parts))
-            (sums.loss * scale).backward()
+            rows, targets = cut(batch, advantage, part_B)
+            by_token = self.config.accumulation_mean == "token"
+            of_all = tokens if by_token else len(parts) * int(rows.response_length_B.sum())
+            sums = yield Pass(self.policy, rows, targets, self._token_loss(), self._exact, 1 / of_all)
             numbers = self._numbers(sums, part_B)
             on_minibatch(numbers)
             history.append(numbers)
@@ -216,14 +236,14 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)  # no memory is held while others sample and learn
         return history, verdict
 
-    def _parts(self, batch: Batch, index_B: Tensor) -> list[Tensor]:
+    def _parts(self, batch: Batch, index_B: Tensor, sharing: int) -> list[Tensor]:
         """The micro-batches that are asked for; more of them where a pass should take fewer rows, unless the
         mean over micro-batches is what is asked for."""
         parts = list(index_B.chunk(self.config.microbatches))
         if self.config.accumulation_mean == "microbatch":
             return parts
         longest = int((batch.prompt_length_B + batch.response_length_B)[index_B].max())
-        at_once = self.policy.rows_at_once(longest)
+        at_once = max(1, self.policy.rows_at_once(longest) // sharing)
         return [piece_B for part_B in parts for piece_B in part_B.chunk(-(-len(part_B) // at_once))]
 
     @property

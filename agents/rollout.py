@@ -14,7 +14,8 @@ from torch import Tensor
 
 from agents import randomness
 from agents.batch import Batch, Rows, pad_to
-from agents.policies.base import Policy
+from agents.passes import evaluations
+from agents.policies.base import Evaluation, Policy
 from agents.sampling import Manner
 from cory_env.game import Query
 from cory_env.vector import VectorGame
@@ -94,10 +95,9 @@ def answer(
 
 
 def record(
-    policy: Policy, rows: Rows, behaviour_logprobs_BT: Tensor, score_B: Tensor, payoff_B: Tensor
+    told: Evaluation, rows: Rows, behaviour_logprobs_BT: Tensor, score_B: Tensor, payoff_B: Tensor
 ) -> Batch:
     """Everything the learner must know of `rows` before its first step."""
-    told = policy.evaluate(rows)
     return Batch(
         prompt_BP=rows.prompt_BP,
         prompt_length_B=rows.prompt_length_B,
@@ -135,8 +135,9 @@ def play(
         scores_BN, payoffs_BN = game.scores(), game.payoffs()
     interrupt()
     with clock.phase("statistics"):
+        told = evaluations([seating[seat] for seat in game.seats], [written[seat][0] for seat in game.seats])
         return {
-            seat: record(seating[seat], *written[seat], *_columns(seating[seat], i, scores_BN, payoffs_BN))
+            seat: record(told[i], *written[seat], *_columns(seating[seat], i, scores_BN, payoffs_BN))
             for i, seat in enumerate(game.seats)
         }
 

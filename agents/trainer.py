@@ -4,7 +4,7 @@ Shapes: B games, T response tokens.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +18,22 @@ from agents.config import Config
 from agents.evaluate import Answers, alone
 from agents.exchange import exchanges_before, seating_at
 from agents.judges import panel
+from agents.passes import joint_of, together
 from agents.policies.base import Policy
 from agents.rollout import Clock, Deal, play
 from agents.stopping import Interrupt, never
 from cory_env.game import Query
 from cory_env.vector import VectorGame
+
+
+class Work(NamedTuple):
+    """What one policy learns from in an iteration."""
+
+    batch: Batch
+    advantage: Advantage
+    orders: list[Tensor]
+    difference: float
+    """Nats by which sampler and learner differ at most on a token."""
 
 
 class Trainer:
@@ -74,12 +85,13 @@ class Trainer:
         memory = {seat: self.learners[name].memory for seat, name in seating.items()}
         advantages = self.algorithm.advantage(batches, rewards, self.config.algorithm_options, memory)
         with clock.phase("update"):
-            updates = {
-                name: self.update(
-                    iteration, name, [(batches[s], advantages[s]) for s in seats], interrupt_update
-                )
-                for name, seats in sitting.items()
-            }
+            updates = self.update(
+                {
+                    name: self.work(iteration, name, [(batches[s], advantages[s]) for s in seats])
+                    for name, seats in sitting.items()
+                },
+                interrupt_update,
+            )
         central = self.update_critic(advantages, clock)
         self._left = {name: policy.fingerprint() for name, policy in self.policies.items()}
         self.learning = False
@@ -137,16 +149,10 @@ class Trainer:
             cap_per_batch=config.cap_per_batch,
         )
 
-    def update(
-        self,
-        iteration: int,
-        name: str,
-        parts: list[tuple[Batch, Advantage]],
-        interrupt: Interrupt = never,
-    ) -> dict[str, float]:
-        """One policy's epochs on the rows of every seat it sat in."""
+    def work(self, iteration: int, name: str, parts: list[tuple[Batch, Advantage]]) -> Work:
+        """What one policy learns from: the rows of every seat it sat in, in an order for each epoch."""
         batches, advantages = zip(*parts, strict=True)
-        batch = stack(batches)
+        batch = stack(Batch, batches)
         advantage = Advantage(*(concat(columns) for columns in zip(*advantages, strict=True)))
         orders: list[Tensor] = []
         for epoch in range(self.learners[name].epochs):
@@ -160,8 +166,24 @@ class Trainer:
                 f"iteration {iteration}: sampler and learner disagree by {difference:.2g} nats on a token of "
                 f"policy {name!r}; the distribution that is sampled is not the one that is scored"
             )
-        told = self.learners[name].update(batch, advantage, orders, interrupt=interrupt)
-        return {**told, "sampler_difference": difference}
+        return Work(batch, advantage, orders, difference)
+
+    def update(self, works: Mapping[str, Work], interrupt: Interrupt = never) -> dict[str, dict[str, float]]:
+        """Every policy's epochs: one policy after another, or all in lockstep where one pass reads them."""
+        learners, joint = self.learners, joint_of([self.policies[name] for name in works])
+        if joint is None:
+            told = {
+                name: learners[name].update(*work[:3], interrupt=interrupt) for name, work in works.items()
+            }
+        else:
+            learning = {
+                name: learners[name].learning(*work[:3], interrupt=interrupt, sharing=len(works))
+                for name, work in works.items()
+            }
+            told = together(learning, joint)
+        return {
+            name: {**numbers, "sampler_difference": works[name].difference} for name, numbers in told.items()
+        }
 
     def valued(self, batches: dict[str, Batch], clock: Clock) -> dict[str, Batch]:
         """The batches as they are, or with the values of the central critic."""

@@ -1,7 +1,8 @@
 """One contender of throughput.py, in a process of its own: an iteration and its figures for every line.
 
 The first line is the job, as JSON: `who` (ours, lora_team, plain), `work` (fields of works.Work),
-`precision`, `threads`, `device`, `what` (iterate, sample), `without` (a lever, or nothing).
+`precision`, `threads`, `device`, `what` (iterate, sample), `without` (a lever, or nothing), `one_pass` (of a
+LoRA team: whether all rows are read at once).
 """
 
 import json
@@ -26,6 +27,7 @@ from agents.config import Config, PolicyConfig
 from agents.exchange import Config as ExchangeConfig
 from agents.options import task_options
 from agents.policies import causal_lm, chunks, head, loading
+from agents.policies.lora_config import Config as LoraConfig
 from agents.policies.narrow import TokenWise
 from agents.trainer import Trainer
 from cory_env.tokenizer import wrap
@@ -68,6 +70,7 @@ class Ours:
                     precision=job["precision"],
                     device=self.device,
                 ),
+                lora=LoraConfig(one_pass="yes" if job.get("one_pass") else "no"),
             )
         )
         self.iteration = 0
@@ -89,7 +92,8 @@ class Ours:
         numbers = self.trainer.iterate(self.iteration)
         settled(self.device)
         seconds = perf_counter() - began
-        for phase in ("judge", "statistics"):
+        in_one = not any(phase.startswith("update/") for phase in self.phases)
+        for phase in ("judge", "statistics", *(["update"] if in_one else [])):
             self.phases[phase] = numbers[f"time/{phase}/seconds"]
         self.phases["exchange"], moved_bytes = exchanged(self.trainer)
         seating = self.trainer.seating(self.iteration)

@@ -42,6 +42,7 @@ OTHERS = {
     "the plain way": ("ours fp32", "ours bf16", "plain fp32"),
     "TRL, pioneer": ("ours fp32", "trl fp32 pioneer_0"),
     "TRL, observer": ("ours fp32", "trl fp32 observer_1"),
+    "itself": ("lora team", "lora team in one pass"),
 }
 """Who is measured together, so that all fit into 24 GiB at once."""
 LEVERS = {
@@ -100,9 +101,9 @@ def contender(who: str, work: Work, *, threads: int, device: str, what: str = "i
     precision = "bfloat16" if "bf16" in who else "float32"
     if who.startswith("trl"):
         return Contender([TRL, "benchmarks/peers/trl_ppo.py"], trl_job(who, work, precision, threads), {})
-    kind = "plain" if who in PLAIN else "lora_team" if who == "lora team" else "ours"
+    kind = "plain" if who in PLAIN else "lora_team" if who.startswith("lora team") else "ours"
     job = {"who": kind, "work": asdict(work), "precision": precision}
-    job |= {"threads": threads, "device": device, "what": what}
+    job |= {"threads": threads, "device": device, "what": what, "one_pass": who.endswith("in one pass")}
     job |= {"without": who.split(" without ")[1] if " without " in who else None}
     environment = ALLOCATOR if kind == "plain" else {}
     return Contender([sys.executable, "benchmarks/contenders.py"], job, environment)
@@ -133,7 +134,8 @@ def trl_job(who: str, work: Work, precision: str, threads: int) -> Told:
 def contenders_of(name: str, device: str) -> list[str]:
     """Who is measured on a work: the others on W1 alone, unless `--others` asks for them."""
     if device != "cpu":
-        return ["lora team"] if name == "llama-1b" else ["ours bf16", "lora team", "plain bf16"]
+        teams = ["lora team", "lora team in one pass"]
+        return teams if name == "llama-1b" else ["ours bf16", *teams, "plain bf16"]
     if name != "W1":
         return list(OURS)
     trl = [f"trl {p} {seat}" for p in ("fp32", "bf16") for seat in ("pioneer_0", "observer_1")]

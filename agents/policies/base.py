@@ -41,6 +41,10 @@ class LossSums:
     """Not sums: the largest value over the tokens."""
 
 
+Joint = Callable[[Sequence[tuple["Policy", Rows]]], list[Tensor]]
+"""Reads the rows of several policies in one pass: the `deciding_states` of each."""
+
+
 class Policy(nn.Module):
     """An LLM that learns: something that turns rows into hidden states, a head, a value head.
 
@@ -61,6 +65,8 @@ class Policy(nn.Module):
     """Whether games are sampled from another distribution than the one that is scored."""
     tolerance: float = 1e-4
     """Nats by which the sampler and the learner may differ on a token (INVARIANTS 1)."""
+    joint: Joint | None = None
+    """How its rows are read in one pass with those of policies that have the same; None = only alone."""
     version: int = 0
     """Optimiser steps taken: says which weights a rollout was played with."""
 
@@ -178,11 +184,14 @@ class Policy(nn.Module):
             )
 
     @torch.no_grad()
-    def evaluate(self, rows: Rows) -> Evaluation:
-        """Log-probs, values, entropy and exact KL to the reference of responses already written."""
+    def evaluate(self, rows: Rows, *, states: tuple[Tensor, Tensor] | None = None) -> Evaluation:
+        """Log-probs, values, entropy and exact KL to the reference of responses already written.
+
+        `states` are this policy's and its reference's deciding states, where somebody has them.
+        """
         mask_BT = rows.mask_BT
         token_K = rows.response_BT[mask_BT]
-        state_KD, ref_state_KD = self.all_states(rows), self.reference.all_states(rows)
+        state_KD, ref_state_KD = states or (self.all_states(rows), self.reference.all_states(rows))
         parts: list[Tensor] = []
         for at in chunks(len(token_K), self.vocab_size):
             logits_NV, ref_logits_NV = self.logits(state_KD[at]), self.reference.logits(ref_state_KD[at])
@@ -207,17 +216,17 @@ class Policy(nn.Module):
         token_loss: Callable[[Tokens], TokenLoss],
         *,
         exact_kl: bool = False,
+        states: tuple[Tensor, Tensor | None] | None = None,
     ) -> LossSums:
         """One pass of the trunk; the head, the value head and `token_loss` chunk by chunk.
 
         `targets` holds advantage_BT and return_BT; `exact_kl` asks for `Tokens.exact_kl_K`, at the price of a
         pass of the reference. No logits outlive their chunk and nothing is computed twice: the gradient of a
-        chunk is taken while its logits are at hand (see `SumOverChunks`).
+        chunk is taken while its logits are at hand (see `SumOverChunks`). `states` are the trunk's and the
+        reference's, where somebody has them.
         """
         mask_BT = batch.mask_BT
-        state_KD = self.deciding_states(batch)
-        with torch.no_grad():
-            ref_state_KD = self.reference.deciding_states(batch) if exact_kl else None
+        state_KD, ref_state_KD = states or self._states(batch, exact_kl)
         fixed = {
             "old_logprob_K": batch.old_logprobs_BT[mask_BT],
             "ref_logprob_K": batch.ref_logprobs_BT[mask_BT],
@@ -257,3 +266,8 @@ class Policy(nn.Module):
                 for name in told[0].largest
             },
         )
+
+    def _states(self, rows: Rows, exact_kl: bool) -> tuple[Tensor, Tensor | None]:
+        state_KD = self.deciding_states(rows)
+        with torch.no_grad():
+            return state_KD, self.reference.deciding_states(rows) if exact_kl else None

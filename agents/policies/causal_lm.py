@@ -8,7 +8,7 @@ V vocabulary.
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -75,7 +75,7 @@ class CausalLMPolicy(Policy):
         self.window = getattr(model.config, "max_position_embeddings", None)
         fuse_activations(model)
         add_biases_after(model)
-        self._token_wise = token_wise(model)
+        self.token_wise = token_wise(model)
         if gradient_checkpointing:
             recomputable_layers(model)
         self.gradient_checkpointing = gradient_checkpointing
@@ -138,16 +138,22 @@ class CausalLMPolicy(Policy):
         """What must hold while the model is read, and again while its layers are recomputed."""
         return autocast(self._precision, self.device)
 
-    def trunk(self, *, wanted: Wanted | None = None, **inputs: Any) -> Any:
+    def trunk(
+        self,
+        *,
+        wanted: Wanted | None = None,
+        around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        **inputs: Any,
+    ) -> Any:
         """The transformer without its head; training, scoring and decoding all read through here.
 
-        States of tokens that are not `wanted` mean nothing.
+        States of tokens that are not `wanted` mean nothing. `around` must hold too while it is read.
         """
 
         @contextmanager
         def reading() -> Iterator[None]:
-            narrow = narrowed(self._token_wise, wanted) if wanted is not None else nullcontext()
-            with self.reading(), narrow:
+            narrow = narrowed(self.token_wise, wanted) if wanted is not None else nullcontext()
+            with self.reading(), around(), narrow:
                 yield
 
         with reading():
@@ -169,11 +175,14 @@ class CausalLMPolicy(Policy):
         return int(config.hidden_size + eager * config.num_attention_heads * length // 12)
 
     def deciding_states(self, rows: Rows) -> Tensor:
-        asked_K = rows.deciding()
+        return self.states_of(rows, Wanted.of(rows.tokens(), rows.deciding()))
+
+    def states_of(self, rows: Rows, wanted: Wanted, **around: Any) -> Tensor:
+        """Hidden states [N, D] of the tokens that are asked for; `around` is for `trunk`."""
         hidden_BLD = self.trunk(
-            wanted=Wanted.of(rows.tokens(), asked_K), input_ids=rows.read(), use_cache=False
+            wanted=wanted, input_ids=rows.read(), use_cache=False, **around
         ).last_hidden_state
-        return hidden_BLD.flatten(0, 1)[asked_K]
+        return hidden_BLD.flatten(0, 1)[wanted.asked_N]
 
     def logits(self, state_KD: Tensor) -> Tensor:
         with self.reading():

@@ -13,6 +13,8 @@ from agents.algorithms import TokenLoss
 
 CHUNK = 1 << 25
 """Logits held at once, in elements."""
+ROUND = 16
+"""Chunks have a multiple of so many tokens, but for the last one."""
 
 
 def rows_of_chunk(vocab_size: int) -> int:
@@ -21,8 +23,10 @@ def rows_of_chunk(vocab_size: int) -> int:
 
 
 def chunks(tokens: int, vocab_size: int) -> Iterator[slice]:
-    """Slices of so many tokens that their logits fill at most `CHUNK`."""
-    size = rows_of_chunk(vocab_size)
+    """Slices of so many tokens that their logits fill at most `CHUNK`: as few as that takes, all alike."""
+    most = rows_of_chunk(vocab_size)
+    alike = -(-tokens // max(1, -(-tokens // most)))
+    size = max(1, min(most, -(-alike // ROUND) * ROUND))
     return (slice(start, start + size) for start in range(0, tokens, size))
 
 

@@ -1,8 +1,11 @@
-"""The language-model head, whose two gradients are taken together, run by run of the vocabulary.
+"""The language-model head, as oneDNN multiplies it best.
 
-Each is a product with the gradient of the logits, which is larger than any cache. A run of its columns is
-still there when the second product wants it, and the gradient of the weights is float32 at once, whatever the
-precision of the products.
+Its logits are a product of rows to a round number: those of 559 rows take 55 ms and those of 560 take 38
+(2 cores, 256 x 50,257).
+
+Its two gradients are taken together, run by run of the vocabulary. Each is a product with the gradient of the
+logits, which is larger than any cache. A run of its columns is still there when the second product wants it,
+and the gradient of the weights is float32 at once, whatever the precision of the products.
 
 Shapes: K tokens, D width, V vocabulary, R of a run.
 """
@@ -11,8 +14,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 RUN = 1 << 10
+ROUND = 16
+SMOOTH = 256
+"""Up to so many rows any number is as good as the next."""
 
 
 def read(head: nn.Module, state_KD: Tensor) -> Tensor:
@@ -21,9 +28,17 @@ def read(head: nn.Module, state_KD: Tensor) -> Tensor:
     Heads that are more than one matrix, and devices other than the CPU, are left to autograd.
     """
     plain = type(head) is nn.Linear and head.bias is None and head.weight.device.type == "cpu"
-    if not plain or not torch.is_grad_enabled():
+    if not plain:
         return head(state_KD)  # type: ignore[no-any-return]
+    if not torch.is_grad_enabled():
+        return head(rounded(state_KD))[: len(state_KD)]  # type: ignore[no-any-return]
     return _Head.apply(state_KD, head.weight)  # type: ignore[no-any-return]
+
+
+def rounded(state_KD: Tensor) -> Tensor:
+    """With rows of zeros behind them, to a number of rows that is multiplied fast."""
+    missing = -len(state_KD) % ROUND if len(state_KD) > SMOOTH else 0
+    return pad(state_KD, (0, 0, 0, missing)) if missing else state_KD
 
 
 class _Head(torch.autograd.Function):
@@ -32,7 +47,7 @@ class _Head(torch.autograd.Function):
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else state_KD.dtype
         factor_KD, factor_VD = state_KD.to(dtype), weight_VD.to(dtype)
         ctx.save_for_backward(state_KD, weight_VD, factor_KD, factor_VD)
-        return factor_KD @ factor_VD.t()
+        return (rounded(factor_KD) @ factor_VD.t())[: len(factor_KD)]
 
     @staticmethod
     def backward(ctx: Any, grad_KV: Tensor) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]

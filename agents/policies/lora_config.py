@@ -28,12 +28,17 @@ class Config:
     """`yes`: the backbone in 4 bits (NF4) instead of 32, which needs a CUDA device and the extra `quant`.
     `auto`: on CUDA devices."""
 
+    one_pass: Literal["no", "yes", "auto"] = "auto"
+    """Whether all policies learn and are scored in one pass of the backbone, minibatch by minibatch, instead
+    of one after another. `auto`: on CUDA devices."""
+
     def __post_init__(self) -> None:
         for name in ("rank", "alpha"):
             if getattr(self, name) < 1:
                 raise ValueError(f"lora.{name} is {getattr(self, name)}; give 1 or more")
-        if self.four_bit not in ("no", "yes", "auto"):
-            raise ValueError(f"lora.four_bit is {self.four_bit!r}; there are no, yes, auto")
+        for name in ("four_bit", "one_pass"):
+            if getattr(self, name) not in ("no", "yes", "auto"):
+                raise ValueError(f"lora.{name} is {getattr(self, name)!r}; there are no, yes, auto")
         for name in (SETTINGS, WEIGHTS):
             if self.adapter is not None and not (self.adapter / name).is_file():
                 raise ValueError(f"lora.adapter {self.adapter} holds no {name}; name a folder saved by PEFT")

@@ -1,9 +1,7 @@
 """Several policies for the memory of one: a frozen backbone, an adapter and a value head for each.
 
-Every policy reads its own rows in a pass of its own. One pass for all rows with an adapter per row was
-measured and left out: separate passes take 0.71 to 0.97 of the time of PEFT's mixed batches, and 0.93 to 1.03
-of the time of the best hand-written ones, but for 8 rows of the pocket model, where they take 1.13 (1 core;
-pocket model with 64 x 40 and 8 x 24 tokens, GPT-2 of 124 M with 16 x 40 and 2 x 40).
+Policies read their rows each in a pass of its own, or all of them in one (`one_pass`), every row with its
+policy's adapter (`agents/policies/by_row.py`).
 
 Knows no games.
 
@@ -14,19 +12,22 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
-from agents.policies import adapters
+from agents.batch import Rows, stack
+from agents.policies import adapters, by_row
+from agents.policies.base import Joint, Policy
 from agents.policies.causal_lm import VALUE_HEAD, CausalLMPolicy
 from agents.policies.loading import load_model
 from agents.policies.lora_config import SETTINGS, Config
+from agents.policies.narrow import Wanted
 
 BACKBONE = "backbone.json"
 REFERENCE = "reference"
@@ -58,6 +59,12 @@ class LoraPolicy(CausalLMPolicy):
     def model(self) -> Any:
         """The backbone with everybody's adapters; which of them act is said by `reading`."""
         return self._team[0].model
+
+    @property
+    def joint(self) -> Joint | None:  # type: ignore[override]
+        """The team's, where it reads in one pass."""
+        team = self._team[0]
+        return team.states if team.one_pass else None
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -131,6 +138,9 @@ class LoraTeam:
             if config.adapter is not None:
                 adapters.read(model, name, config.adapter)
         self.switch = adapters.Switch(model)
+        on_cuda = config.one_pass == "auto" and self.device.type == "cuda"
+        self.one_pass = config.one_pass == "yes" or on_cuda
+        """Whether rows of several policies are read in one pass."""
         model.requires_grad_(False)
         self.policies = {name: LoraPolicy(name, self, **options) for name in names}
         self.reference = LoraPolicy(REFERENCE, self, **options).requires_grad_(False)
@@ -171,6 +181,31 @@ class LoraTeam:
     def device(self) -> torch.device:
         device: torch.device = self.model.device
         return device
+
+    def states(self, asked: Sequence[tuple[Policy, Rows]]) -> list[Tensor]:
+        """`deciding_states` of each of the team's policies on its rows, in one pass of the backbone."""
+        rows = stack(Rows, [part for _, part in asked])
+        wanted = Wanted.of(rows.tokens(), rows.deciding())
+        owner_B = torch.cat([torch.full_like(part.prompt_length_B, i) for i, (_, part) in enumerate(asked)])
+        acting = partial(
+            by_row.acting,
+            self.model,
+            self.switch,
+            [self._adapters_of(policy) for policy, _ in asked],
+            owner_B[:, None].expand(wanted.shape),
+            wanted,
+            self.reference.token_wise,
+        )
+        state_KD = self.reference.states_of(rows, wanted, around=acting)
+        return list(state_KD.split([int(part.response_length_B.sum()) for _, part in asked]))
+
+    def _adapters_of(self, policy: Policy) -> Sequence[str]:
+        if policy is not self.reference and policy is not self.policies.get(policy.name):
+            raise ValueError(
+                f"policy {policy.name!r} is none of this team; there are {', '.join(self.policies)}"
+            )
+        adapters: Sequence[str] = policy._adapters
+        return adapters
 
     @cached_property
     def backbone_sha256(self) -> str:

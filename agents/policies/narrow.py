@@ -57,17 +57,29 @@ class Wanted:
     """Those that somebody looks at, and up to a sixteenth more."""
     asked_N: Tensor
     """Those whose state behind the last layer is asked for."""
+    last_N: Tensor
+    """The same in order, and up to a sixteenth more."""
     shape: torch.Size
 
     @classmethod
     def of(cls, read_BL: Tensor, asked_N: Tensor) -> "Wanted":
         """From a mask of the tokens that are no padding.
 
-        Some padding is read too, to a round number: a batch of like length then finds kernels for its shapes,
-        and freed memory of its sizes.
+        More are read than must be, to a round number: a batch of like length then finds kernels for its
+        shapes, fast ones, and freed memory of its sizes.
         """
-        first_X = read_BL.flatten().logical_not().argsort(stable=True)  # what is read, then padding
-        return cls(first_X[: rounded(int(read_BL.sum()))], asked_N, read_BL.shape)
+        idle_X = torch.ones_like(read_BL).flatten().index_fill(0, asked_N, False)
+        return cls(
+            first(read_BL.flatten().logical_not(), int(read_BL.sum())),
+            asked_N,
+            first(idle_X, len(asked_N)),
+            read_BL.shape,
+        )
+
+
+def first(idle_X: Tensor, count: int) -> Tensor:
+    """Where it is False, `count` times, and then where it is True, to a round number."""
+    return idle_X.argsort(stable=True)[: rounded(count)]
 
 
 def rounded(count: int) -> int:
@@ -84,7 +96,7 @@ def narrowed(modules: TokenWise, wanted: Wanted) -> Iterator[None]:
         for module in modules.inner if padded else []:
             around.enter_context(reading_only(module, wanted.read_N, wanted.shape))
         for module in modules.last:
-            around.enter_context(reading_only(module, wanted.asked_N, wanted.shape))
+            around.enter_context(reading_only(module, wanted.last_N, wanted.shape))
         yield
 
 

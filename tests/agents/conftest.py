@@ -5,10 +5,23 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import ByteLevelBPETokenizer
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from agents.learner import Learner
 
+CLASSES = {
+    "gpt2": (GPT2Config, GPT2LMHeadModel),
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+}
 TEXTS = ["a good film about a bad film", "this was the best of all bad films", "I liked it, you did not"]
 END = "<|endoftext|>"
 
@@ -63,4 +76,22 @@ def tiny_folder(tmp_path_factory) -> Path:
     tokenizer = make_tokenizer()
     tokenizer.save_pretrained(folder)
     make_model("gpt2", len(tokenizer)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=tuple(CLASSES))
+def backbone(request, tmp_path_factory) -> Path:
+    """GPT-2 (tied, Conv1D, biases, dropout in its configuration), Llama (grouped keys), Qwen2 (biases)."""
+    config, cls = CLASSES[request.param]
+    tokenizer = make_tokenizer()
+    shape = config(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=64, bos_token_id=0, eos_token_id=0, initializer_range=0.3,
+    )  # fmt: skip
+    if request.param != "gpt2":
+        shape.intermediate_size, shape.num_key_value_heads = 64, 2
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp(request.param)
+    cls(shape).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder

@@ -67,7 +67,7 @@ def learned(algorithm: str, kl_config: kl.Config, *, iterations: int = 100, **op
         told = policy.sample(*prompt.values(), uniforms_BT=evenly_B[:, None], caps_B=ones_B)
         rows = Rows(**prompt, response_BT=told.response_BT, response_length_B=told.response_length_B)
         payoff_B = torch.tensor(PAYOFF).float()[told.response_BT[:, 0]]
-        batch = record(policy, rows, told.logprobs_BT, payoff_B, payoff_B)
+        batch = record(policy.evaluate(rows), rows, told.logprobs_BT, payoff_B, payoff_B)
         (rewards_BT,) = learner.rewards([batch])
         advantage = module.advantage(
             {"pioneer_0": batch}, {"pioneer_0": rewards_BT}, options, {"pioneer_0": learner.memory}

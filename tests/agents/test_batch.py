@@ -54,6 +54,6 @@ def test_take_reorders_and_cuts_to_the_longest_row_left():
 
 def test_concat_pads_the_narrow_one_and_stack_keeps_every_row():
     assert concat([torch.ones(1, 1), torch.ones(1, 2)]).tolist() == [[1.0, 0.0], [1.0, 1.0]]
-    both = stack([batch().take(torch.tensor([1])), batch()])
+    both = stack(Batch, [batch().take(torch.tensor([1])), batch()])
     assert both.response_BT.tolist() == [[8, 0], [6, 7], [8, 9]]
     assert both.response_length_B.tolist() == [1, 2, 1]

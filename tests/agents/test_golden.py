@@ -116,7 +116,7 @@ def test_every_number_of_the_released_step_is_reproduced(name):
         rows = rows_of(step["queries"], step["responses"])
         score_B = torch.tensor(step["scores"])
         empty_BT = torch.zeros(rows.response_BT.shape)
-        batch = record(policy, rows, empty_BT, score_B, score_B)
+        batch = record(policy.evaluate(rows), rows, empty_BT, score_B, score_B)
         assert at["mask"].sum(1).long().tolist() == rows.response_length_B.tolist()
 
         def ours(values_BT, batch=batch):

@@ -8,46 +8,16 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
 )
 
 from agents.exchange import seating_at
 from agents.policies.causal_lm import CausalLMPolicy
 from agents.policies.lora_config import Config
 from agents.policies.lora_team import LoraPolicy, LoraTeam
-from tests.agents.conftest import make_tokenizer
+from tests.agents.conftest import CLASSES, make_tokenizer
 from tests.agents.test_policies import B, advantage_of, make_batch, make_learner, make_rows
 
-CLASSES = {
-    "gpt2": (GPT2Config, GPT2LMHeadModel),
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-}
-KINDS = tuple(CLASSES)
 IDS = torch.tensor([[5, 3, 17, 8, 2, 11]])
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def backbone(request, tmp_path_factory) -> Path:
-    """GPT-2 (tied, Conv1D, biases, dropout in its configuration), Llama (grouped keys), Qwen2 (biases)."""
-    config, cls = CLASSES[request.param]
-    tokenizer = make_tokenizer()
-    shape = config(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=64, bos_token_id=0, eos_token_id=0, initializer_range=0.3,
-    )  # fmt: skip
-    if request.param != "gpt2":
-        shape.intermediate_size, shape.num_key_value_heads = 64, 2
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp(request.param)
-    cls(shape).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def make_team(folder: Path, names=("llm_1", "llm_2"), **options) -> LoraTeam:
@@ -303,7 +273,7 @@ def test_parameters_are_the_adapters_and_the_value_head_alone(backbone):
         "llama": [(32, 32), (32, 16), (32, 16), (32, 32), (32, 64), (32, 64), (64, 32)],
     }
     per_layer["qwen2"] = per_layer["llama"]
-    kind = next(name for name in KINDS if backbone.name.startswith(name))
+    kind = next(name for name in CLASSES if backbone.name.startswith(name))
     want = 2 * sum(4 * (inputs + outputs) for inputs, outputs in per_layer[kind]) + 33
     policy = make_team(backbone).policies["llm_1"]
     assert sum(parameter.numel() for parameter in policy.parameters()) == want
@@ -314,7 +284,7 @@ def test_parameters_are_the_adapters_and_the_value_head_alone(backbone):
 
 
 def test_a_single_policy_is_a_team_of_one_with_the_targets_it_is_given(backbone):
-    kind = next(name for name in KINDS if backbone.name.startswith(name))
+    kind = next(name for name in CLASSES if backbone.name.startswith(name))
     target = {"gpt2": "attn.c_proj"}.get(kind, "q_proj")
     policy = LoraPolicy.load("llm_1", backbone, config=Config(rank=1, alpha=1, targets=(target,)))
     assert len(policy.adapter) == 2
@@ -353,6 +323,7 @@ def test_another_backbone_and_another_rank_are_refused(backbone, tmp_path):
     [
         ({"rank": 0}, r"lora\.rank is 0"),
         ({"alpha": -1}, r"lora\.alpha is -1"),
+        ({"one_pass": "maybe"}, r"lora\.one_pass is 'maybe'; there are no, yes, auto"),
         ({"adapter": Path("nowhere")}, r"lora\.adapter nowhere holds no adapter_config\.json"),
     ],
 )

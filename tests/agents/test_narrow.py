@@ -61,6 +61,14 @@ def test_what_is_read_comes_first_then_padding_to_a_round_number():
     assert narrow.Wanted.of(read_BL, torch.tensor([0])).read_N.tolist() == [*range(33)]
 
 
+def test_behind_the_last_attention_stand_the_tokens_that_are_asked_for_and_others_to_a_round_number():
+    """33 of 40 are asked for, in an order of their own: all of them, then the first that is not."""
+    asked_N = torch.arange(39, 6, -1)
+    wanted = narrow.Wanted.of(torch.ones(2, 20, dtype=torch.bool), asked_N)
+    assert wanted.asked_N.tolist() == asked_N.tolist()
+    assert wanted.last_N.tolist() == [*range(7, 40), 0]
+
+
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_every_projection_reads_the_tokens_that_are_wanted_and_no_other(kind):
     policy = make_policy(kind)
@@ -78,7 +86,7 @@ def test_every_projection_reads_the_tokens_that_are_wanted_and_no_other(kind):
     assert real < rows.read().numel()
     assert read == {
         "inner": [narrow.rounded(real)] * len(read["inner"]),
-        "last": [len(rows.deciding())] * len(linears(modules.last[0])),
+        "last": [narrow.rounded(len(rows.deciding()))] * len(linears(modules.last[0])),
     }
     everything = linears(policy.model.base_model.get_submodule("h" if kind == "gpt2" else "layers"))
     assert len(spies) == len(read["inner"]) + len(read["last"]) == len(everything)

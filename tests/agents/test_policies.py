@@ -75,7 +75,7 @@ def make_rows(policy, **options) -> tuple[Rows, torch.Tensor]:
 def make_batch(policy) -> Batch:
     rows, behaviour = make_rows(policy)
     score_B = torch.linspace(-1, 1, B)
-    return record(policy, rows, behaviour, score_B, score_B)
+    return record(policy.evaluate(rows), rows, behaviour, score_B, score_B)
 
 
 def make_learner(policy, **options) -> Learner:

@@ -20,7 +20,7 @@ def gradients(policy: CausalLMPolicy) -> dict[str, torch.Tensor]:
     policy.set_reference(policy)
     rows, behaviour_BT = sampled(policy)
     score_B = torch.linspace(-1, 1, B)
-    batch = record(policy, rows, behaviour_BT, score_B, score_B)
+    batch = record(policy.evaluate(rows), rows, behaviour_BT, score_B, score_B)
     targets = Advantage(
         advantage_BT=score_B[:, None] * batch.mask_BT, return_BT=score_B[:, None] * batch.mask_BT
     )

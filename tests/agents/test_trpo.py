@@ -44,7 +44,7 @@ def batch_of(policy: TablePolicy) -> Batch:
         response_length_B=torch.tensor([2, 1, 2, 2, 1, 2]),
     )
     score_B = torch.tensor([1.0, -2.0, 0.5, 3.0, 0.0, -1.0]).double()
-    return record(policy, rows, torch.zeros(B, T).double(), score_B, score_B)
+    return record(policy.evaluate(rows), rows, torch.zeros(B, T).double(), score_B, score_B)
 
 
 def learner_of(
