@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.batch import concat
-from agents.softmax import blocks, softmax
+from agents.softmax import blocks, precise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,11 +170,11 @@ def inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Drawn:
     drawn = []
     for at in blocks(logits_BV):
         z_NV = logits_BV[at]
-        one = softmax(z_NV)
-        token_N1 = first_beyond(one.p_NV, uniform_B[at, None])
-        logprob_N1 = z_NV.gather(1, token_N1) - one.log_normaliser_N1
-        finite_N = torch.isfinite(z_NV.amin(1)) & torch.isfinite(one.highest_N1[:, 0])
-        drawn.append(Drawn(token_N1[:, 0], logprob_N1[:, 0], finite_N))
+        p_NV = torch.softmax(z_NV, -1, dtype=precise(z_NV))
+        token_N1 = first_beyond(p_NV, uniform_B[at, None])
+        logprob_N = p_NV.gather(1, token_N1)[:, 0].log()
+        finite_N = torch.isfinite(z_NV.amin(1)) & torch.isfinite(logprob_N)  # a logit of inf makes p NaN
+        drawn.append(Drawn(token_N1[:, 0], logprob_N, finite_N))
     return Drawn(*map(torch.cat, zip(*drawn, strict=True)))
 
 

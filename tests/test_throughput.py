@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import floor  # noqa: E402
+import operators  # noqa: E402
 import throughput  # noqa: E402
 from works import Work  # noqa: E402
 
@@ -149,3 +150,26 @@ def test_what_falls_short_of_its_promise_is_said():
         "SHORT 5.86, at least 6 is promised",
     ]
     assert not [line for line in lines[2:] if line.startswith("SHORT")]
+
+
+def test_operators_are_told_apart_by_what_they_work_on_and_products_are_counted():
+    state_KD, weight_VD, grad_KV = torch.randn(6, 4), torch.randn(11, 4), torch.randn(6, 11)
+    with operators.Clocked(11) as clocked:
+        for _ in range(3):
+            logits_KV = state_KD @ weight_VD.t()
+        grad_KV.t() @ state_KD
+        logits_KV.softmax(-1)
+        weight_VD.add_(1)
+        state_KD.relu()
+    assert {kind: seconds > 0 for kind, seconds in clocked.seconds.items()} == {
+        "products": True,
+        "logits: softmax, entropy, KL, choice": True,
+        "weights: Adam, norms, sums of gradients": True,
+        "everything else of the trunk": True,
+    }
+    by_operands = {operands: count for (_, operands), count in clocked.products.items()}
+    assert by_operands == {
+        (((6, 4), (4, 1), torch.float32), ((4, 11), (1, 4), torch.float32)): 3,
+        (((11, 6), (1, 11), torch.float32), ((6, 4), (4, 1), torch.float32)): 1,
+    }
+    assert all(operators.alone(*product) > 0 for product in clocked.products)

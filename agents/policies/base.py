@@ -200,6 +200,7 @@ class Policy(nn.Module):
             parts.append(
                 torch.stack([told.logprob_N, value_N, told.entropy_N, told.ref_logprob_N, told.kl_N])
             )
+            del logits_NV, ref_logits_NV  # before the next are made
         told_5K = torch.cat(parts, dim=1)
         out = told_5K.new_zeros(5, *mask_BT.shape)
         out[:, mask_BT] = told_5K
