@@ -14,7 +14,7 @@ from agents.algorithms import TokenLoss
 CHUNK = 1 << 25
 """Logits held at once, in elements."""
 ROUND = 16
-"""Chunks have a multiple of so many tokens, but for the last one."""
+"""Products of a multiple of so many rows are fast (`head.py`): so many have chunks, but for the last one."""
 
 
 def rows_of_chunk(vocab_size: int) -> int:

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from agents.policies.chunks import ROUND
+
 RUN = 1 << 10
-ROUND = 16
 SMOOTH = 256
 """Up to so many rows any number is as good as the next."""
 
