@@ -30,7 +30,8 @@ class Sampled:
 
 
 class Decoder(Protocol):
-    """A policy in the middle of its sentences; it remembers what every row has read."""
+    """A policy in the middle of its sentences; it remembers what every row has read, and not its logits:
+    they may be written over."""
 
     def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
         """Read the prompts; logits [B, V] of the first token."""
@@ -165,32 +166,41 @@ RUN = 128
 def inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Drawn:
     """The first token whose cumulative probability exceeds `uniform_B`, in [0, 1); impossible ones never.
 
-    Found by sums of runs of tokens, then within one run: a sum costs a tenth of a cumulative one.
+    Probabilities take the place of the logits where these are as precise. Found by sums of runs of tokens,
+    then within one run: a sum costs a tenth of a cumulative one.
     """
-    drawn = []
+    fits = logits_BV.dtype == precise(logits_BV)
+    p_BV = logits_BV if fits else torch.empty_like(logits_BV, dtype=precise(logits_BV))
+    lowest, sums = [], []
     for at in blocks(logits_BV):
-        z_NV = logits_BV[at]
-        p_NV = torch.softmax(z_NV, -1, dtype=precise(z_NV))
-        token_N1 = first_beyond(p_NV, uniform_B[at, None])
-        logprob_N = p_NV.gather(1, token_N1)[:, 0].log()
-        finite_N = torch.isfinite(z_NV.amin(1)) & torch.isfinite(logprob_N)  # a logit of inf makes p NaN
-        drawn.append(Drawn(token_N1[:, 0], logprob_N, finite_N))
-    return Drawn(*map(torch.cat, zip(*drawn, strict=True)))
+        lowest.append(logits_BV[at].amin(1))
+        torch.softmax(logits_BV[at], -1, dtype=p_BV.dtype, out=p_BV[at])
+        sums.append(run_sums(p_BV[at]))
+    token_B1 = first_beyond(p_BV, torch.cat(sums), uniform_B[:, None])
+    logprob_B = p_BV.gather(1, token_B1)[:, 0].log()
+    finite_B = torch.isfinite(torch.cat(lowest)) & torch.isfinite(logprob_B)  # a logit of inf makes p NaN
+    return Drawn(token_B1[:, 0], logprob_B, finite_B)
 
 
-def first_beyond(p_NV: Tensor, share_N1: Tensor) -> Tensor:
-    """Index [N, 1] of the first element at which the running sum of a row exceeds this share of the whole."""
-    V = p_NV.shape[1]
-    runs_NRX, rest_NX = p_NV[:, : V // RUN * RUN].unflatten(1, (V // RUN, RUN)), p_NV[:, V // RUN * RUN :]
-    cdf_NR = torch.cat([runs_NRX.sum(2), rest_NX.sum(1, keepdim=True)], dim=1).cumsum(1)
-    sought_N1 = share_N1.to(p_NV) * cdf_NR[:, -1:]
-    run_N1 = torch.searchsorted(cdf_NR, sought_N1, right=True).clamp_(max=V // RUN)
-    before_N1 = cdf_NR.gather(1, (run_N1 - 1).clamp(min=0)) * (run_N1 > 0)
-    index_NX = run_N1 * RUN + torch.arange(RUN, device=p_NV.device)
-    cdf_NX = (p_NV.gather(1, index_NX.clamp(max=V - 1)) * (index_NX < V)).cumsum(1)
-    below_N1 = cdf_NX[:, -1:] * (1 - torch.finfo(p_NV.dtype).eps)  # sums round: stay within the run
-    at_N1 = torch.searchsorted(cdf_NX, torch.minimum(sought_N1 - before_N1, below_N1), right=True)
-    return (run_N1 * RUN + at_N1).clamp_(max=V - 1)
+def run_sums(p_NV: Tensor) -> Tensor:
+    """Of every `RUN` tokens, and of those left at the end [N, V // RUN + 1]."""
+    whole = p_NV.shape[1] // RUN * RUN
+    runs_NRX = p_NV[:, :whole].unflatten(1, (whole // RUN, RUN))
+    return torch.cat([runs_NRX.sum(2), p_NV[:, whole:].sum(1, keepdim=True)], dim=1)
+
+
+def first_beyond(p_BV: Tensor, sums_BR: Tensor, share_B1: Tensor) -> Tensor:
+    """Index [B, 1] of the first element at which the running sum of a row exceeds this share of the whole."""
+    V, last = p_BV.shape[1], sums_BR.shape[1] - 1
+    cdf_BR = sums_BR.cumsum(1)
+    sought_B1 = share_B1.to(p_BV) * cdf_BR[:, -1:]
+    run_B1 = torch.searchsorted(cdf_BR, sought_B1, right=True).clamp_(max=last)
+    before_B1 = cdf_BR.gather(1, (run_B1 - 1).clamp(min=0)) * (run_B1 > 0)
+    index_BX = run_B1 * RUN + torch.arange(RUN, device=p_BV.device)
+    cdf_BX = (p_BV.gather(1, index_BX.clamp(max=V - 1)) * (index_BX < V)).cumsum(1)
+    below_B1 = cdf_BX[:, -1:] * (1 - torch.finfo(p_BV.dtype).eps)  # sums round: stay within the run
+    at_B1 = torch.searchsorted(cdf_BX, torch.minimum(sought_B1 - before_B1, below_B1), right=True)
+    return (run_B1 * RUN + at_B1).clamp_(max=V - 1)
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ gradient is wanted the probabilities take their place, and the gradient theirs.
 Shapes: N tokens, V vocabulary.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -70,61 +70,73 @@ def softmax(logits_NV: Tensor) -> Softmax:
 
 
 class _Statistics(torch.autograd.Function):
-    """With p the softmax of the logits z, H its entropy and g the gradients of the first three results:
-
-    dz_v = g1 (1[v = token] - p_v) - g2 p_v (log p_v + H) + g3 p_v (log p_v - log p_ref,v - KL)
-    """
-
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any, logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None
     ) -> tuple[Tensor, ...]:
-        told_4N = logits_NV.new_zeros(4, len(token_N), dtype=precise(logits_NV))
-        for at in blocks(logits_NV):
-            z_NV, token_N1 = logits_NV[at].to(told_4N.dtype), token_N[at, None]
-            one = softmax(z_NV)
-            log_normaliser_N1 = one.log_normaliser_N1
-            told_4N[0, at] = (z_NV.gather(1, token_N1) - log_normaliser_N1)[:, 0]
-            told_4N[1, at] = log_normaliser_N1[:, 0] - torch.linalg.vecdot(one.p_NV, z_NV)
-            if ref_logits_NV is not None:
-                ref_NV = ref_logits_NV[at].to(told_4N.dtype)
-                ref = softmax(ref_NV)
-                told_4N[2, at] = torch.linalg.vecdot(one.p_NV, z_NV - ref_NV) - apart(one, ref)[:, 0]
-                told_4N[3, at] = (ref_NV.gather(1, token_N1) - ref.log_normaliser_N1)[:, 0]
-            if ctx.needs_input_grad[0]:
-                logits_NV[at] = one.p_NV
-        told = told_4N.unbind()
+        told = taken(logits_NV, token_N, ref_logits_NV, spend=ctx.needs_input_grad[0])
         ctx.p_NV = logits_NV.detach() if ctx.needs_input_grad[0] else None
-        ctx.save_for_backward(token_N, *told[1:3], ref_logits_NV)
+        ctx.save_for_backward(token_N, told.entropy_N, told.kl_N, ref_logits_NV)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(told[3])
-        return told
+        ctx.mark_non_differentiable(told.ref_logprob_N)
+        return tuple(told)
 
     @staticmethod
     @once_differentiable
     def backward(  # type: ignore[override]
-        ctx: Any,
-        of_logprob_N: Tensor | None,
-        of_entropy_N: Tensor | None,
-        of_kl_N: Tensor | None,
-        of_ref_logprob_N: None,
+        ctx: Any, *of_told: Tensor | None
     ) -> tuple[Tensor, None, None]:
-        token_N, entropy_N, kl_N, ref_logits_NV = ctx.saved_tensors
-        grad_NV, ctx.p_NV = ctx.p_NV, None
-        chosen_N = torch.zeros_like(entropy_N) if of_logprob_N is None else of_logprob_N
-        for at in blocks(grad_NV):
-            p_NV, slope_NV = grad_NV[at].to(entropy_N.dtype), -chosen_N[at, None]
-            if of_entropy_N is not None or of_kl_N is not None:
-                logp_NV = p_NV.clamp(min=torch.finfo(p_NV.dtype).tiny).log()
-            if of_entropy_N is not None:
-                slope_NV = slope_NV - of_entropy_N[at, None] * (logp_NV + entropy_N[at, None])
-            if of_kl_N is not None and ref_logits_NV is not None:
-                ref_NV = ref_logits_NV[at].to(entropy_N.dtype)
-                logp_NV -= ref_NV - softmax(ref_NV).log_normaliser_N1
-                slope_NV = slope_NV + of_kl_N[at, None] * (logp_NV - kl_N[at, None])
-            torch.mul(p_NV, slope_NV, out=grad_NV[at])
-        grad_NV[torch.arange(len(token_N), device=token_N.device), token_N] += chosen_N.to(grad_NV.dtype)
-        return grad_NV, None, None
+        p_NV, ctx.p_NV = ctx.p_NV, None
+        return gradient(p_NV, *ctx.saved_tensors, of_told), None, None
+
+
+def taken(logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None, *, spend: bool) -> Statistics:
+    """The statistics themselves; where logits may be spent, probabilities take their place."""
+    told_4N = logits_NV.new_zeros(4, len(token_N), dtype=precise(logits_NV))
+    for at in blocks(logits_NV):
+        z_NV, token_N1 = logits_NV[at].to(told_4N.dtype), token_N[at, None]
+        one = softmax(z_NV)
+        log_normaliser_N1 = one.log_normaliser_N1
+        told_4N[0, at] = (z_NV.gather(1, token_N1) - log_normaliser_N1)[:, 0]
+        told_4N[1, at] = log_normaliser_N1[:, 0] - torch.linalg.vecdot(one.p_NV, z_NV)
+        if ref_logits_NV is not None:
+            ref_NV = ref_logits_NV[at].to(told_4N.dtype)
+            ref = softmax(ref_NV)
+            told_4N[2, at] = torch.linalg.vecdot(one.p_NV, z_NV - ref_NV) - apart(one, ref)[:, 0]
+            told_4N[3, at] = (ref_NV.gather(1, token_N1) - ref.log_normaliser_N1)[:, 0]
+        if spend:
+            logits_NV[at] = one.p_NV
+    return Statistics(*told_4N.unbind())
+
+
+def gradient(
+    p_NV: Tensor,
+    token_N: Tensor,
+    entropy_N: Tensor,
+    kl_N: Tensor,
+    ref_logits_NV: Tensor | None,
+    of_told: Sequence[Tensor | None],
+) -> Tensor:
+    """That of the logits, in the place of their probabilities. With H the entropy and g the gradients of the
+    first three statistics:
+
+    dz_v = g1 (1[v = token] - p_v) - g2 p_v (log p_v + H) + g3 p_v (log p_v - log p_ref,v - KL)
+    """
+    of_logprob_N, of_entropy_N, of_kl_N, _ = of_told
+    chosen_N = torch.zeros_like(entropy_N) if of_logprob_N is None else of_logprob_N
+    for at in blocks(p_NV):
+        block_NV, slope_NV = p_NV[at].to(entropy_N.dtype), -chosen_N[at, None]
+        if of_entropy_N is not None or of_kl_N is not None:
+            logp_NV = block_NV.clamp(min=torch.finfo(block_NV.dtype).tiny).log()
+        if of_entropy_N is not None:
+            slope_NV = slope_NV - of_entropy_N[at, None] * (logp_NV + entropy_N[at, None])
+        if of_kl_N is not None and ref_logits_NV is not None:
+            ref_NV = ref_logits_NV[at].to(entropy_N.dtype)
+            logp_NV -= ref_NV - softmax(ref_NV).log_normaliser_N1
+            slope_NV = slope_NV + of_kl_N[at, None] * (logp_NV - kl_N[at, None])
+        torch.mul(block_NV, slope_NV, out=p_NV[at])
+    p_NV[torch.arange(len(token_N), device=token_N.device), token_N] += chosen_N.to(p_NV.dtype)
+    return p_NV
 
 
 def apart(one: Softmax, other: Softmax) -> Tensor:

@@ -16,17 +16,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from floor import floor, settled
+from floor import counting_untaught, floor, settled
 from memory import resident
 from peers.plain import Plain, timed
 from works import PASS, WORDING, Task, Work, tokenizer
 
 from agents import machine, softmax
+from agents.batch import Rows
 from agents.build import hush
 from agents.config import Config, PolicyConfig
 from agents.exchange import Config as ExchangeConfig
 from agents.options import task_options
-from agents.policies import causal_lm, chunks, head, loading
+from agents.policies import causal_lm, chunks, decoding, head, loading
 from agents.policies.lora_config import Config as LoraConfig
 from agents.policies.narrow import TokenWise
 from agents.trainer import Trainer
@@ -89,7 +90,8 @@ class Ours:
         """One iteration, whole."""
         self.phases.clear()
         began = perf_counter()
-        numbers = self.trainer.iterate(self.iteration)
+        with counting_untaught() as counted:
+            numbers = self.trainer.iterate(self.iteration)
         settled(self.device)
         seconds = perf_counter() - began
         in_one = not any(phase.startswith("update/") for phase in self.phases)
@@ -98,15 +100,18 @@ class Ours:
         self.phases["exchange"], moved_bytes = exchanged(self.trainer)
         seating = self.trainer.seating(self.iteration)
         self.iteration += 1
-        batches = self.trainer.batches
+        batches, policies = self.trainer.batches, self.trainer.policies
+        tokens = sum(int(batch.response_length_B.sum()) for batch in batches.values())
+        whole = [
+            floor(policies[name], batches[seat], epochs=EPOCHS, untaught=counted["untaught"] * (i == 0))
+            for i, (seat, name) in enumerate(seating.items())
+        ]
         return {
             "seconds": seconds,
             "phases": dict(self.phases),
-            "flops": sum(
-                floor(self.trainer.policies[name], batches[seat], epochs=EPOCHS)
-                for seat, name in seating.items()
-            ),
-            "tokens": sum(int(batch.response_length_B.sum()) for batch in batches.values()),
+            "flops": sum(whole),
+            "untaught": counted["untaught"] / (EPOCHS * tokens),
+            "tokens": tokens,
             "samples": sum(len(batch) for batch in batches.values()),
             "moved_bytes": moved_bytes,
         }
@@ -123,7 +128,18 @@ class Ours:
         began = perf_counter()
         told = policy.sample(prompt_BP, length_B, uniforms_BT=deal.uniforms(game.seats[0]), caps_B=caps_B)
         settled(self.device)
-        return {"seconds": perf_counter() - began, "tokens": int(told.response_length_B.sum())}
+        seconds = perf_counter() - began
+        rows = Rows(
+            prompt_BP=prompt_BP,
+            prompt_length_B=length_B,
+            response_BT=told.response_BT,
+            response_length_B=told.response_length_B,
+        )
+        return {
+            "seconds": seconds,
+            "flops": floor(policy, rows, epochs=0) // 2,  # the other half is the reference's
+            "tokens": int(told.response_length_B.sum()),
+        }
 
 
 def leave_out(lever: str | None) -> None:
@@ -147,6 +163,10 @@ def leave_out(lever: str | None) -> None:
             causal_lm.token_wise = lambda model: TokenWise([], [])
         case "runs of the head":
             head.RUN = 1 << 62
+        case "only tokens that teach":
+            head.first = lambda idle_K, count, *, digits: torch.arange(len(idle_K))
+        case "room in the cache":
+            decoding.ROOM = 1
         case _:
             raise ValueError(f"no lever called {lever!r}")
 

@@ -7,6 +7,8 @@
 
     an iteration = per seat  (1 to sample + 1 for the reference + 3 per epoch) F
         with adapters of w weights on frozen matrices: (1 + 1 + 2 per epoch) F + (1 + 3 per epoch) 2 n w
+        less, of the head, 4 D V (2 D V where it is frozen) for a token in each epoch that cannot teach it:
+        one whose clip holds has no gradient, and how many these are depends on the weights
 
 `python benchmarks/floor.py` prints how fast each library multiplies on this machine.
 
@@ -18,7 +20,9 @@ Shapes: B rows.
 """
 
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,22 +33,23 @@ from transformers.pytorch_utils import Conv1D
 
 from agents.batch import Rows
 from agents.machine import Matmul, choose_matmul
+from agents.policies import head
 from agents.policies.causal_lm import CausalLMPolicy
 
 FREE = frozenset(
     """
     _foreach_add_ _foreach_norm _fused_adam_ _fused_rms_norm _local_scalar_dense _log_softmax
     _log_softmax_backward_data _record_function_enter_new _record_function_exit _softmax
-    _softmax_backward_data _to_copy _unsafe_view alias all amax amin aminmax any arange argmax as_strided
-    cat clone constant_pad_nd copy_ cumsum detach embedding embedding_dense_backward empty empty_like equal
-    expand fill_ full full_like gather index index_add index_add_ index_copy_ index_fill index_put
-    index_put_ index_select is_same_size isfinite isin item lift_fresh linalg_vecdot linalg_vector_norm
-    masked_fill masked_fill_ max mean min native_layer_norm native_layer_norm_backward new_empty
-    new_empty_strided new_ones new_zeros nonzero ones ones_like permute prod promote_types rand randint
-    repeat repeat_interleave reshape rms_norm roll scalar_tensor scatter scatter_ scatter_add scatter_add_
-    searchsorted select select_backward set_ slice slice_backward softmax sort split split_with_sizes
-    squeeze stack std sum t topk transpose tril triu unbind unsafe_split unsqueeze var view where zero_
-    zeros zeros_like
+    _softmax_backward_data _to_copy _unsafe_view alias all amax amin aminmax any arange argmax
+    as_strided cat clone constant_pad_nd copy_ count_nonzero cumsum detach embedding
+    embedding_dense_backward empty empty_like equal expand fill_ full full_like gather index index_add
+    index_add_ index_copy_ index_fill index_put index_put_ index_select is_same_size isfinite isin item
+    lift_fresh linalg_vecdot linalg_vector_norm masked_fill masked_fill_ max mean min native_layer_norm
+    native_layer_norm_backward new_empty new_empty_strided new_ones new_zeros nonzero ones ones_like
+    permute prod promote_types rand randint repeat repeat_interleave reshape rms_norm roll scalar_tensor
+    scatter scatter_ scatter_add scatter_add_ searchsorted select select_backward set_ slice
+    slice_backward softmax sort split split_with_sizes squeeze stack std sum t topk transpose tril triu
+    unbind unsafe_split unsqueeze var view where zero_ zeros zeros_like
     """.split()  # noqa: SIM905
 )
 """Operators that move, compare or reduce; pointwise ones say so themselves."""
@@ -96,17 +101,37 @@ def attending(rows: Rows) -> tuple[int, int, int]:
     return int(length_B.sum()), int(pairs.sum()), int(rows.response_length_B.sum())
 
 
-def floor(policy: CausalLMPolicy, rows: Rows, *, epochs: int) -> int:
-    """Floating-point operations that one policy's iteration on `rows` cannot do without; see above."""
+def floor(policy: CausalLMPolicy, rows: Rows, *, epochs: int, untaught: int = 0) -> int:
+    """Floating-point operations that one policy's iteration on `rows` cannot do without; see above.
+
+    `untaught` response tokens, counted once an epoch, have no gradient to give the head.
+    """
     tokens, pairs, chosen = attending(rows)
     weights, adapters = trunk_weights(policy)
     config = policy.model.config
-    head = policy.model.get_output_embeddings().weight
+    weight_VD = policy.model.get_output_embeddings().weight
     attention = 4 * config.hidden_size * config.num_hidden_layers * pairs
-    unit = 2 * tokens * weights + attention + 2 * chosen * head.numel()
+    unit = 2 * tokens * weights + attention + 2 * chosen * weight_VD.numel()
     if adapters:
-        return (2 + 2 * epochs) * unit + (1 + 3 * epochs) * 2 * tokens * adapters
-    return (2 + 3 * epochs) * unit
+        whole = (2 + 2 * epochs) * unit + (1 + 3 * epochs) * 2 * tokens * adapters
+        return whole - 2 * untaught * weight_VD.numel()
+    return (2 + 3 * epochs) * unit - 4 * untaught * weight_VD.numel()
+
+
+@contextmanager
+def counting_untaught() -> Iterator[Counter[str]]:
+    """Counts, inside, the tokens that were left out of the gradients of a head: `untaught`."""
+    told, plain = Counter[str](), head.first
+
+    def counted(idle_K: Tensor, count: int, *, digits: int) -> Tensor:
+        told["untaught"] += len(idle_K) - count
+        return plain(idle_K, count, digits=digits)
+
+    head.first = counted
+    try:
+        yield told
+    finally:
+        head.first = plain
 
 
 SHAPES = ((640, 256, 50_257), (2560, 256, 1024), (2048, 768, 3072), (2048, 2048, 2048))

@@ -25,14 +25,12 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from contenders import EPOCHS, Ours
-from floor import floor, peak
+from contenders import Ours
+from floor import peak
 from pocket_runs import provenance
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from works import WORKS, Work
-
-from agents.policies.causal_lm import CausalLMPolicy
 
 PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
 Operand = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
@@ -64,10 +62,10 @@ class Clocked(TorchDispatchMode):
         """What an operator works on."""
         if func.overloadpacket.__name__ in PRODUCTS:
             return "products"
-        shapes = [tensor.shape for tensor in tensors((*args, out)) if tensor.ndim > 1]
-        if any(shape[-1] == self.vocab_size for shape in shapes):
+        given = [tensor for tensor in tensors((*args, out)) if tensor.ndim > 1]
+        if any(self.vocab_size in (tensor.shape[-1], tensor.stride(0)) for tensor in given):
             return "logits: softmax, entropy, KL, choice"
-        if any(shape[0] == self.vocab_size for shape in shapes) or "fused_adam" in str(func):
+        if any(tensor.shape[0] == self.vocab_size for tensor in given) or "fused_adam" in str(func):
             return "weights: Adam, norms, sums of gradients"
         return "everything else of the trunk"
 
@@ -98,28 +96,17 @@ def alone(func: Any, operands: tuple[Operand, ...]) -> float:
 def measure(ours: Ours, run: Callable[[], Any], dtype: torch.dtype) -> dict[str, Any]:
     """Seconds of `run` as it is and by kind of operator, and of its products alone."""
     run(), run()
-    whole = min(run()["seconds"] for _ in range(3))
+    best = min((run() for _ in range(3)), key=lambda told: float(told["seconds"]))
     policy = ours.trainer.policies["llm_1"]
     with Clocked(policy.vocab_size) as clocked:
         run()
     return {
-        "seconds": whole,
+        "seconds": best["seconds"],
+        "floor_seconds": best["flops"] / (fastest := peak(dtype)),
         "operators": dict(clocked.seconds.most_common()),
         "products_alone": sum(count * alone(*one) for one, count in clocked.products.items()),
-        "peak_flops": peak(dtype),
+        "peak_flops": fastest,
     }
-
-
-def floor_of(ours: Ours, *, sampling: bool) -> int:
-    """Floating-point operations of the floor: of the last iteration, or of one answer to each query."""
-    total = 0
-    for seat, name in ours.trainer.seating(ours.iteration - 1).items():
-        policy = ours.trainer.policies[name]
-        assert isinstance(policy, CausalLMPolicy)
-        total += floor(policy, ours.trainer.batches[seat], epochs=EPOCHS)
-        if sampling:
-            return total // (2 + 3 * EPOCHS)
-    return total
 
 
 def report(name: str, work: Work, precision: str, threads: int) -> dict[str, Any]:
@@ -129,11 +116,8 @@ def report(name: str, work: Work, precision: str, threads: int) -> dict[str, Any
         job = {"who": "ours", "work": asdict(sized), "precision": precision, "threads": threads}
         with TemporaryDirectory() as folder:
             ours = Ours({**job, "device": "cpu"}, Path(folder))
-            sampling = what != "an iteration"
-            if sampling:
-                ours.iterate()
-            found = measure(ours, ours.sample if sampling else ours.iterate, getattr(torch, precision))
-            found["floor_seconds"] = floor_of(ours, sampling=sampling) / found["peak_flops"]
+            run = ours.iterate if what == "an iteration" else ours.sample
+            found = measure(ours, run, getattr(torch, precision))
         told[what] = found
         print(
             f"\n{name}, {precision}, {what}: {found['seconds']:.3f} s; floor {found['floor_seconds']:.3f} s"

@@ -56,8 +56,9 @@ LEVERS = {
         "biases after products",
         "blocks",
         "runs of the head",
+        "only tokens that teach",
     ),
-    "bf16": ("only wanted tokens", "runs of the head"),
+    "bf16": ("only wanted tokens", "runs of the head", "only tokens that teach"),
 }
 Told = dict[str, Any]
 
@@ -189,7 +190,9 @@ def summary(who: str, rows: Sequence[Told], speed: Mapping[str, float]) -> Told:
     if "flops" in rows[0]:
         dtype = "bfloat16" if "bf16" in who else "float32"
         told["share_of_floor"] = middle([row["flops"] / row["seconds"] for row in rows]) / speed[dtype]
+    if "moved_bytes" in rows[0]:
         told["moved_bytes"] = max(row["moved_bytes"] for row in rows)
+        told["untaught"] = middle([row["untaught"] for row in rows])
     return told
 
 

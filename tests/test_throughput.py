@@ -52,6 +52,7 @@ def test_the_floor_by_hand():
     )
     unit = 2 * 4 * (2 * 12 * 128**2) + 4 * 128 * 2 * 10 + 2 * 2 * 128 * 4000
     assert floor.floor(policy, rows, epochs=4) == 14 * unit
+    assert floor.floor(policy, rows, epochs=4, untaught=3) == 14 * unit - 3 * 2 * (2 * 128 * 4000)
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
@@ -61,12 +62,12 @@ def test_an_iteration_does_few_more_operations_than_the_floor(tmp_path, architec
     work = Work(architecture=architecture, **SMALL | {"query": (2, 7)})
     trainer = trainer_of(work, tmp_path)
     trainer.iterate(0)
-    with floor.Counted() as counted:
+    with floor.Counted() as counted, floor.counting_untaught() as told:
         trainer.iterate(1)
-    least = sum(
-        floor.floor(trainer.policies[name], trainer.batches[seat], epochs=4)
-        for seat, name in trainer.seating(1).items()
-    )
+    (first, one), (second, other) = trainer.seating(1).items()
+    least = floor.floor(trainer.policies[one], trainer.batches[first], epochs=4, untaught=told["untaught"])
+    least += floor.floor(trainer.policies[other], trainer.batches[second], epochs=4)
+    assert told["untaught"] > 0
     assert 0.9 < counted.flops / least < 1.0
 
 

@@ -15,7 +15,7 @@ from agents.algorithms import TokenLoss, Tokens
 from agents.batch import Batch, Rows
 from agents.policies.chunks import SumOverChunks, chunks, rows_of_chunk
 from agents.sampling import Decoder, Manner, Sampled, sample, spoken, together
-from agents.softmax import statistics
+from agents.softmax import Statistics, statistics
 
 
 class Evaluation(NamedTuple):
@@ -111,6 +111,12 @@ class Policy(nn.Module):
         """Next-token logits [K, V], temperature applied, in the precision of the arithmetic: whoever takes
         their softmax does so in float32. A tensor of its own: its memory may be written over."""
         raise NotImplementedError
+
+    def statistics(
+        self, state_KD: Tensor, token_K: Tensor, ref_logits_KV: Tensor | None = None
+    ) -> Statistics:
+        """What a loss asks of the distributions of chosen tokens (`agents.softmax`); gradients flow once."""
+        return statistics(self.logits(state_KD), token_K, ref_logits_KV)
 
     def values(self, state_KD: Tensor) -> Tensor:
         """Expected payoff still to come [K]."""
@@ -242,7 +248,7 @@ class Policy(nn.Module):
             if ref_state_KD is not None:
                 with torch.no_grad():
                     ref_logits_NV = self.reference.logits(ref_state_KD[at])
-            told = statistics(self.logits(state_ND), token_K[at], ref_logits_NV)
+            told = self.statistics(state_ND, token_K[at], ref_logits_NV)
             return token_loss(
                 Tokens(
                     logprob_K=told.logprob_N,

@@ -34,6 +34,7 @@ from agents.policies.trunk import (
     resolved,
 )
 from agents.sampling import Decoder, PenalisedDecoder, Sampled, dropout_from
+from agents.softmax import Statistics
 
 VALUE_HEAD = "value_head.safetensors"
 RELEASED_PENALTY = 1.1
@@ -191,6 +192,22 @@ class CausalLMPolicy(Policy):
             logits_KV = logits_KV[:, : self.vocab_size]
         return logits_KV if self.temperature == 1.0 else logits_KV / self.temperature
 
+    def statistics(
+        self, state_KD: Tensor, token_K: Tensor, ref_logits_KV: Tensor | None = None
+    ) -> Statistics:
+        output = self.model.get_output_embeddings()
+        if not head.plain(output):
+            return super().statistics(state_KD, token_K, ref_logits_KV)
+        with self.reading():
+            return head.statistics(
+                output,
+                state_KD,
+                token_K,
+                ref_logits_KV,
+                vocab_size=self.vocab_size,
+                temperature=self.temperature,
+            )
+
     def values(self, state_KD: Tensor) -> Tensor:
         return self.value_head(state_KD.float()).squeeze(-1)
 
@@ -202,7 +219,7 @@ class CausalLMPolicy(Policy):
         return list(self.value_head.parameters())
 
     def decoder(self) -> Decoder:
-        decoder = CachedDecoder(self.trunk, self.logits)
+        decoder = CachedDecoder(self.trunk, self.logits, self.model.config)
         return decoder if self.mismatch == "none" else PenalisedDecoder(decoder, RELEASED_PENALTY)
 
     def sample(

@@ -7,7 +7,7 @@ stay as they are; hooks pick the tokens before a module and put them back, zeros
 Shapes: B rows, L tokens of the longest, N tokens that are wanted, D width.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,7 +22,11 @@ class TokenWise(NamedTuple):
 
     inner: list[nn.Module]
     last: list[nn.Module]
-    """Those behind which no token looks at another."""
+    """Those whose results, of all tokens, no token looks at but the one they are of."""
+
+
+UNSEEN = ("q_proj", "o_proj", "c_proj", "out_proj", "dense")
+"""What projections of the last attention are called that are of this kind: keys and values are not."""
 
 
 def token_wise(model: Any) -> TokenWise:
@@ -34,19 +38,24 @@ def token_wise(model: Any) -> TokenWise:
     ]
     if len(layers) != model.config.get_text_config().num_hidden_layers:
         return TokenWise([], [])
-    inner = [part for layer in layers for part in [layer.mlp, *projections(layer, but=layer.mlp)]]
-    return TokenWise([part for part in inner if part is not layers[-1].mlp], [layers[-1].mlp])
+    last = [layers[-1].mlp, *projections(layers[-1], called=UNSEEN)]
+    parts = [part for layer in layers for part in [layer.mlp, *projections(layer)]]
+    return TokenWise([part for part in parts if not any(part is other for other in last)], last)
 
 
-def projections(module: nn.Module, *, but: nn.Module) -> Iterator[nn.Module]:
-    """The linear maps in a module, with the adapters that are on them."""
-    for part in module.children():
-        if part is but:
+def projections(layer: nn.Module, *, called: Container[str] | None = None) -> list[nn.Module]:
+    """The linear maps of a layer beside its MLP, with the adapters that are on them; all of them, or those
+    with such a name."""
+    inside: set[str] = {"mlp"}
+    found = []
+    for path, part in layer.named_modules():
+        if any(path == known or path.startswith(f"{known}.") for known in inside):
             continue
         if isinstance(getattr(part, "base_layer", part), nn.Linear | Conv1D):
-            yield part
-        else:
-            yield from projections(part, but=but)
+            inside.add(path)
+            if called is None or path.rpartition(".")[2] in called:
+                found.append(part)
+    return found
 
 
 @dataclass(frozen=True)
@@ -77,14 +86,14 @@ class Wanted:
         )
 
 
-def first(idle_X: Tensor, count: int) -> Tensor:
+def first(idle_X: Tensor, count: int, *, digits: int = 5) -> Tensor:
     """Where it is False, `count` times, and then where it is True, to a round number."""
-    return idle_X.argsort(stable=True)[: rounded(count)]
+    return idle_X.argsort(stable=True)[: rounded(count, digits)]
 
 
-def rounded(count: int) -> int:
-    """The next number of which all but the first five binary digits are 0."""
-    step = 1 << max(0, count.bit_length() - 5)
+def rounded(count: int, digits: int) -> int:
+    """The next number of which all but the first so many binary digits are 0."""
+    step = 1 << max(0, count.bit_length() - digits)
     return -(-count // step) * step
 
 

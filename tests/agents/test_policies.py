@@ -301,7 +301,7 @@ def test_eos_ends_a_response_carries_loss_and_may_be_one_of_several():
 
 
 def test_the_inverse_cdf_by_hand():
-    logits = torch.tensor([[0.5, 0.25, 0.0, 0.25]]).log().expand(4, 4)
+    logits = torch.tensor([[0.5, 0.25, 0.0, 0.25]]).log().repeat(4, 1)
     # cumulative .5 .75 .75 1: token 2 has probability 0 and is never drawn
     drawn = inverse_cdf(logits, torch.tensor([0.0, 0.5, 0.75, 0.9999999]))
     assert drawn.token_B.tolist() == [0, 1, 3, 3]
