@@ -7,7 +7,7 @@ Shapes: B games, P prompt tokens, T response tokens, L = tokens of the longest p
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -62,10 +62,9 @@ class Rows:
 
     def split(self, size: int) -> "list[Rows]":
         """Runs of at most `size` rows, in order, each cut to its longest row."""
-        columns = {field.name: getattr(self, field.name).split(size) for field in fields(Rows)}
+        parts = {name: getattr(self, name).split(size) for name in columns(Rows)}
         return [
-            Rows(**_cut(dict(zip(columns, part, strict=True))))
-            for part in zip(*columns.values(), strict=True)
+            Rows(**_cut(dict(zip(parts, part, strict=True)))) for part in zip(*parts.values(), strict=True)
         ]
 
     def read(self) -> Tensor:
@@ -112,12 +111,15 @@ class Batch(Rows):
     payoff_B: Tensor
     """What the seat is paid for the game: its row of W times the scores of all seats."""
 
+    live: Any = None
+    """The policy's `Live` pass over these very rows, where it was kept; parts of them have none."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         B, T = self.response_BT.shape
-        for field in fields(self):
-            if field.name.endswith("_BT"):
-                _check(self, field.name, (B, T))
+        for name in columns(Batch):
+            if name.endswith("_BT"):
+                _check(self, name, (B, T))
         _check(self, "score_B", (B,))
         _check(self, "payoff_B", (B,))
 
@@ -126,10 +128,15 @@ class Batch(Rows):
 
     def take(self, index_B: Tensor) -> "Batch":
         """The rows at `index_B`, in that order, cut to the longest of them."""
-        return Batch(**_cut({field.name: getattr(self, field.name)[index_B] for field in fields(self)}))
+        return Batch(**_cut({name: getattr(self, name)[index_B] for name in columns(Batch)}))
 
 
 R = TypeVar("R", bound=Rows)
+
+
+def columns(kind: type[Rows]) -> list[str]:
+    """Names of its tensors, of a row for each game."""
+    return [field.name for field in fields(kind) if field.name.endswith(("_B", "_BP", "_BT"))]
 
 
 def _cut(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -156,8 +163,10 @@ def concat(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def stack(kind: type[R], parts: Sequence[R]) -> R:
-    """The rows of several seats below one another, as one `kind` of rows."""
-    return kind(**{f.name: concat([getattr(part, f.name) for part in parts]) for f in fields(kind)})
+    """The rows of several seats below one another, as one `kind` of rows; of one, its own."""
+    if len(parts) == 1:
+        return parts[0]
+    return kind(**{name: concat([getattr(part, name) for part in parts]) for name in columns(kind)})
 
 
 def _check(holder: Rows, name: str, want: tuple[int, ...]) -> None:

@@ -3,6 +3,8 @@
     gradients and optimiser   4 + 8 bytes per trainable weight (Adam), 4 + 2 in 8 bits
     activations               34 numbers per token, layer and channel of a pass; 2 where layers are recomputed
     logits                    3 chunks: logits, probabilities, the gradient's product
+    kept passes               18 of these numbers, and probabilities, for every policy that is to learn from
+                              the pass in which its responses were valued
 
 Weights are in memory already when this is asked.
 """
@@ -16,7 +18,7 @@ from agents.policies.base import Policy
 from agents.policies.causal_lm import CausalLMPolicy
 from agents.policies.chunks import rows_of_chunk
 
-KEPT, KEPT_RECOMPUTED = 34, 2
+KEPT, KEPT_FOR_GRADIENT, KEPT_RECOMPUTED = 34, 18, 2
 
 
 def iteration_bytes(config: Config, policies: dict[str, Policy], longest: int) -> dict[str, int]:
@@ -34,6 +36,13 @@ def iteration_bytes(config: Config, policies: dict[str, Policy], longest: int) -
         told["activations"] = size * kept * rows * longest * first.width_at(longest) * layers
         tokens = min(rows * config.max_response[1], rows_of_chunk(first.vocab_size))
         told["logits"] = 2 * 4 * tokens * first.vocab_size
+        written = config.batch * config.max_response[1]
+        keeps = config.learner.in_one_pass(config.batch) and first.may_keep(
+            config.batch, longest, written, sharing=len(policies)
+        )
+        if keeps:
+            kept_of_pass = told["activations"] * KEPT_FOR_GRADIENT // KEPT
+            told["kept passes"] = len(policies) * (kept_of_pass + 4 * written * first.vocab_size)
     return told
 
 

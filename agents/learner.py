@@ -7,6 +7,7 @@ Shapes: B rows, T response tokens, K chosen tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from agents import kl, rewards
 from agents.advantage import Advantage
 from agents.algorithms import Algorithm, Memory, TokenLoss, Tokens, Verdict
-from agents.batch import Batch
+from agents.batch import Batch, Rows
 from agents.optimizer import Config, learning_rates, make_optimizer
 from agents.passes import Pass, Passes, alone
 from agents.policies.base import LossSums, Policy
@@ -168,6 +169,18 @@ class Learner:
                 "sampled is not the one that is scored"
             )
 
+    def keeps(self, rows: Rows, *, sharing: int) -> bool:
+        """Whether its first step is taken on all of `rows` at once, with the weights that value them: the
+        pass that values them may then be kept to learn from."""
+        longest = int((rows.prompt_length_B + rows.response_length_B).max())
+        B, tokens = len(rows.response_BT), int(rows.response_length_B.sum())
+        return (
+            self.algorithm.update is None
+            and not self._exact
+            and self.config.in_one_pass(B)
+            and self.policy.may_keep(B, longest, tokens, sharing=sharing)
+        )
+
     def _epochs(
         self,
         batch: Batch,
@@ -187,6 +200,7 @@ class Learner:
             for part_B in order_B.split(size):
                 interrupt()
                 numbers, verdict = yield from self.step(batch, advantage, part_B, on_minibatch, sharing)
+                batch = replace(batch, live=None)
                 first = first or numbers[0]
                 last += numbers
                 if verdict == "stop":
@@ -207,13 +221,13 @@ class Learner:
         sharing: int = 1,
     ) -> Passes[tuple[list[dict[str, float]], Verdict]]:
         """One optimiser step on the rows at `index_B`, unless the algorithm's verdict is against it; the
-        numbers of each micro-batch."""
-        parts = self._parts(batch, index_B, sharing)
+        numbers of each micro-batch. A live batch is learned from as it is, whole."""
+        parts = self._parts(batch, index_B, sharing) if batch.live is None else [index_B]
         tokens = int(batch.response_length_B[index_B].sum())
         self.optimizer.zero_grad(set_to_none=True)  # whoever else left some
         history = []
         for part_B in parts:
-            rows, targets = cut(batch, advantage, part_B)
+            rows, targets = cut(batch, advantage, part_B if batch.live is None else None)
             by_token = self.config.accumulation_mean == "token"
             of_all = tokens if by_token else len(parts) * int(rows.response_length_B.sum())
             sums = yield Pass(self.policy, rows, targets, self._token_loss(), self._exact, 1 / of_all)
@@ -276,8 +290,10 @@ class Learner:
         return numbers
 
 
-def cut(batch: Batch, advantage: Advantage, index_B: Tensor) -> tuple[Batch, dict[str, Tensor]]:
-    """The rows at `index_B` and their targets by name, cut to the longest response among them."""
+def cut(batch: Batch, advantage: Advantage, index_B: Tensor | None) -> tuple[Batch, dict[str, Tensor]]:
+    """The rows at `index_B` and their targets by name, cut to the longest response among them; or all."""
+    if index_B is None:
+        return batch, advantage._asdict()
     rows = batch.take(index_B)
     T = rows.response_BT.shape[1]
     return rows, {name: tensor_BT[index_B, :T] for name, tensor_BT in advantage._asdict().items()}

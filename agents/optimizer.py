@@ -70,6 +70,10 @@ class Config:
             if getattr(self, name) not in known:
                 raise ValueError(f"learner.{name} is {getattr(self, name)!r}; there are {', '.join(known)}")
 
+    def in_one_pass(self, rows: int) -> bool:
+        """Whether a step is taken on so many rows at once, as far as these settings say."""
+        return self.microbatches == 1 and rows <= (self.minibatch or rows)
+
     def check_batch(self, rows: int) -> None:
         """Refuse a batch that does not fall into equal minibatches and micro-batches."""
         minibatch = self.minibatch or rows

@@ -99,10 +99,17 @@ def joint_of(policies: Sequence[Policy]) -> Joint | None:
 
 
 @torch.no_grad()
-def evaluations(policies: Sequence[Policy], rows: Sequence[Rows]) -> list[Evaluation]:
-    """`evaluate` of each policy on its rows; policies and references read in one pass where they can."""
+def evaluations(
+    policies: Sequence[Policy],
+    rows: Sequence[Rows],
+    keeps: Callable[[Policy, Rows], bool] = lambda policy, rows: False,
+) -> list[Evaluation]:
+    """`evaluate` of each policy on its rows; policies and references read in one pass where they can, else
+    live where `keeps` says so."""
     if (joint := joint_of(policies)) is None:
-        return [policy.evaluate(one) for policy, one in zip(policies, rows, strict=True)]
+        return [
+            policy.evaluate(one, live=keeps(policy, one)) for policy, one in zip(policies, rows, strict=True)
+        ]
     readers = [way for policy in policies for way in (policy, policy.reference)]
     longest = max(int((one.prompt_length_B + one.response_length_B).max()) for one in rows)
     size = max(1, policies[0].rows_at_once(longest, learning=False) // len(readers))

@@ -110,6 +110,7 @@ def record(
         values_BT=told.values_BT,
         score_B=score_B,
         payoff_B=payoff_B,
+        live=told.live,
     )
 
 
@@ -120,10 +121,12 @@ def play(
     *,
     clock: Clock,
     interrupt: Callable[[], None] = lambda: None,
+    keeps: Callable[[Policy, Rows], bool] = lambda policy, rows: False,
 ) -> dict[str, Batch]:
     """One game per query of `deal`; the batch of every seat, in the order of play.
 
-    `interrupt` is called before every token and between the phases, and may raise.
+    `interrupt` is called before every token and between the phases, and may raise. Passes that `keeps` names
+    are kept to learn from (`Batch.live`).
     """
     game.reset(deal.queries, deal.caps(len(game.seats)))
     written = {}
@@ -135,7 +138,8 @@ def play(
         scores_BN, payoffs_BN = game.scores(), game.payoffs()
     interrupt()
     with clock.phase("statistics"):
-        told = evaluations([seating[seat] for seat in game.seats], [written[seat][0] for seat in game.seats])
+        at_table = [seating[seat] for seat in game.seats]
+        told = evaluations(at_table, [written[seat][0] for seat in game.seats], keeps)
         return {
             seat: record(told[i], *written[seat], *_columns(seating[seat], i, scores_BN, payoffs_BN))
             for i, seat in enumerate(game.seats)

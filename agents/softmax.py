@@ -42,13 +42,16 @@ class Softmax(NamedTuple):
         return self.highest_N1 - self.log_highest_p_N1
 
 
-def statistics(logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None = None) -> Statistics:
+def statistics(
+    logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None = None, *, of_kl: bool = True
+) -> Statistics:
     """log p(token)        entropy = -sum_v p log p        KL = sum_v p (log p - log p_ref)
 
-    Gradients flow to `logits_NV`, which must be finite, once only. **Where it wants one it is used up**, its
-    memory written over: it must be a tensor of the caller's own, not a view of weights.
+    Gradients flow to `logits_NV`, which must be finite, once only; that of the KL, for which the reference's
+    logits are held, where it is asked for (`of_kl`). **Where it wants one it is used up**, its memory written
+    over: it must be a tensor of the caller's own, not a view of weights.
     """
-    return Statistics(*_Statistics.apply(logits_NV, token_N, ref_logits_NV))
+    return Statistics(*_Statistics.apply(logits_NV, token_N, ref_logits_NV, of_kl))
 
 
 def blocks(logits_NV: Tensor) -> Iterator[slice]:
@@ -72,22 +75,29 @@ def softmax(logits_NV: Tensor) -> Softmax:
 class _Statistics(torch.autograd.Function):
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None
+        ctx: Any, logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None, of_kl: bool
     ) -> tuple[Tensor, ...]:
         told = taken(logits_NV, token_N, ref_logits_NV, spend=ctx.needs_input_grad[0])
         ctx.p_NV = logits_NV.detach() if ctx.needs_input_grad[0] else None
-        ctx.save_for_backward(token_N, told.entropy_N, told.kl_N, ref_logits_NV)
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(told.ref_logprob_N)
+        remember(ctx, told, token_N, ref_logits_NV, of_kl=of_kl)
         return tuple(told)
 
     @staticmethod
     @once_differentiable
     def backward(  # type: ignore[override]
         ctx: Any, *of_told: Tensor | None
-    ) -> tuple[Tensor, None, None]:
+    ) -> tuple[Tensor, None, None, None]:
         p_NV, ctx.p_NV = ctx.p_NV, None
-        return gradient(p_NV, *ctx.saved_tensors, of_told), None, None
+        return gradient(p_NV, *ctx.saved_tensors, of_told), None, None, None
+
+
+def remember(
+    ctx: Any, told: Statistics, token_N: Tensor, ref_logits_NV: Tensor | None, *more: Tensor, of_kl: bool
+) -> None:
+    """What `gradient` asks for, beside the probabilities, and more behind it; what has no gradient."""
+    ctx.save_for_backward(token_N, told.entropy_N, told.kl_N, ref_logits_NV if of_kl else None, *more)
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(told.ref_logprob_N, *([] if of_kl else [told.kl_N]))
 
 
 def taken(logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None, *, spend: bool) -> Statistics:

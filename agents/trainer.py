@@ -12,7 +12,7 @@ from torch import Tensor
 
 from agents import algorithms, randomness, readings
 from agents.advantage import Advantage
-from agents.batch import Batch, concat, stack
+from agents.batch import Batch, Rows, concat, stack
 from agents.build import make_critic, make_learners, make_measures, make_players
 from agents.config import Config
 from agents.evaluate import Answers, alone
@@ -76,7 +76,8 @@ class Trainer:
         with clock.phase("exchange"):
             self.begin(iteration)
         at_table = {seat: self.policies[name] for seat, name in seating.items()}
-        played = play(self.game, at_table, self.deal(iteration), clock=clock, interrupt=interrupt)
+        deal = self.deal(iteration)
+        played = play(self.game, at_table, deal, clock=clock, interrupt=interrupt, keeps=self.keeps)
         batches = self.batches = self.valued(played, clock)
         interrupt()
         self.learning = True
@@ -98,6 +99,11 @@ class Trainer:
         eta, eos = self.config.kl.coef, self.task.tokenizer.eos
         told = readings.of_iteration(seating, batches, updates, clock.seconds, kl_coef=eta, eos=eos)
         return told | central | panel.numbers(self.task)
+
+    def keeps(self, policy: Policy, rows: Rows) -> bool:
+        """Whether the pass that values what `policy` wrote is kept for its first step."""
+        seats_each = len(self.game.seats) == len(self.policies) and self.critic is None
+        return seats_each and self.learners[policy.name].keeps(rows, sharing=len(self.policies))
 
     def seating(self, iteration: int) -> Mapping[str, str]:
         """Which policy sits in which seat."""

@@ -26,8 +26,9 @@ from agents.batch import Rows
 from agents.build import hush
 from agents.config import Config, PolicyConfig
 from agents.exchange import Config as ExchangeConfig
+from agents.learner import Learner
 from agents.options import task_options
-from agents.policies import causal_lm, chunks, decoding, head, loading
+from agents.policies import causal_lm, chunks, head, loading
 from agents.policies.lora_config import Config as LoraConfig
 from agents.policies.narrow import TokenWise
 from agents.trainer import Trainer
@@ -163,10 +164,10 @@ def leave_out(lever: str | None) -> None:
             causal_lm.token_wise = lambda model: TokenWise([], [])
         case "runs of the head":
             head.RUN = 1 << 62
+        case "first pass kept":
+            Learner.keeps = lambda self, rows, *, sharing: False  # type: ignore[method-assign]
         case "only tokens that teach":
             head.first = lambda idle_K, count, *, digits: torch.arange(len(idle_K))
-        case "room in the cache":
-            decoding.ROOM = 1
         case _:
             raise ValueError(f"no lever called {lever!r}")
 

@@ -57,8 +57,9 @@ LEVERS = {
         "blocks",
         "runs of the head",
         "only tokens that teach",
+        "first pass kept",
     ),
-    "bf16": ("only wanted tokens", "runs of the head", "only tokens that teach"),
+    "bf16": ("only wanted tokens", "runs of the head", "only tokens that teach", "first pass kept"),
 }
 Told = dict[str, Any]
 

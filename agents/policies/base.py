@@ -18,6 +18,13 @@ from agents.sampling import Decoder, Manner, Sampled, sample, spoken, together
 from agents.softmax import Statistics, statistics
 
 
+class Live(NamedTuple):
+    """What a policy made of responses, with its gradient still to be taken, once."""
+
+    told: Statistics
+    value_K: Tensor
+
+
 class Evaluation(NamedTuple):
     """What a policy makes of responses already written; zero where no token was chosen."""
 
@@ -27,6 +34,8 @@ class Evaluation(NamedTuple):
     ref_logprobs_BT: Tensor
     exact_kl_BT: Tensor
     """KL(policy || reference) over the whole vocabulary, in nats."""
+    live: Live | None = None
+    """Where it was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +105,12 @@ class Policy(nn.Module):
         layers where gradients are wanted, else of one."""
         return 1 << 30
 
+    def may_keep(self, rows: int, longest: int, tokens: int, *, sharing: int) -> bool:
+        """Whether a pass over so many rows and response tokens may outlive the work of `sharing` policies:
+        what all of them keep must fit the memory of one pass and of two chunks of logits."""
+        chunk = rows_of_chunk(self.vocab_size)
+        return rows * sharing <= self.rows_at_once(longest) and tokens <= min(chunk, 2 * chunk // sharing)
+
     def all_states(self, rows: Rows) -> Tensor:
         """`deciding_states` without gradient, in as many passes as memory asks for."""
         longest = int((rows.prompt_length_B + rows.response_length_B).max())
@@ -113,10 +128,15 @@ class Policy(nn.Module):
         raise NotImplementedError
 
     def statistics(
-        self, state_KD: Tensor, token_K: Tensor, ref_logits_KV: Tensor | None = None
+        self,
+        state_KD: Tensor,
+        token_K: Tensor,
+        ref_logits_KV: Tensor | None = None,
+        *,
+        of_kl: bool = True,
     ) -> Statistics:
         """What a loss asks of the distributions of chosen tokens (`agents.softmax`); gradients flow once."""
-        return statistics(self.logits(state_KD), token_K, ref_logits_KV)
+        return statistics(self.logits(state_KD), token_K, ref_logits_KV, of_kl=of_kl)
 
     def values(self, state_KD: Tensor) -> Tensor:
         """Expected payoff still to come [K]."""
@@ -190,13 +210,18 @@ class Policy(nn.Module):
             )
 
     @torch.no_grad()
-    def evaluate(self, rows: Rows, *, states: tuple[Tensor, Tensor] | None = None) -> Evaluation:
+    def evaluate(
+        self, rows: Rows, *, states: tuple[Tensor, Tensor] | None = None, live: bool = False
+    ) -> Evaluation:
         """Log-probs, values, entropy and exact KL to the reference of responses already written.
 
-        `states` are this policy's and its reference's deciding states, where somebody has them.
+        `states` are this policy's and its reference's deciding states, where somebody has them. `live` keeps
+        the pass, logits and all, to learn from: for rows that fit one pass and one chunk.
         """
         mask_BT = rows.mask_BT
         token_K = rows.response_BT[mask_BT]
+        if live:
+            return self._evaluate_live(rows, token_K)
         state_KD, ref_state_KD = states or (self.all_states(rows), self.reference.all_states(rows))
         parts: list[Tensor] = []
         for at in chunks(len(token_K), self.vocab_size):
@@ -207,10 +232,16 @@ class Policy(nn.Module):
                 torch.stack([told.logprob_N, value_N, told.entropy_N, told.ref_logprob_N, told.kl_N])
             )
             del logits_NV, ref_logits_NV  # before the next are made
-        told_5K = torch.cat(parts, dim=1)
-        out = told_5K.new_zeros(5, *mask_BT.shape)
-        out[:, mask_BT] = told_5K
-        return Evaluation(*out)
+        return _in_place(torch.cat(parts, dim=1), mask_BT)
+
+    def _evaluate_live(self, rows: Rows, token_K: Tensor) -> Evaluation:
+        ref_logits_KV = self.reference.logits(self.reference.all_states(rows))
+        with torch.enable_grad():
+            state_KD = self.deciding_states(rows)
+            told = self.statistics(state_KD, token_K, ref_logits_KV, of_kl=False)
+            value_K = self.values(state_KD)
+        told_5K = torch.stack([told.logprob_N, value_K, told.entropy_N, told.ref_logprob_N, told.kl_N])
+        return _in_place(told_5K, rows.mask_BT)._replace(live=Live(told, value_K))
 
     def fingerprint(self) -> tuple[tuple[int, int, bool], ...]:
         """Changes when a weight is written to, replaced, frozen or thawed; costs no look at the weights."""
@@ -230,10 +261,9 @@ class Policy(nn.Module):
         `targets` holds advantage_BT and return_BT; `exact_kl` asks for `Tokens.exact_kl_K`, at the price of a
         pass of the reference. No logits outlive their chunk and nothing is computed twice: the gradient of a
         chunk is taken while its logits are at hand (see `SumOverChunks`). `states` are the trunk's and the
-        reference's, where somebody has them.
+        reference's, where somebody has them. What `batch.live` has kept is taken from there.
         """
         mask_BT = batch.mask_BT
-        state_KD, ref_state_KD = states or self._states(batch, exact_kl)
         fixed = {
             "old_logprob_K": batch.old_logprobs_BT[mask_BT],
             "ref_logprob_K": batch.ref_logprobs_BT[mask_BT],
@@ -242,6 +272,19 @@ class Policy(nn.Module):
             "return_K": targets["return_BT"][mask_BT],
         }
         token_K = batch.response_BT[mask_BT]
+        if batch.live is not None:
+            live = batch.live
+            found = token_loss(
+                Tokens(
+                    logprob_K=live.told.logprob_N,
+                    value_K=live.value_K,
+                    entropy_K=live.told.entropy_N,
+                    exact_kl_K=None,
+                    **fixed,
+                )
+            )
+            return _sums([found], found.loss_K.sum(), len(token_K))
+        state_KD, ref_state_KD = states or self._states(batch, exact_kl)
 
         def chunk_loss(state_ND: Tensor, at: slice) -> TokenLoss:
             ref_logits_NV = None
@@ -261,20 +304,26 @@ class Policy(nn.Module):
 
         told: list[TokenLoss] = []
         loss = SumOverChunks.apply(chunk_loss, self.vocab_size, told, state_KD, *self.head_parameters())
-        return LossSums(
-            loss=loss,
-            tokens=len(token_K),
-            numbers={
-                name: torch.stack([part.numbers[name].sum() for part in told]).sum()
-                for name in told[0].numbers
-            },
-            largest={
-                name: torch.stack([part.largest[name].max() for part in told]).max()
-                for name in told[0].largest
-            },
-        )
+        return _sums(told, loss, len(token_K))
 
     def _states(self, rows: Rows, exact_kl: bool) -> tuple[Tensor, Tensor | None]:
         state_KD = self.deciding_states(rows)
         with torch.no_grad():
             return state_KD, self.reference.deciding_states(rows) if exact_kl else None
+
+
+def _in_place(told_5K: Tensor, mask_BT: Tensor) -> Evaluation:
+    """Each number where its token stands."""
+    out = told_5K.new_zeros(5, *mask_BT.shape)
+    out[:, mask_BT] = told_5K.detach()
+    return Evaluation(*out)
+
+
+def _sums(told: Sequence[TokenLoss], loss: Tensor, tokens: int) -> LossSums:
+    numbers, largest = told[0].numbers, told[0].largest
+    return LossSums(
+        loss=loss,
+        tokens=tokens,
+        numbers={name: torch.stack([part.numbers[name].sum() for part in told]).sum() for name in numbers},
+        largest={name: torch.stack([part.largest[name].max() for part in told]).max() for name in largest},
+    )

@@ -193,17 +193,23 @@ class CausalLMPolicy(Policy):
         return logits_KV if self.temperature == 1.0 else logits_KV / self.temperature
 
     def statistics(
-        self, state_KD: Tensor, token_K: Tensor, ref_logits_KV: Tensor | None = None
+        self,
+        state_KD: Tensor,
+        token_K: Tensor,
+        ref_logits_KV: Tensor | None = None,
+        *,
+        of_kl: bool = True,
     ) -> Statistics:
         output = self.model.get_output_embeddings()
         if not head.plain(output):
-            return super().statistics(state_KD, token_K, ref_logits_KV)
+            return super().statistics(state_KD, token_K, ref_logits_KV, of_kl=of_kl)
         with self.reading():
             return head.statistics(
                 output,
                 state_KD,
                 token_K,
                 ref_logits_KV,
+                of_kl=of_kl,
                 vocab_size=self.vocab_size,
                 temperature=self.temperature,
             )

@@ -54,12 +54,13 @@ def statistics(
     token_K: Tensor,
     ref_logits_KV: Tensor | None = None,
     *,
+    of_kl: bool = True,
     vocab_size: int,
     temperature: float = 1.0,
 ) -> softmax.Statistics:
     """`softmax.statistics` of a plain head's first `vocab_size` logits; gradients once only."""
     return softmax.Statistics(
-        *_Statistics.apply(state_KD, head.weight, token_K, ref_logits_KV, vocab_size, temperature)
+        *_Statistics.apply(state_KD, head.weight, token_K, ref_logits_KV, of_kl, vocab_size, temperature)
     )
 
 
@@ -71,6 +72,7 @@ class _Statistics(torch.autograd.Function):
         weight_VD: Tensor,
         token_K: Tensor,
         ref_logits_KV: Tensor | None,
+        of_kl: bool,
         vocab_size: int,
         temperature: float,
     ) -> tuple[Tensor, ...]:
@@ -81,17 +83,14 @@ class _Statistics(torch.autograd.Function):
             logits_KV /= temperature
         told = softmax.taken(logits_KV, token_K, ref_logits_KV, spend=True)
         ctx.p_KV, ctx.temperature = logits_KV, temperature
-        ctx.save_for_backward(
-            state_KD, weight_VD, factor_KD, factor_VD, token_K, told.entropy_N, told.kl_N, ref_logits_KV
-        )
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(told.ref_logprob_N)
+        more = state_KD, weight_VD, factor_KD, factor_VD
+        softmax.remember(ctx, told, token_K, ref_logits_KV, *more, of_kl=of_kl)
         return tuple(told)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *of_told: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        state_KD, weight_VD, factor_KD, factor_VD, token_K, *told = ctx.saved_tensors
+        token_K, *told, state_KD, weight_VD, factor_KD, factor_VD = ctx.saved_tensors
         p_KV, ctx.p_KV = ctx.p_KV, None
         of_logprob_K, *others, _ = of_told
         one_hot = all(more is None for more in others)
@@ -119,4 +118,4 @@ class _Statistics(torch.autograd.Function):
             if one_hot:
                 of_weight_VD.index_add_(0, token_A, slope_A1 * state_KD[at_A], alpha=-1)
         of_state_KD = torch.zeros_like(state_KD).index_copy_(0, at_A, of_state_AD)
-        return of_state_KD, of_weight_VD, None, None, None, None
+        return of_state_KD, of_weight_VD, None, None, None, None, None
