@@ -57,7 +57,8 @@ def same(one, other) -> None:
     for name, gradient in gradients.items():
         torch.testing.assert_close(live_gradients[name], gradient, atol=1e-5, rtol=1e-4)
     for name, weight in weights.items():
-        assert (live_weights[name] - weight).abs().mean() < 2e-5, name  # a step of Adam is 1e-3
+        # Adam makes a step of 1e-3 of a gradient that is nothing but rounding: that of a key's bias
+        assert (live_weights[name] - weight).abs().median() < 1e-6, name
 
 
 @pytest.mark.parametrize("entropy_coef", [0.0, 0.01])
