@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from agents import checkpoint, guards, readings
+from agents.batch import Batch, columns
 from agents.judges import panel
 from agents.metrics import METRICS, SAMPLES, Tracker, read_lines
 from agents.stopping import Signals, Stopped
@@ -176,7 +177,7 @@ class Loop:
         """Leave the batches of a sick iteration in the run directory; where they are."""
         batches = self.trainer.batches
         tensors = {
-            f"{s}.{name}": tensor for s, batch in batches.items() for name, tensor in vars(batch).items()
+            f"{s}.{name}": getattr(batch, name) for s, batch in batches.items() for name in columns(Batch)
         }
         if not tensors:
             return ""

@@ -57,8 +57,8 @@ def test_the_floor_by_hand():
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_an_iteration_does_few_more_operations_than_the_floor(tmp_path, architecture):
-    """Fifteen passes where the floor has fourteen (old log-probs are the learner's own), attention to both
-    sides of the diagonal and to padding; against them, the last of two layers reads less (narrow.py)."""
+    """Attention to both sides of the diagonal and to padding; against them, the last of two layers reads less
+    (narrow.py)."""
     work = Work(architecture=architecture, **SMALL | {"query": (2, 7)})
     trainer = trainer_of(work, tmp_path)
     trainer.iterate(0)
@@ -68,7 +68,7 @@ def test_an_iteration_does_few_more_operations_than_the_floor(tmp_path, architec
     least = floor.floor(trainer.policies[one], trainer.batches[first], epochs=4, untaught=told["untaught"])
     least += floor.floor(trainer.policies[other], trainer.batches[second], epochs=4)
     assert told["untaught"] > 0
-    assert 0.9 < counted.flops / least < 1.0
+    assert 0.8 < counted.flops / least < 0.9
 
 
 def test_no_tensor_holds_the_logits_of_a_batch(tmp_path, monkeypatch):

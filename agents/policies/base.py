@@ -261,7 +261,7 @@ class Policy(nn.Module):
         `targets` holds advantage_BT and return_BT; `exact_kl` asks for `Tokens.exact_kl_K`, at the price of a
         pass of the reference. No logits outlive their chunk and nothing is computed twice: the gradient of a
         chunk is taken while its logits are at hand (see `SumOverChunks`). `states` are the trunk's and the
-        reference's, where somebody has them. What `batch.live` has kept is taken from there.
+        reference's, where somebody has them. A live batch has been read already.
         """
         mask_BT = batch.mask_BT
         fixed = {

@@ -130,7 +130,8 @@ def test_a_run_in_one_pass_reads_the_backbone_less_often_and_learns_the_same(tin
         found.append(trainer.iterate(1))
         read.append(count[0] - before)
     apart, together = found
-    assert read[0] - read[1] == 3 + 4  # two policies and two references at once; four epochs of two policies
+    # alone: two policies and their references, and three epochs of each policy, its first pass being kept
+    assert read[0] - read[1] == (2 + 2 + 2 * 3) - (1 + 4)
     assert apart.keys() == together.keys()
     for key, number in apart.items():
         if not key.startswith(("time/", "speed/")) and "difference" not in key and "deviation" not in key:

@@ -121,7 +121,7 @@ def test_bfloat16_logprobs_are_near_those_of_float32(kind):
     assert error_K.mean() < 0.05
     assert (scored.logprobs_BT - behaviour_BT).abs().max() < policy.tolerance
     assert policy.logits(policy.deciding_states(rows)).dtype == torch.bfloat16
-    assert {told_BT.dtype for told_BT in (behaviour_BT, *scored)} == {torch.float32}
+    assert {told_BT.dtype for told_BT in (behaviour_BT, *scored[:5])} == {torch.float32}
 
 
 def test_precision_says_what_it_resolved_to(monkeypatch):
