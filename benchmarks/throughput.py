@@ -24,6 +24,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,8 @@ LEVERS = {
     ),
     "bf16": ("only wanted tokens", "runs of the head", "only tokens that teach", "first pass kept"),
 }
+TOGETHER = 6
+"""Levers that are measured together, for the same reason."""
 Told = dict[str, Any]
 
 
@@ -83,18 +86,23 @@ class Contender:
         """What it answers to a line."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended: said below
+            self.process.stdin.write(f"{line}\n")
+            self.process.stdin.flush()
         answer = self.process.stdout.readline()
         if not answer:
-            raise RuntimeError(f"{' '.join(map(str, self.process.args))} ended with {self.process.wait()}")
+            raise RuntimeError(
+                f"{' '.join(map(str, self.process.args))} ended with {self.process.wait()}; -9 is what too "
+                "little memory for all that are measured together looks like"
+            )
         told: Told = json.loads(answer)
         return told
 
     def close(self) -> None:
         """No more lines."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
 
 
@@ -304,12 +312,11 @@ def main() -> int:
         told = scale(given)
         draw(told, ROOT / "docs/scaling.png")
     elif options.levers:
-        who = [
-            f"ours {precision}{without}"
-            for precision, levers in LEVERS.items()
-            for without in ("", *(f" without {lever}" for lever in levers))
-        ]
-        tell("levers", WORKS["W1"], who)
+        for precision, levers in LEVERS.items():
+            ours = f"ours {precision}"
+            for start in range(0, len(levers), TOGETHER):
+                without = [f"{ours} without {lever}" for lever in levers[start : start + TOGETHER]]
+                tell(f"levers, {precision}, from {start + 1}", WORKS["W1"], [ours, *without])
     elif options.others:
         for name in (one for one in names if one != "sampling"):
             for other, who in OTHERS.items():

@@ -272,18 +272,21 @@ class Policy(nn.Module):
             "return_K": targets["return_BT"][mask_BT],
         }
         token_K = batch.response_BT[mask_BT]
-        if batch.live is not None:
-            live = batch.live
-            found = token_loss(
+
+        def loss_of(found: Statistics, value_N: Tensor, at: slice) -> TokenLoss:
+            return token_loss(
                 Tokens(
-                    logprob_K=live.told.logprob_N,
-                    value_K=live.value_K,
-                    entropy_K=live.told.entropy_N,
-                    exact_kl_K=None,
-                    **fixed,
+                    logprob_K=found.logprob_N,
+                    value_K=value_N,
+                    entropy_K=found.entropy_N,
+                    exact_kl_K=found.kl_N if exact_kl else None,
+                    **{name: tensor[at] for name, tensor in fixed.items()},
                 )
             )
-            return _sums([found], found.loss_K.sum(), len(token_K))
+
+        if batch.live is not None:
+            whole = loss_of(*batch.live, slice(None))
+            return _sums([whole], whole.loss_K.sum(), len(token_K))
         state_KD, ref_state_KD = states or self._states(batch, exact_kl)
 
         def chunk_loss(state_ND: Tensor, at: slice) -> TokenLoss:
@@ -291,16 +294,7 @@ class Policy(nn.Module):
             if ref_state_KD is not None:
                 with torch.no_grad():
                     ref_logits_NV = self.reference.logits(ref_state_KD[at])
-            told = self.statistics(state_ND, token_K[at], ref_logits_NV)
-            return token_loss(
-                Tokens(
-                    logprob_K=told.logprob_N,
-                    value_K=self.values(state_ND),
-                    entropy_K=told.entropy_N,
-                    exact_kl_K=None if ref_logits_NV is None else told.kl_N,
-                    **{name: tensor[at] for name, tensor in fixed.items()},
-                )
-            )
+            return loss_of(self.statistics(state_ND, token_K[at], ref_logits_NV), self.values(state_ND), at)
 
         told: list[TokenLoss] = []
         loss = SumOverChunks.apply(chunk_loss, self.vocab_size, told, state_KD, *self.head_parameters())
