@@ -200,7 +200,8 @@ class Learner:
             for part_B in order_B.split(size):
                 interrupt()
                 numbers, verdict = yield from self.step(batch, advantage, part_B, on_minibatch, sharing)
-                batch = replace(batch, live=None)
+                if batch.live is not None:
+                    batch = replace(batch, live=None)
                 first = first or numbers[0]
                 last += numbers
                 if verdict == "stop":

@@ -193,26 +193,14 @@ class CausalLMPolicy(Policy):
         return logits_KV if self.temperature == 1.0 else logits_KV / self.temperature
 
     def statistics(
-        self,
-        state_KD: Tensor,
-        token_K: Tensor,
-        ref_logits_KV: Tensor | None = None,
-        *,
-        of_kl: bool = True,
+        self, state_KD: Tensor, token_K: Tensor, ref_logits_KV: Tensor | None = None, **options: Any
     ) -> Statistics:
         output = self.model.get_output_embeddings()
         if not head.plain(output):
-            return super().statistics(state_KD, token_K, ref_logits_KV, of_kl=of_kl)
+            return super().statistics(state_KD, token_K, ref_logits_KV, **options)
+        sizes = {"vocab_size": self.vocab_size, "temperature": self.temperature}
         with self.reading():
-            return head.statistics(
-                output,
-                state_KD,
-                token_K,
-                ref_logits_KV,
-                of_kl=of_kl,
-                vocab_size=self.vocab_size,
-                temperature=self.temperature,
-            )
+            return head.statistics(output, state_KD, token_K, ref_logits_KV, **sizes, **options)
 
     def values(self, state_KD: Tensor) -> Tensor:
         return self.value_head(state_KD.float()).squeeze(-1)
