@@ -43,19 +43,16 @@ def token_wise(model: Any) -> TokenWise:
     return TokenWise([part for part in parts if not any(part is other for other in last)], last)
 
 
-def projections(layer: nn.Module, *, called: Container[str] | None = None) -> list[nn.Module]:
+def projections(module: nn.Module, *, called: Container[str] | None = None) -> Iterator[nn.Module]:
     """The linear maps of a layer beside its MLP, with the adapters that are on them; all of them, or those
     with such a name."""
-    inside: set[str] = {"mlp"}
-    found = []
-    for path, part in layer.named_modules():
-        if any(path == known or path.startswith(f"{known}.") for known in inside):
+    for name, part in module.named_children():
+        if name == "mlp":
             continue
-        if isinstance(getattr(part, "base_layer", part), nn.Linear | Conv1D):
-            inside.add(path)
-            if called is None or path.rpartition(".")[2] in called:
-                found.append(part)
-    return found
+        if not isinstance(getattr(part, "base_layer", part), nn.Linear | Conv1D):
+            yield from projections(part, called=called)
+        elif called is None or name in called:
+            yield part
 
 
 @dataclass(frozen=True)
