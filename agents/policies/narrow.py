@@ -123,7 +123,7 @@ def reading_only(module: nn.Module, at_N: Tensor, shape: torch.Size) -> Iterator
         if not given or given[0].shape[:-1] != picked:
             return None
         flat_XD = out.new_zeros(shape.numel(), out.shape[-1])
-        return flat_XD.index_copy_(0, at_N, out[0]).view(*shape, -1)
+        return flat_XD.index_copy_(0, at_N, out.squeeze(0)).view(*shape, -1)
 
     handles = module.register_forward_pre_hook(pick), module.register_forward_hook(put)
     try:
