@@ -232,6 +232,11 @@ class Config:
         return tuple("llm_1" if self.policy.shared else f"llm_{i + 1}" for i in range(self.seats))
 
     @property
+    def valued_alone(self) -> bool:
+        """Whether each policy sits in one seat and itself values what it wrote there."""
+        return len(set(self.policy_names)) == self.seats and self.critic.kind == "own"
+
+    @property
     def payoff_rule(self) -> Payoff:
         """`payoff` as the game takes it: a name, a number, rows of numbers, or a schedule of them."""
         if self.payoff_options.to is None:

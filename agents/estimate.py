@@ -37,10 +37,8 @@ def iteration_bytes(config: Config, policies: dict[str, Policy], longest: int) -
         tokens = min(rows * config.max_response[1], rows_of_chunk(first.vocab_size))
         told["logits"] = 2 * 4 * tokens * first.vocab_size
         written = config.batch * config.max_response[1]
-        keeps = config.learner.in_one_pass(config.batch) and first.may_keep(
-            config.batch, longest, written, sharing=len(policies)
-        )
-        if keeps:
+        apart = config.valued_alone and first.joint is None and config.learner.in_one_pass(config.batch)
+        if apart and first.may_keep(config.batch, longest, written, sharing=len(policies)):
             kept_of_pass = told["activations"] * KEPT_FOR_GRADIENT // KEPT
             told["kept passes"] = len(policies) * (kept_of_pass + 4 * written * first.vocab_size)
     return told

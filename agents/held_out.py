@@ -82,7 +82,6 @@ def divided(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 def judge_again(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
     """Print tables, write the JSON and the samples, return the figures. The same weights give the same
     figures as during the run."""
-    machine.settle()
     hush()
     if not options.targets:
         raise ValueError("cory evaluate judges runs and models; name one or more before the options")
@@ -91,6 +90,7 @@ def judge_again(options: Options, settings: Sequence[str] = ()) -> dict[str, Any
     if options.preset is not None:
         presets.find(options.preset)
     targets = [find(name, preset=options.preset, flags=settings) for name in options.targets]
+    machine.settle(threads=targets[0].config.threads, matmul=targets[0].config.matmul)
     given = {
         name: value
         for name in ("queries", "samples", "sampling", "threshold")

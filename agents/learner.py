@@ -223,12 +223,12 @@ class Learner:
     ) -> Passes[tuple[list[dict[str, float]], Verdict]]:
         """One optimiser step on the rows at `index_B`, unless the algorithm's verdict is against it; the
         numbers of each micro-batch. A live batch is learned from as it is, whole."""
-        parts = self._parts(batch, index_B, sharing) if batch.live is None else [index_B]
+        parts = self._parts(batch, index_B, sharing)
         tokens = int(batch.response_length_B[index_B].sum())
         self.optimizer.zero_grad(set_to_none=True)  # whoever else left some
         history = []
         for part_B in parts:
-            rows, targets = cut(batch, advantage, part_B if batch.live is None else None)
+            rows, targets = cut(batch, advantage, part_B)
             by_token = self.config.accumulation_mean == "token"
             of_all = tokens if by_token else len(parts) * int(rows.response_length_B.sum())
             sums = yield Pass(self.policy, rows, targets, self._token_loss(), self._exact, 1 / of_all)
@@ -253,7 +253,9 @@ class Learner:
 
     def _parts(self, batch: Batch, index_B: Tensor, sharing: int) -> list[Tensor]:
         """The micro-batches that are asked for; more of them where a pass should take fewer rows, unless the
-        mean over micro-batches is what is asked for."""
+        mean over micro-batches is what is asked for, or the pass has been made."""
+        if batch.live is not None:
+            return [index_B]
         parts = list(index_B.chunk(self.config.microbatches))
         if self.config.accumulation_mean == "microbatch":
             return parts
@@ -291,9 +293,10 @@ class Learner:
         return numbers
 
 
-def cut(batch: Batch, advantage: Advantage, index_B: Tensor | None) -> tuple[Batch, dict[str, Tensor]]:
-    """The rows at `index_B` and their targets by name, cut to the longest response among them; or all."""
-    if index_B is None:
+def cut(batch: Batch, advantage: Advantage, index_B: Tensor) -> tuple[Batch, dict[str, Tensor]]:
+    """The rows at `index_B` and their targets by name, cut to the longest response among them; a live batch
+    whole."""
+    if batch.live is not None:
         return batch, advantage._asdict()
     rows = batch.take(index_B)
     T = rows.response_BT.shape[1]

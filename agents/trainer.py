@@ -102,8 +102,8 @@ class Trainer:
 
     def keeps(self, policy: Policy, rows: Rows) -> bool:
         """Whether the pass that values what `policy` wrote is kept for its first step."""
-        seats_each = len(self.game.seats) == len(self.policies) and self.critic is None
-        return seats_each and self.learners[policy.name].keeps(rows, sharing=len(self.policies))
+        learner = self.learners[policy.name]
+        return self.config.valued_alone and learner.keeps(rows, sharing=len(self.policies))
 
     def seating(self, iteration: int) -> Mapping[str, str]:
         """Which policy sits in which seat."""

@@ -328,7 +328,7 @@ def main() -> int:
                 continue
             for short in ("W1", "W2"):
                 work = replace(WORKS[short], batch=256)
-                tell(f"sampling {short}", work, ("ours fp32", "plain fp32"), what="sample")
+                tell(f"sampling {short}", work, ("ours fp32", "ours bf16", "plain fp32"), what="sample")
     save(told, options.json)
     kept = check(told)
     print("\n".join(["", *kept]))

@@ -116,6 +116,18 @@ def test_samples_are_every_response_with_what_it_is_worth(place):
     assert (told["queries"], told["samples"]) == (5, 3)
 
 
+def test_a_run_is_judged_with_its_own_threads_and_library_of_products(place, monkeypatch):
+    told = []
+    monkeypatch.setattr("agents.machine.settle", lambda **given: told.append(given))
+    settings = place / "runs/a/config.yaml"
+    text = settings.read_text()
+    assert "\nmatmul: auto\n" in text
+    settings.write_text(text.replace("\nmatmul: auto\n", "\nmatmul: mkl\n"))
+    evaluated(place, "runs/a", "--no-game")
+    evaluated(place, "runs/a", "--no-game", "--threads", "1", "--matmul", "auto")
+    assert told == [{"threads": 0, "matmul": "mkl"}, {"threads": 1, "matmul": "auto"}]
+
+
 def test_options_of_the_evaluation_and_settings_of_the_run_follow_the_targets(place):
     argv = ["x", "y", "--samples", "4", "--task", "echo", "--threshold", "-0.5", "--kl.coef=2", "--no-game"]
     ours, settings = divided(argv)

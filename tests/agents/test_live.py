@@ -166,5 +166,10 @@ def test_the_estimate_counts_what_is_kept():
     told = estimate.iteration_bytes(config, policies, longest=12)
     logits = 4 * 8 * 4 * policies["llm_1"].vocab_size
     assert told["kept passes"] == 2 * (told["activations"] * 18 // 34 + logits)
-    apart = replace(config, learner=replace(config.learner, microbatches=2))
-    assert "kept passes" not in estimate.iteration_bytes(apart, policies, longest=12)
+    for settings in (
+        {"learner": replace(config.learner, microbatches=2)},
+        {"critic": CriticConfig(kind="central")},
+        {"policy": PolicyConfig(shared=True)},
+    ):
+        apart = replace(config, **settings)
+        assert "kept passes" not in estimate.iteration_bytes(apart, policies, longest=12)
