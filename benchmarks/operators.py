@@ -1,12 +1,13 @@
-"""Where the time of ours goes, operator by operator, and how long its matrix products take alone.
+"""Where the time of ours goes, operator by operator, and how long the operators take alone.
 
     python benchmarks/operators.py                                  # W1 and W1 batch 256
     python benchmarks/operators.py W2 --precision bfloat16
     python benchmarks/operators.py --json FILE
 
 An iteration, and then the answers to 256 queries, are run once with a clock around every operator. Then every
-product of matrices is repeated by itself, with operands of the same shapes and strides, the best of six: less
-time than that no order of the work can take with this library of products. Weights and queries are those of
+product of matrices is repeated by itself, with operands of the same shapes and strides, the best of six. All
+other operators are repeated where they stand, the best of three, but for those that write to what they are
+given. In less time no order of the work can be done with these operators. Weights and queries are those of
 throughput.py, and so are shares of the floor.
 
 Shapes: none.
@@ -44,6 +45,8 @@ class Clocked(TorchDispatchMode):
         super().__init__()
         self.vocab_size = vocab_size
         self.seconds: Counter[str] = Counter()
+        self.alone: Counter[str] = Counter()
+        """The same, each operator but the products at its best."""
         self.products: Counter[tuple[Any, tuple[Operand, ...]]] = Counter()
 
     def __torch_dispatch__(
@@ -51,11 +54,17 @@ class Clocked(TorchDispatchMode):
     ) -> Any:
         began = perf_counter()
         out = func(*args, **(kwargs or {}))
-        spent = perf_counter() - began
-        self.seconds[self.kind(func, args, out)] += spent
-        if func.overloadpacket.__name__ in PRODUCTS:
+        spent = [perf_counter() - began]
+        self.seconds[kind := self.kind(func, args, out)] += spent[0]
+        if kind == "products":
             given = [arg for arg in args if isinstance(arg, Tensor)]
             self.products[func, tuple((tuple(t.shape), t.stride(), t.dtype) for t in given)] += 1
+            return out
+        for _ in range(0 if func._schema.is_mutable else 2):
+            began = perf_counter()
+            func(*args, **(kwargs or {}))
+            spent.append(perf_counter() - began)
+        self.alone[kind] += min(spent)
         return out
 
     def kind(self, func: Any, args: tuple[Any, ...], out: Any) -> str:
@@ -94,7 +103,7 @@ def alone(func: Any, operands: tuple[Operand, ...]) -> float:
 
 
 def measure(ours: Ours, run: Callable[[], Any], dtype: torch.dtype) -> dict[str, Any]:
-    """Seconds of `run` as it is and by kind of operator, and of its products alone."""
+    """Seconds of `run` as it is and by kind of operator, and of each kind alone."""
     run(), run()
     best = min((run() for _ in range(3)), key=lambda told: float(told["seconds"]))
     policy = ours.trainer.policies["llm_1"]
@@ -104,7 +113,10 @@ def measure(ours: Ours, run: Callable[[], Any], dtype: torch.dtype) -> dict[str,
         "seconds": best["seconds"],
         "floor_seconds": best["flops"] / (fastest := peak(dtype)),
         "operators": dict(clocked.seconds.most_common()),
-        "products_alone": sum(count * alone(*one) for one, count in clocked.products.items()),
+        "alone": {
+            "products": sum(count * alone(*one) for one, count in clocked.products.items()),
+            **dict(clocked.alone.most_common()),
+        },
         "peak_flops": fastest,
     }
 
@@ -123,8 +135,10 @@ def report(name: str, work: Work, precision: str, threads: int) -> dict[str, Any
             f"\n{name}, {precision}, {what}: {found['seconds']:.3f} s; floor {found['floor_seconds']:.3f} s"
         )
         for kind, seconds in found["operators"].items():
-            note = f", {found['products_alone']:.3f} s alone" if kind == "products" else ""
-            print(f"  {kind:<40} {seconds:8.3f} s{note}", flush=True)
+            print(f"  {kind:<40} {seconds:8.3f} s, {found['alone'][kind]:.3f} s alone", flush=True)
+        least = sum(found["alone"].values())
+        print(f"  {'all of them':<40} {sum(found['operators'].values()):8.3f} s, {least:.3f} s alone, with")
+        print(f"  which the share of the floor would be {found['floor_seconds'] / least:.2f}", flush=True)
     return told
 
 
