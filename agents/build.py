@@ -18,6 +18,7 @@ from agents.judges.panel import Panel
 from agents.learner import Learner
 from agents.policies.base import Policy
 from agents.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
+from agents.policies.loading import check_device
 from agents.policies.table import TablePolicy
 from cory_env import tasks
 from cory_env.tasks.base import Task
@@ -139,13 +140,15 @@ def load_team(config: Config, names: Sequence[str]) -> "LoraTeam":
 
 def _table(name: str, task: Task, config: Config) -> Policy:
     tokenizer = task.tokenizer
-    return TablePolicy(
+    check_device(device := device_of(config))
+    table = TablePolicy(
         name,
         vocab_size=tokenizer.vocab_size,
         eos=tokenizer.eos,
         pad=tokenizer.pad,
         max_response=config.max_response[1],
     )
+    return table.to(device)
 
 
 def make_task(config: Config, policy: Policy | None) -> Task:

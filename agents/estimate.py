@@ -29,6 +29,7 @@ def iteration_bytes(config: Config, policies: dict[str, Policy], longest: int) -
     told = {"gradients and optimiser": state * learning}
     if isinstance(first, CausalLMPolicy):
         rows = (config.learner.minibatch or config.batch) // config.learner.microbatches
+        rows *= 1 if first.joint is None else len(policies)  # of all of them in one pass
         rows = max(1, min(rows, first.rows_at_once(longest)))
         layers = first.model.config.get_text_config().num_hidden_layers
         kept = KEPT_RECOMPUTED if first.gradient_checkpointing else KEPT

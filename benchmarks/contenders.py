@@ -8,6 +8,7 @@ LoRA team: whether all rows are read at once).
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from floor import counting_untaught, floor, settled
+from floor import Counted, counting_untaught, floor, settled
 from memory import resident
 from peers.plain import Plain, timed
 from works import PASS, WORDING, Task, Work, tokenizer
@@ -88,10 +89,11 @@ class Ours:
         )
 
     def iterate(self) -> Figures:
-        """One iteration, whole."""
+        """One iteration, whole; the operations of the first are counted."""
         self.phases.clear()
         began = perf_counter()
-        with counting_untaught() as counted:
+        operations = Counted() if self.iteration == 0 else None
+        with counting_untaught() as counted, operations or nullcontext():
             numbers = self.trainer.iterate(self.iteration)
         settled(self.device)
         seconds = perf_counter() - began
@@ -111,6 +113,7 @@ class Ours:
             "seconds": seconds,
             "phases": dict(self.phases),
             "flops": sum(whole),
+            "counted_flops": operations.flops if operations else None,
             "untaught": counted["untaught"] / (EPOCHS * tokens),
             "tokens": tokens,
             "samples": sum(len(batch) for batch in batches.values()),
@@ -253,7 +256,7 @@ def serve(job: dict[str, Any]) -> None:
         for _ in sys.stdin:
             told = getattr(contender, job["what"])()
             if job["device"].startswith("cuda"):
-                memory = {"peak_bytes": torch.cuda.max_memory_allocated(), "idle_bytes": 0}
+                memory = {"peak_bytes": torch.cuda.max_memory_allocated(job["device"]), "idle_bytes": 0}
             else:
                 memory = {"peak_bytes": resident("VmHWM"), "idle_bytes": idle}
             say({**told, **memory})

@@ -36,7 +36,7 @@ def scale(given: dict[str, Any]) -> dict[str, Any]:
         told[what] = {}
         for value, work in works.items():
             process = contender("ours fp32", work, **given)
-            rows = [process.send("go") for _ in range(1 + (ROUNDS if value < 1024 else 1))][1:]
+            rows = [process.send("go") for _ in range(1 + (ROUNDS if work.batch < 1024 else 1))][1:]
             process.close()
             told[what][value] = {
                 "seconds": statistics.median(row["seconds"] for row in rows),

@@ -71,7 +71,8 @@ class Policy(nn.Module):
     precision: str = "float32"
     """Of its arithmetic."""
     mismatch: Literal["none", "released"] = "none"
-    """Whether games are sampled from another distribution than the one that is scored."""
+    """`released`: sample with repetition penalty 1.1 and dropout, score without either, as the released code
+    does. For comparison only."""
     tolerance: float = 1e-4
     """Nats by which the sampler and the learner may differ on a token (INVARIANTS 1)."""
     joint: Joint | None = None
@@ -102,7 +103,7 @@ class Policy(nn.Module):
 
     def rows_at_once(self, length: int, *, learning: bool = True) -> int:
         """How many rows of `length` tokens one pass should take, for the memory of their activations: of all
-        layers where gradients are wanted, else of one."""
+        layers where gradients are wanted, else of one and a cache for all."""
         return 1 << 30
 
     def may_keep(self, rows: int, longest: int, tokens: int, *, sharing: int) -> bool:

@@ -31,6 +31,7 @@ from agents.policies.trunk import (
     check_precision,
     recomputable_layers,
     recomputing,
+    remembered_casts,
     resolved,
 )
 from agents.sampling import Decoder, PenalisedDecoder, Sampled, dropout_from
@@ -43,10 +44,6 @@ RELEASED_PENALTY = 1.1
 
 class CausalLMPolicy(Policy):
     """Full fine-tuning of a causal LM. Dropout is off: what is scored is what was sampled."""
-
-    mismatch: Literal["none", "released"] = "none"
-    """`released`: sample with repetition penalty 1.1 and dropout, score without either, as the released code
-    does. For comparison only."""
 
     def __init__(
         self,
@@ -164,7 +161,9 @@ class CausalLMPolicy(Policy):
             return self.model.base_model(**inputs)
 
     def rows_at_once(self, length: int, *, learning: bool = True) -> int:
-        layers = self.model.config.get_text_config().num_hidden_layers if learning else 1
+        layers = self.model.config.get_text_config().num_hidden_layers
+        if not learning:
+            layers = 1 + layers // 17  # one, of 34 numbers a channel, and a cache of 2 of each
         most = ACTIVATIONS.get(self.device.type, ACTIVATIONS["cpu"])
         return max(1, most // (length * self.width_at(length) * layers))
 
@@ -222,6 +221,8 @@ class CausalLMPolicy(Policy):
         """As every policy samples, but for `mismatch`. Weights are cast once per call, not once per token."""
         with ExitStack() as around:
             around.enter_context(self.reading())
+            if self.precision == "bfloat16":
+                around.enter_context(remembered_casts(self.model))
             if self.mismatch == "released":
                 warnings.warn(
                     "sampling.mismatch is 'released': tokens are sampled with repetition penalty and dropout "

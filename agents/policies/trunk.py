@@ -6,6 +6,7 @@ from functools import cache, partial
 from typing import Any, Literal, get_args
 
 import torch
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -37,6 +38,20 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     if resolved(precision, device) == "float32":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16)
+
+
+@contextmanager
+def remembered_casts(model: nn.Module) -> Iterator[None]:
+    """Inside, autocast casts a weight once, and not at every token: it remembers casts of leaves that want a
+    gradient alone, so frozen ones are said to. For the inside of `no_grad`."""
+    frozen = [p for p in model.parameters() if not p.requires_grad and p.dtype == torch.float32]
+    for p in frozen:
+        p.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for p in frozen:
+            p.requires_grad_(False)
 
 
 def recomputable_layers(model: Any) -> list[Any]:

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Literal
 
 import torch
-from peers.plain_ppo import Ids, Rows, gae, padded, parts, rows_of, statistics, token_rewards, update, whiten
+from peers.plain_ppo import Ids, Rows, gae, padded, rows_of, statistics, token_rewards, update, whiten
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
@@ -70,13 +70,12 @@ class Plain:
         lr: float = 1.41e-5,
         precision: Literal["float32", "bfloat16"] = "float32",
         chunk: int | None = None,
-        sample_chunk: int | None = None,
         attention: Literal["eager", "sdpa"] = "eager",
         keep: Literal["all", "responses"] = "all",
         device: str = "cpu",
     ) -> None:
-        """`response` is the cap; `chunk` rows are learned from at a time, `sample_chunk` sampled."""
-        self.response, self.eta, self.chunk, self.sample_chunk = response, eta, chunk, sample_chunk
+        """`response` is the cap; `chunk` rows are learned from at a time, all sampled at once."""
+        self.response, self.eta, self.chunk = response, eta, chunk
         self.eos = config.eos_token_id
         lm = AutoModelForCausalLM.from_config(config, attn_implementation=attention).to(device)
         self.reference = WithValue(lm, precision=precision, keep=keep).to(device).requires_grad_(False)
@@ -90,21 +89,20 @@ class Plain:
     @torch.no_grad()
     def sample(self, policy: WithValue, prompts: Sequence[Ids]) -> list[list[int]]:
         """A response to each prompt, EOS included where it was chosen."""
-        responses = []
-        for at in parts(len(prompts), self.sample_chunk):
-            ids_BP, real_BP = (t.to(policy.lm.device) for t in padded(prompts[at], self.eos, left=True))
-            with policy.autocast():
-                said_BL = policy.lm.generate(
-                    input_ids=ids_BP,
-                    attention_mask=real_BP.long(),
-                    do_sample=True,
-                    top_k=0,
-                    max_new_tokens=self.response,
-                    pad_token_id=self.eos,
-                )
-            for said in said_BL[:, ids_BP.shape[1] :].tolist():
-                responses.append(said[: said.index(self.eos) + 1] if self.eos in said else said)
-        return responses
+        ids_BP, real_BP = (t.to(policy.lm.device) for t in padded(prompts, self.eos, left=True))
+        with policy.autocast():
+            said_BL = policy.lm.generate(
+                input_ids=ids_BP,
+                attention_mask=real_BP.long(),
+                do_sample=True,
+                top_k=0,
+                max_new_tokens=self.response,
+                pad_token_id=self.eos,
+            )
+        return [
+            said[: said.index(self.eos) + 1] if self.eos in said else said
+            for said in said_BL[:, ids_BP.shape[1] :].tolist()
+        ]
 
     def iterate(
         self,

@@ -9,10 +9,11 @@ The first line is the job, as JSON on one line:
      "response": 10, "epochs": 4, "precision": "float32"}
 
 `shape` is what the configuration class is called with; `prompt_lengths` has a row of the batch each. Also:
-`attention` (eager), `threads` (torch's own choice), `chunk` rows per forward and backward pass (all). It is
-answered with the versions. Every further line is one step of `PPOTrainer.train`, answered with its `seconds`,
-those in `generate` among them as `sample`, and `peak_bytes`, the resident memory of the process at most, and
-`idle_bytes`, that after the imports.
+`attention` (eager), `threads` (torch's own choice), `chunk` rows per forward and backward pass (all),
+`device` (cpu, or cuda). It is answered with the versions. Every further line is one step of
+`PPOTrainer.train`, answered with its `seconds`, those in `generate` among them as `sample`, how many `tokens`
+and `samples` were written, `peak_bytes`, the resident memory of the process at most, and `idle_bytes`, that
+after the imports.
 
 Weights and prompts are random. As TRL wants it, a second model of the same shape, with a head for one number,
 expects the values and is learned beside the policy; a third is the reference. The scorer costs nothing.
@@ -67,8 +68,9 @@ class Scorer(nn.Module):
 class Turns(TrainerCallback):
     """Waits for a line before every step and answers it behind it; no more lines, no more steps."""
 
-    def __init__(self, answer: Callable[[dict[str, Any]], None], idle: int) -> None:
-        self.answer, self.idle = answer, idle
+    def __init__(self, answer: Callable[[dict[str, Any]], None], idle: int, work: dict[str, int]) -> None:
+        """`work` is what every answer says of a step, beside its time and memory."""
+        self.answer, self.idle, self.work = answer, idle, work
         self.sampling = 0.0
         generate = ppo_trainer.batch_generation
 
@@ -87,7 +89,7 @@ class Turns(TrainerCallback):
     def on_step_end(self, *_: Any, **__: Any) -> None:
         seconds = perf_counter() - self.began
         memory = {"peak_bytes": resident("VmHWM"), "idle_bytes": self.idle}
-        self.wait({"seconds": seconds, "phases": {"sample": self.sampling}, **memory})
+        self.wait({"seconds": seconds, "phases": {"sample": self.sampling}, **self.work, **memory})
 
     def wait(self, told: dict[str, Any]) -> None:
         """Answer; go on with the next line."""
@@ -135,7 +137,7 @@ def trainer(job: dict[str, Any], config: PretrainedConfig, turns: Turns, folder:
         num_sample_generations=0,
         gradient_checkpointing=False,
         bf16=job["precision"] == "bfloat16",
-        use_cpu=not torch.cuda.is_available(),
+        use_cpu=job.get("device", "cpu") == "cpu",
         report_to="none",
         save_strategy="no",
         disable_tqdm=True,
@@ -159,7 +161,8 @@ def trainer(job: dict[str, Any], config: PretrainedConfig, turns: Turns, folder:
 
 def serve(job: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None:
     """Train for as long as lines come."""
-    turns = Turns(answer, resident("VmRSS"))
+    rows = len(job["prompt_lengths"])
+    turns = Turns(answer, resident("VmRSS"), {"tokens": rows * job["response"], "samples": rows})
     torch.manual_seed(0)
     if job["precision"] == "bfloat16":
         os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16"

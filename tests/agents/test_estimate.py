@@ -8,6 +8,8 @@ import torch
 from agents import estimate
 from agents.config import Config
 from agents.policies.causal_lm import CausalLMPolicy
+from agents.policies.lora_config import Config as LoraConfig
+from agents.policies.lora_team import LoraTeam
 from tests.agents.conftest import make_model, make_tokenizer
 
 
@@ -30,6 +32,16 @@ def test_activations_are_near_what_autograd_keeps(kind):
     assert hidden.requires_grad
     told = estimate.iteration_bytes(Config(batch=16), {"llm_1": policy}, longest=8)
     assert sum(kept.values()) / 2.5 < told["activations"] < 2.5 * sum(kept.values())
+
+
+def test_where_a_team_learns_in_one_pass_the_rows_of_all_are_counted(tmp_path):
+    make_model("gpt2", 300).save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    told = []
+    for one_pass in ("no", "yes"):
+        team = LoraTeam.load(("llm_1", "llm_2"), tmp_path, config=LoraConfig(one_pass=one_pass))
+        told.append(estimate.iteration_bytes(Config(batch=4), {**team.policies}, longest=8)["activations"])
+    assert told[1] == 2 * told[0]
 
 
 def test_gradients_and_optimiser_are_counted_for_everything_that_learns():

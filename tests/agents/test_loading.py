@@ -10,6 +10,8 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, OPTConfig, T5Config, pipeline
 
+from agents.build import make_players
+from agents.config import Config, PolicyConfig
 from agents.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from agents.policies.loading import load_model
 from tests.agents.conftest import make_model, make_tokenizer
@@ -144,6 +146,12 @@ def test_the_value_head_reads_what_the_language_model_head_reads():
 def test_a_device_this_machine_lacks_is_refused_before_anything_is_read(device):
     with pytest.raises(ValueError, match=f"device '{device}' cannot be used here .*; name one .*: cpu"):
         CausalLMPolicy.load("llm_1", "/nothing/is/read", device=device)
+
+
+def test_nor_are_tables_put_on_the_cpu_in_silence():
+    config = Config(task="echo", policy=PolicyConfig(kind="table", device="cuda:99"))
+    with pytest.raises(ValueError, match="device 'cuda:99' cannot be used here"):
+        make_players(config)
 
 
 def test_a_tokenizer_without_pad_is_legal_and_one_without_eos_is_not():

@@ -1,7 +1,10 @@
 """Less memory, same learning: bfloat16 products on float32 weights, activations recomputed. INVARIANTS 15."""
 
+from collections import Counter
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, OPTConfig
 
 from agents.advantage import Advantage
@@ -139,3 +142,28 @@ def test_precision_says_what_it_resolved_to(monkeypatch):
     trunk.resolved.cache_clear()
     with pytest.raises(ValueError, match="precision is 'fp16'; there are auto, float32, bfloat16"):
         make_policy("gpt2", precision="fp16")
+
+
+class Casts(TorchDispatchMode):
+    """How often a tensor of so many numbers was cast to bfloat16, by its shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[tuple[int, ...]] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket.__name__ == "_to_copy" and (kwargs or {}).get("dtype") == torch.bfloat16:
+            self.counts[tuple(args[0].shape)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_weights_are_cast_once_for_all_tokens_of_a_response_frozen_ones_too(frozen):
+    policy = make_policy("llama", precision="bfloat16").requires_grad_(not frozen)
+    before = [p.requires_grad for p in policy.parameters()]
+    with Casts() as casts:
+        rows, _ = sampled(policy)
+    assert int(rows.response_length_B.max()) > 2
+    head = tuple(policy.model.get_output_embeddings().weight.shape)
+    assert casts.counts[head] == 1
+    assert [p.requires_grad for p in policy.parameters()] == before
