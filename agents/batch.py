@@ -7,6 +7,7 @@ Shapes: B games, P prompt tokens, T response tokens, L = tokens of the longest p
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -35,17 +36,33 @@ class Rows:
         _check(self, "prompt_length_B", (B,))
         _check(self, "response_length_B", (B,))
         _check(self, "prompt_BP", (B, self.prompt_BP.shape[-1]))
-        for name in ("prompt_length_B", "response_length_B"):
-            if B and int(getattr(self, name).min()) < 1:
-                raise ValueError(
-                    f"Rows.{name} holds a 0; every row needs a prompt and a response of one token or more"
-                )
+        if B and int(torch.minimum(self.prompt_length_B, self.response_length_B).min()) < 1:
+            name = "response" if int(self.prompt_length_B.min()) > 0 else "prompt"
+            raise ValueError(
+                f"Rows.{name}_length_B holds a 0; every row needs a prompt and a response of one token or "
+                "more"
+            )
 
-    @property
+    @cached_property
     def mask_BT(self) -> Tensor:
         """True = a token the policy chose."""
         at_T = torch.arange(self.response_BT.shape[1], device=self.response_BT.device)
         return at_T < self.response_length_B[:, None]
+
+    @cached_property
+    def longest(self) -> int:
+        """L; a device is waited for once."""
+        return int((self.prompt_length_B + self.response_length_B).max())
+
+    @cached_property
+    def _chosen_K(self) -> Tensor:
+        return self.mask_BT.flatten().nonzero()[:, 0]
+
+    def chosen(self, told_BT: Tensor) -> Tensor:
+        """What is told of the tokens that the policy chose [K], in the order of `mask_BT`."""
+        if told_BT.shape != self.response_BT.shape:
+            raise ValueError(f"{tuple(told_BT.shape)} is not told of {tuple(self.response_BT.shape)} tokens")
+        return told_BT.flatten()[self._chosen_K]
 
     def joined(self) -> Tensor:
         """Each prompt followed at once by its response [B, L]; what lies past both is zeros.
@@ -53,7 +70,7 @@ class Rows:
         Right padding needs neither an attention mask nor position ids under causal attention.
         """
         length_B = self.prompt_length_B + self.response_length_B
-        at_1L = torch.arange(int(length_B.max()), device=length_B.device)[None]
+        at_1L = torch.arange(self.longest, device=length_B.device)[None]
         source_BX = torch.cat([self.prompt_BP, self.response_BT], dim=1)
         in_prompt_BL = at_1L < self.prompt_length_B[:, None]
         behind_BL = self.prompt_BP.shape[1] + at_1L - self.prompt_length_B[:, None]
@@ -74,16 +91,15 @@ class Rows:
     def tokens(self) -> Tensor:
         """True = a token of `read()`, not padding [B, L - 1]."""
         length_B = self.prompt_length_B + self.response_length_B - 1
-        return torch.arange(int(length_B.max()), device=length_B.device) < length_B[:, None]
+        return torch.arange(self.longest - 1, device=length_B.device) < length_B[:, None]
 
     def deciding(self) -> Tensor:
         """Where in `read()`, flattened, stands the last token before each chosen token, in the order of
         `mask_BT`."""
-        L = int((self.prompt_length_B + self.response_length_B).max()) - 1
         B, T = self.response_BT.shape
         device = self.response_BT.device
-        at_BT = torch.arange(B, device=device)[:, None] * L + torch.arange(T, device=device)
-        return (at_BT + self.prompt_length_B[:, None] - 1)[self.mask_BT]
+        at_BT = torch.arange(B, device=device)[:, None] * (self.longest - 1) + torch.arange(T, device=device)
+        return self.chosen(at_BT + self.prompt_length_B[:, None] - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +157,7 @@ def columns(kind: type[Rows]) -> list[str]:
 
 def _cut(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Prompts and responses without the columns that no row reaches."""
-    P, T = int(tensors["prompt_length_B"].max()), int(tensors["response_length_B"].max())
+    P, T = torch.stack([tensors[f"{part}_length_B"].max() for part in ("prompt", "response")]).tolist()
     width = {"_BP": P, "_BT": T}
     return {
         name: tensor[:, : width[name[-3:]]] if name[-3:] in width else tensor

@@ -6,6 +6,7 @@ payoff statistics, what its algorithm remembers. Knows no games.
 Shapes: B rows, T response tokens, K chosen tokens.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -172,13 +173,12 @@ class Learner:
     def keeps(self, rows: Rows, *, sharing: int) -> bool:
         """Whether its first step is taken on all of `rows` at once, with the weights that value them: the
         pass that values them may then be kept to learn from."""
-        longest = int((rows.prompt_length_B + rows.response_length_B).max())
         B, tokens = len(rows.response_BT), int(rows.response_length_B.sum())
         return (
             self.algorithm.update is None
             and not self._exact
             and self.config.in_one_pass(B)
-            and self.policy.may_keep(B, longest, tokens, sharing=sharing)
+            and self.policy.may_keep(B, rows.longest, tokens, sharing=sharing)
         )
 
     def _epochs(
@@ -236,12 +236,13 @@ class Learner:
             on_minibatch(numbers)
             history.append(numbers)
         gradient = torch.nn.utils.get_total_norm([p.grad for p in self.trainable if p.grad is not None])
-        if not bool(torch.isfinite(gradient)):
+        norm = gradient.item()
+        if not math.isfinite(norm):
             raise FloatingPointError(
                 f"the gradient of policy {self.policy.name!r} is not finite; lower learner.lr"
             )
         for numbers in history:
-            numbers["gradient_norm"] = gradient.item()
+            numbers["gradient_norm"] = norm
         verdict = self.algorithm.verdict(means(history), self.algorithm_config)
         if verdict == "step":
             if self.config.max_grad_norm is not None:

@@ -111,7 +111,7 @@ def evaluations(
             policy.evaluate(one, live=keeps(policy, one)) for policy, one in zip(policies, rows, strict=True)
         ]
     readers = [way for policy in policies for way in (policy, policy.reference)]
-    longest = max(int((one.prompt_length_B + one.response_length_B).max()) for one in rows)
+    longest = max(one.longest for one in rows)
     size = max(1, policies[0].rows_at_once(longest, learning=False) // len(readers))
     parts = zip_longest(*(one.split(size) for one in rows for _ in range(2)))
     found: list[list[Tensor]] = [[] for _ in readers]

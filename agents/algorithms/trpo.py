@@ -167,7 +167,7 @@ def step(
 
 def look(learner: "Learner", batch: Batch, advantage: Advantage, state_KD: Tensor) -> tuple[Tensor, Tokens]:
     """Log-probabilities over the vocabulary [K, V], and the tokens as a loss sees them."""
-    policy, mask_BT = learner.policy, batch.mask_BT
+    policy = learner.policy
     logp_KV = log_p(policy.logits(state_KD))
     exact_K = None
     if learner.kl_config.place == "loss" and learner.kl_config.kind == "full":
@@ -176,15 +176,15 @@ def look(learner: "Learner", batch: Batch, advantage: Advantage, state_KD: Tenso
             ref_logp_KV = log_p(reference.logits(reference.deciding_states(batch)))
         exact_K = (logp_KV.exp() * (logp_KV - ref_logp_KV)).sum(-1)
     return logp_KV, Tokens(
-        logprob_K=logp_KV.gather(1, batch.response_BT[mask_BT][:, None]).squeeze(1),
+        logprob_K=logp_KV.gather(1, batch.chosen(batch.response_BT)[:, None]).squeeze(1),
         value_K=policy.values(state_KD),
         entropy_K=-(logp_KV.exp() * logp_KV).sum(-1),
         exact_kl_K=exact_K,
-        old_logprob_K=batch.old_logprobs_BT[mask_BT],
-        ref_logprob_K=batch.ref_logprobs_BT[mask_BT],
-        old_value_K=batch.values_BT[mask_BT],
-        advantage_K=advantage.advantage_BT[mask_BT],
-        return_K=advantage.return_BT[mask_BT],
+        old_logprob_K=batch.chosen(batch.old_logprobs_BT),
+        ref_logprob_K=batch.chosen(batch.ref_logprobs_BT),
+        old_value_K=batch.chosen(batch.values_BT),
+        advantage_K=batch.chosen(advantage.advantage_BT),
+        return_K=batch.chosen(advantage.return_BT),
     )
 
 

@@ -114,8 +114,7 @@ class Policy(nn.Module):
 
     def all_states(self, rows: Rows) -> Tensor:
         """`deciding_states` without gradient, in as many passes as memory asks for."""
-        longest = int((rows.prompt_length_B + rows.response_length_B).max())
-        size = self.rows_at_once(longest, learning=False)
+        size = self.rows_at_once(rows.longest, learning=False)
         with torch.no_grad():
             return torch.cat([self.deciding_states(part) for part in rows.split(size)])
 
@@ -219,8 +218,7 @@ class Policy(nn.Module):
         `states` are this policy's and its reference's deciding states, where somebody has them. `live` keeps
         the pass, logits and all, to learn from: for rows that fit one pass and one chunk.
         """
-        mask_BT = rows.mask_BT
-        token_K = rows.response_BT[mask_BT]
+        token_K = rows.chosen(rows.response_BT)
         if live:
             return self._evaluate_live(rows, token_K)
         state_KD, ref_state_KD = states or (self.all_states(rows), self.reference.all_states(rows))
@@ -233,7 +231,7 @@ class Policy(nn.Module):
                 torch.stack([told.logprob_N, value_N, told.entropy_N, told.ref_logprob_N, told.kl_N])
             )
             del logits_NV, ref_logits_NV  # before the next are made
-        return _in_place(torch.cat(parts, dim=1), mask_BT)
+        return _in_place(torch.cat(parts, dim=1), rows.mask_BT)
 
     def _evaluate_live(self, rows: Rows, token_K: Tensor) -> Evaluation:
         ref_logits_KV = self.reference.logits(self.reference.all_states(rows))
@@ -264,15 +262,14 @@ class Policy(nn.Module):
         chunk is taken while its logits are at hand (see `SumOverChunks`). `states` are the trunk's and the
         reference's, where somebody has them. A live batch has been read already.
         """
-        mask_BT = batch.mask_BT
         fixed = {
-            "old_logprob_K": batch.old_logprobs_BT[mask_BT],
-            "ref_logprob_K": batch.ref_logprobs_BT[mask_BT],
-            "old_value_K": batch.values_BT[mask_BT],
-            "advantage_K": targets["advantage_BT"][mask_BT],
-            "return_K": targets["return_BT"][mask_BT],
+            "old_logprob_K": batch.chosen(batch.old_logprobs_BT),
+            "ref_logprob_K": batch.chosen(batch.ref_logprobs_BT),
+            "old_value_K": batch.chosen(batch.values_BT),
+            "advantage_K": batch.chosen(targets["advantage_BT"]),
+            "return_K": batch.chosen(targets["return_BT"]),
         }
-        token_K = batch.response_BT[mask_BT]
+        token_K = batch.chosen(batch.response_BT)
 
         def loss_of(found: Statistics, value_N: Tensor, at: slice) -> TokenLoss:
             return token_loss(

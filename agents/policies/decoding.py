@@ -16,6 +16,8 @@ from agents.policies.narrow import Wanted
 
 ROOM = 8
 """Tokens for which a cache makes room at once."""
+READY = ("gpt2", "gpt_neox", "llama", "qwen2", "qwen3")
+"""Kinds of models that are known to take a mask as attention wants it."""
 
 
 class CachedDecoder:
@@ -34,10 +36,14 @@ class CachedDecoder:
         self.attend_BL = pad((at_BP >= 0).long(), (0, -P % ROOM))
         self.position_B = prompt_length_B - 1
         self.cache = roomy_cache(self.config)
+        self.ready = self.config.model_type in READY and all(
+            isinstance(layer, RoomyLayer) for layer in self.cache.layers
+        )
         last_B = (torch.arange(len(at_BP), device=prompt_BP.device) + 1) * P - 1
         return self._read(
             prompt_BP.gather(1, at_BP.clamp(min=0)) * (at_BP >= 0),
             at_BP.clamp(min=0),
+            self.attend_BL,
             wanted=Wanted.of(at_BP >= 0, last_B),
         )
 
@@ -47,13 +53,26 @@ class CachedDecoder:
         self.attend_BL[:, self.length] = 1
         self.length += 1
         self.position_B = self.position_B + 1
-        return self._read(token_B[:, None], self.position_B[:, None])
+        return self._read(token_B[:, None], self.position_B[:, None], self._mask())
 
-    def _read(self, ids_BX: Tensor, position_BX: Tensor, wanted: Wanted | None = None) -> Tensor:
+    def _mask(self) -> Tensor:
+        """What the newest token of every row may see. Of [B, L] transformers makes [B, 1, 1, L] at every
+        token, and for SDPA waits for the device to know whether anything is masked."""
+        if not self.ready or (attention := self.config._attn_implementation) not in ("eager", "sdpa"):
+            return self.attend_BL
+        seen_B11L = self.attend_BL[:, None, None].bool()
+        if attention == "sdpa":
+            return seen_B11L
+        closed = torch.finfo(torch.float32).min
+        return torch.zeros(seen_B11L.shape, device=seen_B11L.device).masked_fill_(~seen_B11L, closed)
+
+    def _read(
+        self, ids_BX: Tensor, position_BX: Tensor, mask: Tensor, wanted: Wanted | None = None
+    ) -> Tensor:
         told = self.trunk(
             wanted=wanted,
             input_ids=ids_BX,
-            attention_mask=self.attend_BL,
+            attention_mask=mask,
             position_ids=position_BX,
             past_key_values=self.cache,
             use_cache=True,

@@ -42,7 +42,7 @@ class TablePolicy(Policy):
 
     def deciding_states(self, rows: Rows) -> Tensor:
         at_T = torch.arange(rows.response_BT.shape[1], device=rows.response_BT.device)
-        return self.cell(rows.prompt_BP, rows.prompt_length_B, at_T)[rows.mask_BT]
+        return rows.chosen(self.cell(rows.prompt_BP, rows.prompt_length_B, at_T))
 
     def logits(self, state_KD: Tensor) -> Tensor:
         return self.logits_SV[state_KD] / self.temperature

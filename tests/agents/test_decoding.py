@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from agents.policies import decoding
 from agents.policies.decoding import CachedDecoder, RoomyLayer, roomy_cache
@@ -39,6 +40,28 @@ def test_every_token_sees_those_before_it_and_no_room(shape, attention, room, le
             want_LV = policy.model(read[None]).logits[0]
             for t, got_BV in enumerate(got_TBV):
                 torch.testing.assert_close(got_BV[i], want_LV[length - 1 + t], atol=1e-5, rtol=1e-4)
+
+
+class Asked(TorchDispatchMode):
+    """How often the device was asked for a number, which is to wait for it."""
+
+    times = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.times += func.overloadpacket.__name__ in ("_local_scalar_dense", "is_nonzero")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_no_token_waits_for_the_device(kind, attention):
+    decoder = make_policy(kind, attention=attention).decoder()
+    with torch.no_grad():
+        decoder.start(torch.tensor([[5, 6, 7], [8, 9, 10]]), torch.tensor([3, 2]))
+        with Asked() as asked:
+            for _ in range(7):
+                decoder.step(torch.tensor([11, 12]))
+    assert asked.times == 0
 
 
 def test_layers_that_remember_all_have_room_and_those_that_slide_are_left(shape):

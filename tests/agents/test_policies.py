@@ -1,5 +1,7 @@
 """Sampling, scoring and learning of one policy: INVARIANTS 1 to 6, 15."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -252,7 +254,7 @@ def test_nothing_at_masked_positions_changes_anything(kind):
                 "values_BT",
             )
         }
-        batch = Batch(**{**vars(batch), **changed})
+        batch = replace(batch, **changed)
         learner = make_learner(policy, epochs=2)
         learner.update(batch, advantage_of(learner, batch), [torch.arange(B)] * 2)
         found.append([p.detach().clone() for p in learner.trainable])
