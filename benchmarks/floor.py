@@ -28,13 +28,34 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import (
+    flop_registry,
+    register_flop_formula,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 from transformers.pytorch_utils import Conv1D
 
 from agents.batch import Rows
 from agents.machine import Matmul, choose_matmul
 from agents.policies import head
 from agents.policies.causal_lm import CausalLMPolicy
+
+CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+"""Which the table of torch does not know."""
+
+
+@register_flop_formula(CPU_ATTENTION)
+def _cpu_attention(query: Any, key: Any, value: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    return int(sdpa_flop_count(query, key, value))
+
+
+@register_flop_formula(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward)
+def _cpu_attention_backward(
+    grad: Any, query: Any, key: Any, value: Any, *_: Any, out_shape: Any = None, **__: Any
+) -> int:
+    return int(sdpa_backward_flop_count(grad, query, key, value))
+
 
 FREE = frozenset(
     """

@@ -100,6 +100,19 @@ def test_an_operator_that_the_counter_does_not_know_fails_it():
         torch.cdist(torch.ones(2, 3), torch.ones(2, 3))
 
 
+def test_attention_of_either_kind_is_counted():
+    """q k' and p v are 2 x 2 x 300^2 x 8 each for two heads; backward there are five such products."""
+    q, k, v = (torch.randn(1, 2, 300, 8, requires_grad=True) for _ in range(3))
+    with floor.Counted() as batched:
+        (q @ k.transpose(2, 3)).softmax(-1) @ v
+    with floor.Counted() as fused:
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert batched.flops == fused.flops == 2 * 2 * 2 * 300**2 * 8
+    with floor.Counted() as backward:
+        out.sum().backward()
+    assert backward.flops == 5 * 2 * 2 * 300**2 * 8
+
+
 def test_neither_garbage_is_collected_nor_a_cache_flushed(tmp_path, monkeypatch):
     import gc
 

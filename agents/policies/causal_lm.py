@@ -26,7 +26,9 @@ from agents.policies.loading import eos_ids, head_shape, load_model, pad_id
 from agents.policies.narrow import Wanted, narrowed, token_wise
 from agents.policies.trunk import (
     ACTIVATIONS,
+    LONG,
     Precision,
+    attending,
     autocast,
     check_precision,
     recomputable_layers,
@@ -151,7 +153,7 @@ class CausalLMPolicy(Policy):
         @contextmanager
         def reading() -> Iterator[None]:
             narrow = narrowed(self.token_wise, wanted) if wanted is not None else nullcontext()
-            with self.reading(), around(), narrow:
+            with self.reading(), around(), narrow, attending(self.model, inputs["input_ids"].shape[1]):
                 yield
 
         with reading():
@@ -169,10 +171,10 @@ class CausalLMPolicy(Policy):
 
     def width_at(self, length: int) -> int:
         """Channels, and what eager attention keeps beside them: some 3 numbers for each pair of tokens and
-        head, where a token is counted with 34 for each channel."""
+        head, where a token is counted with 34 for each channel; of `LONG` rows SDPA keeps no pairs."""
         config = self.model.config.get_text_config()
         eager = config._attn_implementation == "eager"
-        return int(config.hidden_size + eager * config.num_attention_heads * length // 12)
+        return int(config.hidden_size + eager * config.num_attention_heads * min(length, LONG) // 12)
 
     def deciding_states(self, rows: Rows) -> Tensor:
         return self.states_of(rows, Wanted.of(rows.tokens(), rows.deciding()))

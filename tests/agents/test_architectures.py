@@ -22,6 +22,7 @@ from transformers import (
 
 from agents import randomness
 from agents.batch import Rows
+from agents.policies import trunk
 from agents.policies.causal_lm import CausalLMPolicy
 from tests.agents.conftest import make_tokenizer
 
@@ -109,6 +110,31 @@ def test_sampler_and_scorer_give_the_logprobs_of_each_row_alone(kind, attention)
         torch.testing.assert_close(behaviour_BT[i, :length], want, atol=1e-5, rtol=0)
         torch.testing.assert_close(scored.logprobs_BT[i, :length], want, atol=1e-5, rtol=0)
     assert scored.exact_kl_BT.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_rows_are_attended_to_in_another_way_with_the_same_logprobs(kind, monkeypatch):
+    """What is read of them at once, here 4 tokens or more; what is decoded token by token is not."""
+    policy, calls = make_policy(kind), []
+    plain = torch.nn.functional.scaled_dot_product_attention
+
+    def counted(query, *given, **named):
+        calls.append(query.shape[2])
+        return plain(query, *given, **named)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", counted)
+    monkeypatch.setattr(trunk, "LONG", 4)
+    policy.set_reference(policy)
+    rows, behaviour_BT = sampled(policy)
+    scored = policy.evaluate(rows)
+    assert calls
+    assert min(calls) >= 4
+    assert policy.model.config._attn_implementation == "eager"
+    monkeypatch.setattr(trunk, "LONG", 256)
+    for i in range(B):
+        want, length = alone(policy, rows, i), int(rows.response_length_B[i])
+        torch.testing.assert_close(behaviour_BT[i, :length], want, atol=1e-5, rtol=0)
+        torch.testing.assert_close(scored.logprobs_BT[i, :length], want, atol=1e-5, rtol=0)
 
 
 def test_a_pretrained_model_tells_a_story():

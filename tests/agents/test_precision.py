@@ -46,9 +46,12 @@ def forwards(monkeypatch):
     return count
 
 
+@pytest.mark.parametrize("long", [4, 256], ids=["rows are long", "short"])
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_recomputed_activations_give_the_same_gradients(kind):
-    """GPT-2 and Pythia have dropout in their configurations here: it stays off."""
+def test_recomputed_activations_give_the_same_gradients(kind, long, monkeypatch):
+    """GPT-2 and Pythia have dropout in their configurations here: it stays off. Rows that are attended to in
+    another way for their length are so again."""
+    monkeypatch.setattr(trunk, "LONG", long)
     options = {"attention_dropout": 0.1, "hidden_dropout": 0.1} if kind == "pythia" else {}
     want = gradients(make_policy(kind, shape=options))
     got = gradients(make_policy(kind, shape=options, gradient_checkpointing=True))
