@@ -2,7 +2,7 @@
 
 The first line is the job, as JSON: `who` (ours, lora_team, plain), `work` (fields of works.Work),
 `precision`, `threads`, `device`, `what` (iterate, sample), `without` (a lever, or nothing), `one_pass` (of a
-LoRA team: whether all rows are read at once).
+LoRA team: whether all rows are read at once), `way` (of the plain way: settings of peers/plain.py).
 """
 
 import json
@@ -204,8 +204,9 @@ class Plainly:
         shortest, longest = work.query
         spoken = wrap(words, eos=frozenset({0}), vocab_size=config.vocab_size)
         self.task = Task(spoken, shortest=shortest, longest=longest)
+        way = {"chunk": PASS, **job.get("way", {})}
         self.plain = Plain(
-            config, response=work.response, precision=job["precision"], chunk=PASS, device=job["device"]
+            config, response=work.response, precision=job["precision"], device=job["device"], **way
         )
         template = WORDING.replace("{responses}", "").split("{query}")
         self.parts = [words(part, add_special_tokens=False)["input_ids"] for part in template]

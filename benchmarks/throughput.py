@@ -6,7 +6,8 @@
     python benchmarks/throughput.py --check         # and exit 1 where a figure falls short of its promise
     python benchmarks/throughput.py --json FILE     # and every figure with command, commit and machine
     python benchmarks/throughput.py --scaling       # cost and memory by batch, length, seats, size; plotted
-    python benchmarks/throughput.py --others        # every work beside TRL and the plain way (an hour)
+    python benchmarks/throughput.py --others        # every work beside TRL and the plain way (two hours)
+    python benchmarks/throughput.py --plain         # W1 by several ways to write the plain way
     python benchmarks/throughput.py --levers        # W1 without each of the levers of docs/performance.md
     python benchmarks/throughput.py --device cuda   # the works of a GPU
 
@@ -49,6 +50,14 @@ OTHERS = {
     "the plain way, ours in bf16": ("ours bf16", "plain fp32"),
 }
 """Who is measured together: two at a time, since three on llama do not fit into 24 GiB."""
+WAYS: dict[str, dict[str, int | str]] = {
+    "plain fp32": {},
+    "plain fp32, parts of 16": {"chunk": 16},
+    "plain fp32, parts of 32": {"chunk": 32},
+    "plain fp32, SDPA": {"attention": "sdpa"},
+    "plain fp32, head at responses": {"keep": "responses"},
+}
+"""Ways to write the plain way: what is said of each, and how it differs from the first (peers/plain.py)."""
 LEVERS = {
     "fp32": (
         "onednn",
@@ -116,10 +125,11 @@ def contender(who: str, work: Work, *, threads: int, device: str, what: str = "i
         return Contender(
             [TRL, "benchmarks/peers/trl_ppo.py"], trl_job(who, work, precision, threads, device), {}
         )
-    kind = "plain" if who in PLAIN else "lora_team" if who.startswith("lora team") else "ours"
+    kind = "plain" if who.startswith("plain") else "lora_team" if who.startswith("lora team") else "ours"
     job = {"who": kind, "work": asdict(work), "precision": precision}
     job |= {"threads": threads, "device": device, "what": what, "one_pass": who.endswith("in one pass")}
     job |= {"without": who.split(" without ")[1] if " without " in who else None}
+    job |= {"way": WAYS.get(who, {})}
     environment = ALLOCATOR if kind == "plain" else {}
     return Contender([sys.executable, "benchmarks/contenders.py"], job, environment)
 
@@ -300,6 +310,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write every figure here")
     parser.add_argument("--scaling", action="store_true", help="cost and memory by size, plotted")
     parser.add_argument("--levers", action="store_true", help="W1 without each lever")
+    parser.add_argument("--plain", action="store_true", help="W1 by several ways to write the plain way")
     parser.add_argument("--others", action="store_true", help="each work beside TRL and the plain way")
     parser.add_argument("--device", default="cpu", help="where to run: cpu, cuda, ...")
     parser.add_argument(
@@ -334,6 +345,8 @@ def main() -> int:
             for start in range(0, len(levers), TOGETHER):
                 without = [f"{ours} without {lever}" for lever in levers[start : start + TOGETHER]]
                 tell(f"levers, {precision}, from {start + 1}", WORKS["W1"], [ours, *without])
+    elif options.plain:
+        tell("W1 by plain ways", WORKS["W1"], list(WAYS))
     elif options.others:
         for name in (one for one in names if one != "sampling"):
             for other, who in OTHERS.items():
