@@ -338,6 +338,7 @@ def main() -> int:
         from scaling import draw, scale
 
         told = scale(given)
+        save(told, options.json)
         draw(told, ROOT / "docs/scaling.png")
     elif options.levers:
         for precision, levers in LEVERS.items():
@@ -359,7 +360,6 @@ def main() -> int:
             for short in ("W1", "W2"):
                 work = replace(WORKS[short], batch=256)
                 tell(f"sampling {short}", work, ("ours fp32", "ours bf16", "plain fp32"), what="sample")
-    save(told, options.json)
     kept = check(told) if options.device == "cpu" else []
     print("\n".join(["", *kept]))
     return 1 if options.check and any(line.startswith("SHORT") for line in kept) else 0
