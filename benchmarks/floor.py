@@ -41,11 +41,8 @@ from agents.machine import Matmul, choose_matmul
 from agents.policies import head
 from agents.policies.causal_lm import CausalLMPolicy
 
-CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-"""Which the table of torch does not know."""
 
-
-@register_flop_formula(CPU_ATTENTION)
+@register_flop_formula(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu)  # not in torch's table
 def _cpu_attention(query: Any, key: Any, value: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
     return int(sdpa_flop_count(query, key, value))
 
