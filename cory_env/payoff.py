@@ -1,4 +1,7 @@
-"""From scores to what each seat is paid: payoff = W @ scores.
+"""Payoffs: what each seat is paid, a mixing matrix times the scores of all seats.
+
+The cooperative payoff is the collective reward of CORY: every seat is paid the sum of all scores,
+r_pioneer + r_observer for two seats (CORY paper, eq. 4). Other matrices weigh the scores otherwise.
 
 Shapes: B games, N seats.
 """
@@ -9,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 Mix = str | float | Sequence[Sequence[float]] | np.ndarray
-"""A name, a number lambda, or the matrix itself."""
+"""A name out of `NAMES`, a weight lambda of the others' scores, or the matrix itself."""
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A payoff that changes with the iteration: from one mix, in equal steps, to another, where it stays.
+    """A payoff that moves in equal steps from one mix to another, and then stays there.
 
     W_k = (1 - u) W(first) + u W(last) with u = min(k / iterations, 1).
     """
@@ -26,7 +29,7 @@ class Linear:
     """The payoff from iteration `iterations` on."""
 
     iterations: int
-    """How many steps the change takes."""
+    """The number of steps from `first` to `last`."""
 
     def __post_init__(self) -> None:
         if self.iterations < 1:
@@ -34,20 +37,20 @@ class Linear:
 
 
 Payoff = Mix | Linear
-"""The same at every iteration, or a schedule of them."""
+"""A constant payoff, or a schedule."""
 
 NAMES = ("cooperative", "independent", "competitive")
 
 
 def matrix(kind: Payoff, seats: int, *, iteration: int = 0) -> np.ndarray:
-    """The mixing matrix W, `[N, N]` float64; row i says what seat i is paid for each seat's score.
+    """Return the mixing matrix W, `[N, N]` float64; row i weighs the scores that seat i is paid for.
 
-    `cooperative`: all ones, everyone is paid the sum, as in CORY. `independent`: the identity. `competitive`:
-    one's own score less the mean of the others'. A number: one's own plus that times the sum of the others'.
-    `iteration` matters to schedules only.
+    `cooperative`: all ones, each seat is paid the collective reward. `independent`: the identity.
+    `competitive`: the seat's own score minus the mean of the others'. A number lambda: the seat's own score
+    plus lambda times the sum of the others'. Only schedules depend on `iteration`.
     """
     if iteration < 0:
-        raise ValueError(f"iteration is {iteration}; the clock starts at 0")
+        raise ValueError(f"iteration is {iteration}; give a number from 0")
     if isinstance(kind, Linear):
         share = min(iteration / kind.iterations, 1.0)
         return (1 - share) * matrix(kind.first, seats) + share * matrix(kind.last, seats)
@@ -61,7 +64,7 @@ def matrix(kind: Payoff, seats: int, *, iteration: int = 0) -> np.ndarray:
         if kind == "competitive":
             if seats == 1:
                 raise ValueError(
-                    "payoff 'competitive' needs a rival; with one seat take 'independent' or add seats"
+                    "payoff 'competitive' needs another seat; with one seat take 'independent' or add seats"
                 )
             return own - others / (seats - 1)
         try:

@@ -1,27 +1,37 @@
-"""The table as people see it: the query, who speaks, what was said and what it was worth."""
+"""Text rendering of a game: the query, and the response and score of each seat."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from cory_env.game import Game
 from cory_env.tokenizer import Tokenizer
+from cory_env.types import Query
 
 BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
-def table(game: Game, tokenizer: Tokenizer, *, scores: Mapping[str, float], colour: bool = False) -> str:
-    """One line for the query and one per seat; `>` marks the seat whose turn it is. `scores` may be empty."""
-    turn = game.turn
-    width = max(len(seat) for seat in game.seats)
-    lines = [f"  {'query':<{width}}  {printable(game.query.text)}"]
-    for seat, said in game.responses.items():
-        line = f"{'>' if seat == turn else ' '} {seat:<{width}}  {printable(tokenizer.decode(said))}"
+def game_text(
+    query: Query,
+    responses: Mapping[str, Sequence[int]],
+    *,
+    turn: str | None,
+    tokenizer: Tokenizer,
+    scores: Mapping[str, float],
+    colour: bool = False,
+) -> str:
+    """Return one line for the query and one per seat; `>` marks the seat to act.
+
+    `scores` by seat may be empty.
+    """
+    width = max(len(seat) for seat in responses)
+    lines = [f"  {'query':<{width}}  {printable(query.text)}"]
+    for seat, ids in responses.items():
+        line = f"{'>' if seat == turn else ' '} {seat:<{width}}  {printable(tokenizer.decode(ids))}"
         if seat in scores:
             line += f"  (score {scores[seat]:.3g})"
-        style = BOLD if seat == turn else "" if said else DIM
+        style = BOLD if seat == turn else "" if ids else DIM
         lines.append(f"{style}{line}{PLAIN}" if colour and style else line)
     return "\n".join(lines)
 
 
 def printable(text: str) -> str:
-    """`text` with control characters spelled out: what a model wrote must not steer a terminal."""
+    """Escape the control characters of `text`, so that what a model writes cannot steer a terminal."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,7 +1,7 @@
-"""Templates: the words of a prompt, with `{query}` and `{response_0}`, `{response_1}`, ... for what is said.
+"""Prompt templates: text or chats with the placeholders `{query}`, `{response_0}`, `{response_1}`, ...
 
-A template is text, in which `{{` is a brace, or a chat: messages whose contents are such text, worded by the
-chat template of the tokenizer.
+A template is text, in which `{{` is a brace, or a chat: messages whose contents are such text, rendered by
+the chat template of the tokenizer.
 """
 
 import re
@@ -17,43 +17,43 @@ Piece = tuple[str, str | None]
 
 
 def read_template(seat: str, template: Template, tokenizer: Tokenizer) -> list[Piece]:
-    """The pieces of the prompt of `seat`; a chat is worded first, with marks where the placeholders are."""
+    """Split the template of `seat` into pieces; a chat is first rendered, with marks for the placeholders."""
     if isinstance(template, str):
-        return parse_words(seat, template)
+        return parse_template(seat, template)
     if not isinstance(tokenizer, Wrapped):
         raise ValueError(
-            f"the template of {seat} is a chat and this tokenizer has no words for one; "
+            f"the template of {seat} is a chat and this tokenizer has no chat template; "
             "use cory_env.tokenizer.wrap on a loaded Hugging Face tokenizer, or write the prompt as text"
         )
     names: list[str] = []
-    turns: list[Message] = []
+    messages: list[Message] = []
     for message in template:
         if not {"role", "content"} <= set(message):
             raise ValueError(
                 f"the template of {seat} holds {dict(message)}; a message has a role and a content"
             )
         content = ""
-        for literal, name in parse_words(seat, message["content"]):
+        for literal, name in parse_template(seat, message["content"]):
             content += literal
             if name is not None:
                 content += _mark(len(names))
                 names.append(name)
-        turns.append({**message, "content": content})
-    words = re.split(_mark(r"(\d+)"), tokenizer.chat(turns))
-    placeholders = [names[int(number)] for number in words[1::2]]
-    return [*zip(words[::2], placeholders, strict=False), (words[-1], None)]
+        messages.append({**message, "content": content})
+    parts = re.split(_mark(r"(\d+)"), tokenizer.chat(messages))
+    placeholders = [names[int(number)] for number in parts[1::2]]
+    return [*zip(parts[::2], placeholders, strict=False), (parts[-1], None)]
 
 
-def parse_words(seat: str, words: str) -> list[Piece]:
-    """The pieces of a text."""
+def parse_template(seat: str, text: str) -> list[Piece]:
+    """Split a text template of `seat` into pieces."""
     try:
-        return [(literal, name) for literal, name, _, _ in string.Formatter().parse(words)]
+        return [(literal, name) for literal, name, _, _ in string.Formatter().parse(text)]
     except ValueError as error:
         raise ValueError(
-            f"the template of {seat} cannot be read ({error}): {words!r}; write a brace as {{{{"
+            f"the template of {seat} cannot be read ({error}): {text!r}; write a brace as {{{{"
         ) from error
 
 
 def _mark(number: int | str) -> str:
-    """Stands for a placeholder while a chat is worded; characters that no text and no template uses."""
+    """Return a mark for a placeholder in a chat, in characters that no text and no template uses."""
     return f"\ue000{number}\ue001"

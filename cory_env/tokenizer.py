@@ -1,6 +1,6 @@
-"""What a tokenizer must offer the game, a character tokenizer for tiny games, and adapters for real ones.
+"""Tokenizers: the protocol that the game needs, a character tokenizer, and adapters for Hugging Face ones.
 
-The game carries ids only; text appears at its borders: queries and templates come in, responses go out.
+The game carries token ids only; queries and templates are encoded before it, responses decoded after it.
 """
 
 import json
@@ -11,34 +11,37 @@ from typing import Any, Protocol
 
 
 class Tokenizer(Protocol):
-    """Text to token ids and back. Ids run from 0 to `vocab_size - 1`; a model's logits may be wider."""
+    """Text to token ids from 0 to `vocab_size - 1` and back; a model's logits may be wider."""
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are, special ones included."""
+        """The number of ids, special ones included."""
         ...
 
     @property
     def eos(self) -> frozenset[int]:
-        """The ids that end a response, any one of them."""
+        """The ids that end a response; any one of them does."""
         ...
 
     @property
     def pad(self) -> int:
-        """A real id that fills the tail of arrays; it may be one of `eos`."""
+        """The id that fills the tail of arrays; a real id, which may be one of `eos`."""
         ...
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`, with no special token added around them."""
+        """Return the ids of `text`, with no special token added around them."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`; EOS and pad are not shown."""
+        """Return the text of `ids` without EOS and pad."""
         ...
 
 
 class CharTokenizer:
-    """One id per character of `alphabet`, then `stops` EOS ids, then pad. It needs no package and no file."""
+    """A tokenizer with one id per character of `alphabet`, then `stops` EOS ids, then pad.
+
+    It needs no package and no file.
+    """
 
     def __init__(self, alphabet: str = string.ascii_lowercase + " ", *, stops: int = 1) -> None:
         if not alphabet or len(set(alphabet)) != len(alphabet):
@@ -49,11 +52,11 @@ class CharTokenizer:
         self.eos = frozenset(range(len(alphabet), len(alphabet) + stops))
         self.pad = len(alphabet) + stops
         self.vocab_size = self.pad + 1
-        self._shown = (*alphabet, *[""] * (stops + 1))
+        self._texts = (*alphabet, *[""] * (stops + 1))
         self._ids = {character: index for index, character in enumerate(alphabet)}
 
     def encode(self, text: str) -> list[int]:
-        """One id per character; a character outside the alphabet is an error that names it."""
+        """Return one id per character; a character outside the alphabet is a ValueError."""
         unknown = sorted(set(text) - set(self._ids))
         if unknown:
             raise ValueError(
@@ -62,96 +65,101 @@ class CharTokenizer:
         return [self._ids[character] for character in text]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """One character per id; EOS and pad give none."""
-        return "".join(map(self._shown.__getitem__, ids))
+        """Return one character per id, and none for EOS and pad."""
+        return "".join(map(self._texts.__getitem__, ids))
 
 
 Message = Mapping[str, str]
-"""One turn of a chat: its `role` and its `content`."""
+"""One message of a chat: its `role` and its `content`."""
 
 
 class Adapter:
-    """What `Wrapped` and `Loaded` share; `inner` is the original tokenizer."""
+    """Base class of `Wrapped` and `Loaded`; `inner` is the original tokenizer."""
 
     def __init__(self, inner: Any, *, eos: Iterable[int], pad: int | None, vocab_size: int) -> None:
         self.inner = inner
         self.vocab_size = vocab_size
         self.eos = frozenset(int(i) for i in eos)
         if not self.eos:
-            raise ValueError("this tokenizer names no EOS token; say which ids end a response with eos={...}")
+            raise ValueError(
+                "this tokenizer names no EOS token; pass the ids that end a response as eos={...}"
+            )
         self.pad = min(self.eos) if pad is None else int(pad)
         outside = sorted(i for i in self.eos | {self.pad} if not 0 <= i < vocab_size)
         if outside:
             raise ValueError(f"EOS or pad id {outside[0]} is outside the vocabulary of {vocab_size} ids")
-        self._silent = self.eos | {self.pad}
+        self._hidden = self.eos | {self.pad}
         anchor = self.encode("\n")
         self._opens_with_space = self.encode("\na")[len(anchor) :] != self.encode("a")
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`; special tokens spelled out in it (as chat templates do) become their ids."""
+        """Return the ids of `text`; special tokens written out in it (as in rendered chats) become ids."""
         raise NotImplementedError
 
     def encode_inside(self, text: str) -> list[int]:
-        """The ids of `text` where it continues others: Llama's kind of tokenizer would open it with a
-        space."""
+        """Return the ids of `text` where it continues other text.
+
+        Tokenizers such as Llama's put a space before a text of its own; here none is added.
+        """
         if not self._opens_with_space:
             return self.encode(text)
         for anchor in ("\n", ".", "a"):
-            before, both = self.encode(anchor), self.encode(anchor + text)
-            if both[: len(before)] == before:
-                return both[len(before) :]
-        raise ValueError(f"this tokenizer merges {text!r} with whatever stands before it; begin it otherwise")
+            prefix, both = self.encode(anchor), self.encode(anchor + text)
+            if both[: len(prefix)] == prefix:
+                return both[len(prefix) :]
+        raise ValueError(f"this tokenizer merges {text!r} with any text before it; begin it otherwise")
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids` without EOS and pad, spaces left as they are."""
+        """Return the text of `ids` without EOS and pad, with spaces unchanged."""
         raise NotImplementedError
 
-    def _shown(self, ids: Sequence[int]) -> list[int]:
-        return [int(i) for i in ids if i not in self._silent]
+    def _visible(self, ids: Sequence[int]) -> list[int]:
+        """Return `ids` without EOS and pad."""
+        return [int(i) for i in ids if i not in self._hidden]
 
 
 class Wrapped(Adapter):
-    """A loaded Hugging Face tokenizer as the game wants it. Made by `wrap`."""
+    """Adapter of a loaded Hugging Face tokenizer, made by `wrap`."""
 
     def encode(self, text: str) -> list[int]:
-        """As `Adapter.encode`."""
+        """See `Adapter.encode`."""
         return list(self.inner.encode(text, add_special_tokens=False))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """As `Adapter.decode`."""
-        shown = self._shown(ids)
-        return str(self.inner.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        """See `Adapter.decode`."""
+        visible = self._visible(ids)
+        return str(self.inner.decode(visible, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def chat(self, messages: Sequence[Message]) -> str:
-        """The text of a chat up to where the answer begins, by the tokenizer's own chat template."""
+        """Render a chat by the tokenizer's chat template, up to where the assistant's response begins."""
         if self.inner.chat_template is None:
             raise ValueError("this tokenizer has no chat template; write the prompt as text")
-        turns = [dict(message) for message in messages]
+        chat = [dict(message) for message in messages]
         try:
-            return str(self.inner.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-        except Exception as error:  # whatever the template, which is a program, chose to raise
-            raise ValueError(f"the chat template refuses {turns}: {error}") from error
+            return str(self.inner.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+        except Exception as error:  # a template is a program and may raise anything
+            raise ValueError(f"the chat template refuses {chat}: {error}") from error
 
 
 class Loaded(Adapter):
-    """A `tokenizers.Tokenizer` as the game wants it. Made by `load`."""
+    """Adapter of a `tokenizers.Tokenizer`, made by `load`."""
 
     def encode(self, text: str) -> list[int]:
-        """As `Adapter.encode`."""
+        """See `Adapter.encode`."""
         return list(self.inner.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """As `Adapter.decode`."""
-        return str(self.inner.decode(self._shown(ids), skip_special_tokens=False))
+        """See `Adapter.decode`."""
+        return str(self.inner.decode(self._visible(ids), skip_special_tokens=False))
 
 
 def encode_inside(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of `text` where it does not begin a prompt."""
+    """Return the ids of `text` where it does not begin a prompt."""
     return tokenizer.encode_inside(text) if isinstance(tokenizer, Adapter) else tokenizer.encode(text)
 
 
 def wrap(tokenizer: Any, *, eos: Iterable[int] | None = None, vocab_size: int | None = None) -> Tokenizer:
-    """A *loaded* Hugging Face tokenizer as the game wants it.
+    """Adapt a loaded Hugging Face tokenizer to the game.
 
     `eos` defaults to the tokenizer's own; instruct models end on several, listed in their generation config.
     """
@@ -165,9 +173,9 @@ def wrap(tokenizer: Any, *, eos: Iterable[int] | None = None, vocab_size: int | 
 
 
 def load(folder: str | Path, *, eos: Iterable[int] | None = None) -> Tokenizer:
-    """The tokenizer of a model folder (or of one `tokenizer.json`), read by the `tokenizers` package alone.
+    """Load the tokenizer of a model folder (or of one `tokenizer.json`); needs only the package `tokenizers`.
 
-    EOS is every id that the folder's configurations name (instruct models have several), unless given.
+    `eos` defaults to every EOS id in the folder's configuration files; instruct models have several.
     """
     try:
         from tokenizers import Tokenizer as Fast
@@ -181,17 +189,17 @@ def load(folder: str | Path, *, eos: Iterable[int] | None = None) -> Tokenizer:
         raise ValueError(f"there is no tokenizer at {file}; give a folder that holds a tokenizer.json")
     inner = Fast.from_file(str(file))
     vocabulary: dict[str, int] = inner.get_vocab(with_added_tokens=True)
-    named = _special_ids(file.parent, vocabulary)
+    special = _special_ids(file.parent, vocabulary)
     return Loaded(
         inner,
-        eos=named["eos"] if eos is None else eos,
-        pad=next(iter(named["pad"]), None),
+        eos=special["eos"] if eos is None else eos,
+        pad=next(iter(special["pad"]), None),
         vocab_size=max(vocabulary.values()) + 1,
     )
 
 
 def _special_ids(folder: Path, vocabulary: dict[str, int]) -> dict[str, list[int]]:
-    """EOS and pad ids named by the JSON files of a model folder, in the order of the files."""
+    """Read the EOS and pad ids in the JSON files of a model folder, in the order of the files."""
     found: dict[str, list[int]] = {"eos": [], "pad": []}
     for name in ("generation_config.json", "config.json", "tokenizer_config.json", "special_tokens_map.json"):
         file = folder / name

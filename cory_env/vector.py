@@ -1,4 +1,4 @@
-"""B games at once for a fast learner: the rules of `Game`, in arrays, with no per-token Python.
+"""Batched game: B games at once in arrays, by the rules of `Game`, with no Python per token.
 
 Shapes: B games, N seats, P prompt tokens, T response tokens, Q query tokens, V vocabulary.
 """
@@ -10,15 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from cory_env.arrays import before, pack
-from cory_env.game import Query, Response, response_range, seat_names
+from cory_env.arrays import length_mask, pack
 from cory_env.payoff import Payoff, matrix, pay
 from cory_env.tasks.base import Task, check_query, check_scores, checked_scores, takes_arrays
+from cory_env.types import Query, Response, response_range, seat_names
 from cory_env.views import QUERY, View, check_window, resolve_views
 
 
 class VectorGame:
-    """B games that move together: for each seat in order, read `prompts` and `respond`; then `payoffs`."""
+    """B games that advance together, seat by seat.
+
+    After `reset`, call `prompts` and `respond` for each seat in the order of play, then `payoffs`.
+    """
 
     def __init__(
         self,
@@ -42,11 +45,11 @@ class VectorGame:
         self._eos_V[list(task.tokenizer.eos)] = True
 
     def set_payoff(self, payoff: Payoff, *, iteration: int = 0) -> None:
-        """Mix scores by `payoff` from now on; a schedule by what it is at `iteration`."""
+        """Set the payoff from now on; a schedule is evaluated at `iteration`."""
         self.W = matrix(payoff, len(self.seats), iteration=iteration)
 
     def reset(self, queries: Sequence[Query], caps: np.ndarray | int | None = None) -> None:
-        """Begin one game per query. `caps` [B, N] bounds each response in tokens; a number stands for all."""
+        """Begin one game per query; `caps` [B, N] bounds each response in tokens, a number bounds all."""
         tokenizer, (_, high) = self.task.tokenizer, self.cap_range
         if not queries:
             raise ValueError("there are no queries; a batch has at least one game")
@@ -66,12 +69,12 @@ class VectorGame:
 
     @property
     def turn(self) -> str | None:
-        """The seat whose responses are awaited, None once all have responded."""
+        """The seat to respond; None once all have responded."""
         k = len(self._written)
         return self.seats[k] if k < len(self.seats) else None
 
     def prompts(self, seat: str) -> tuple[np.ndarray, np.ndarray]:
-        """What `seat` reads in each game: ids [B, P], right-padded with pad, and lengths [B]."""
+        """Return the prompt of `seat` in each game: ids [B, P], right-padded with pad, and lengths [B]."""
         view, k = self._at(seat)
         if k > len(self._written):
             raise ValueError(f"{seat} has nothing to read yet; it is the turn of {self.turn}")
@@ -84,19 +87,21 @@ class VectorGame:
                 parts.append(self._shown[segment])
         lengths_B = np.sum([lengths for _, lengths in parts], axis=0)
         ids_BP = np.full((B, lengths_B.max()), self.task.tokenizer.pad, dtype=np.int64)
-        # Boolean indexing goes row by row, so kept ids of parts laid side by side fill each prompt in order.
-        kept = np.concatenate([before(lengths, ids.shape[1]) for ids, lengths in parts], axis=1)
-        ids_BP[before(lengths_B, ids_BP.shape[1])] = np.concatenate([ids for ids, _ in parts], axis=1)[kept]
+        # Boolean indexing goes row by row, so the real ids of parts side by side fill each prompt in order.
+        all_ids = np.concatenate([ids for ids, _ in parts], axis=1)
+        real = np.concatenate([length_mask(lengths, ids.shape[1]) for ids, lengths in parts], axis=1)
+        ids_BP[length_mask(lengths_B, ids_BP.shape[1])] = all_ids[real]
         return ids_BP, lengths_B
 
     def respond(self, seat: str, ids: np.ndarray, lengths: np.ndarray) -> None:
-        """Write the response of `seat` in each game: ids [B, T], of which lengths [B] count.
+        """Play the response of `seat` in each game: ids [B, T], of which the first lengths [B] count.
 
         EOS may only be the last token, and a response without it must reach its cap, as in `Game`.
         """
         if seat != self.turn:
             raise ValueError(
-                f"{seat} cannot respond: it is the turn of {self.turn or 'nobody, the games are over'}"
+                f"{seat} cannot respond: "
+                + (f"it is the turn of {self.turn}" if self.turn else "the games are over")
             )
         k = len(self._written)
         ids_BT, lengths_B, ended_B = self._checked(
@@ -108,7 +113,7 @@ class VectorGame:
     def _checked(
         self, seat: str, ids_BT: np.ndarray, lengths_B: np.ndarray, cap_B: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Legal responses with pad past their lengths, the lengths, and whether each ends with EOS."""
+        """Return legal responses with pad past their lengths, the lengths, and which of them end with EOS."""
         B, T = len(self.queries), ids_BT.shape[-1]
         V = len(self._eos_V)
         if ids_BT.shape != (B, T) or lengths_B.shape != (B,):
@@ -119,7 +124,7 @@ class VectorGame:
         _refuse(
             (lengths_B < 1) | (lengths_B > np.minimum(cap_B, T)), seat, "has a length outside 1 to its cap"
         )
-        mask_BT = before(lengths_B, T)
+        mask_BT = length_mask(lengths_B, T)
         ids_BT = np.where(mask_BT, ids_BT, self.task.tokenizer.pad).astype(np.int64)
         _refuse(((ids_BT < 0) | (ids_BT >= V)).any(axis=1), seat, f"holds an id outside 0 to {V - 1}")
         eos_BT = self._eos_V[ids_BT] & mask_BT
@@ -129,7 +134,7 @@ class VectorGame:
         return ids_BT, lengths_B, ended_B
 
     def responses(self, seat: str) -> list[Response]:
-        """What `seat` wrote in each game."""
+        """Return the response of `seat` in each game."""
         _, k = self._at(seat)
         if k >= len(self._written):
             raise ValueError(f"{seat} has not responded yet; it is the turn of {self.turn}")
@@ -141,18 +146,18 @@ class VectorGame:
         return self._responses[seat]
 
     def texts(self, seat: str) -> list[str]:
-        """The same as text, for people and judges."""
+        """Return the response of `seat` in each game as text."""
         return [response.text for response in self.responses(seat)]
 
     def scores(self) -> np.ndarray:
-        """What each response is worth, [B, N] float64; judged in one call, the first time."""
+        """Return the score of each response, [B, N] float64; the first call scores the whole batch."""
         if self.turn is not None:
             raise ValueError(f"the games are not over; it is the turn of {self.turn}")
         if self._scores_BN is None:
-            self._scores_BN = self._judged()
+            self._scores_BN = self._score()
         return self._scores_BN.copy()
 
-    def _judged(self) -> np.ndarray:
+    def _score(self) -> np.ndarray:
         task, B, N = self.task, len(self.queries), len(self.seats)
         if not takes_arrays(task):
             responses = list(chain.from_iterable(map(self.responses, self.seats)))
@@ -164,10 +169,11 @@ class VectorGame:
         return np.stack(columns, axis=1)
 
     def payoffs(self) -> np.ndarray:
-        """What each seat is paid, [B, N] float64."""
+        """Return the payoff of each seat, [B, N] float64."""
         return pay(self.W, self.scores())
 
     def _at(self, seat: str) -> tuple[View, int]:
+        """Return the view and the index of `seat`."""
         if seat not in self.seats:
             raise ValueError(f"there is no seat called {seat!r}; there are {', '.join(self.seats)}")
         k = self.seats.index(seat)
@@ -175,5 +181,6 @@ class VectorGame:
 
 
 def _refuse(bad_B: Any, seat: str, fault: str) -> None:
+    """Raise a ValueError that names the first game in which the response is bad."""
     if bad_B.any():
         raise ValueError(f"the response of {seat} in game {int(bad_B.argmax())} {fault}")

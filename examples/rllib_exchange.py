@@ -18,7 +18,7 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.env.wrappers.pettingzoo_env import PettingZooEnv
 from ray.tune.registry import register_env
 
-from agents.exchange import seating_at
+from cory.rollout.role_exchange import seating_at
 from cory_env import env as token_env
 from cory_env import one_hot, seat_names
 from cory_env.tasks.echo import Task

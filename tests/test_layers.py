@@ -13,11 +13,11 @@ GAME_INSIDE_FUNCTIONS = {"tokenizers", "datasets", "pyarrow"}
 MATHS = ("kl", "rewards", "advantage", "learner", "algorithms", "batch", "exchange")
 NEVER = {
     **{f"agents.{name}": {"cory_env", "transformers", "peft"} for name in MATHS},
-    "agents.exchange": {"cory_env", "transformers", "peft", "torch"},
-    "agents.policies": {"cory_env"},
-    "agents.sampling": {"cory_env"},
-    "agents.metrics": {"cory_env", "transformers"},
-    "agents.report": {"cory_env", "transformers"},
+    "cory.rollout.role_exchange": {"cory_env", "transformers", "peft", "torch"},
+    "cory.policies": {"cory_env"},
+    "cory.generation.sampling": {"cory_env"},
+    "cory.tracking.tracker": {"cory_env", "transformers"},
+    "cory.report.page": {"cory_env", "transformers"},
 }
 """What a module must not know, neither itself nor through a module of ours that it imports."""
 

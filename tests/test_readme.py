@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agents import cli
+from cory.cli import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
@@ -55,13 +55,13 @@ def test_every_command_shown_is_one_we_install_or_a_common_tool():
 )
 def test_train_options_are_accepted(words, monkeypatch):
     asked = []
-    monkeypatch.setattr("agents.run.train", lambda config, run: asked.append(config))
-    assert cli.main(words[1:]) == 0
+    monkeypatch.setattr("cory.training.run.train", lambda config, run: asked.append(config))
+    assert main.main(words[1:]) == 0
     assert len(asked) == 1
 
 
 def test_other_commands_are_known():
-    known = set(re.findall(r"^  ([a-z]+) ", cli.USAGE, re.M))
+    known = set(re.findall(r"^  ([a-z]+) ", main.USAGE, re.M))
     assert {words[1] for words in commands() if words[0] == "cory"} <= known
 
 

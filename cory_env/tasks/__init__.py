@@ -1,4 +1,4 @@
-"""Tasks by name: `load("echo")` gives the `Task` of `echo.py`; other packages add theirs by entry point."""
+"""Task registry: `load("echo")` builds the `Task` of `echo.py`; other packages add tasks by entry point."""
 
 import importlib
 import inspect
@@ -13,15 +13,19 @@ GROUP = "cory.tasks"
 
 
 def names() -> list[str]:
-    """The tasks on offer: one per file in this folder, and those other distributions bring."""
-    own = {module.name for module in pkgutil.iter_modules(__path__)} - {"base"}
+    """List the tasks: one per module of this package, and those of installed entry points.
+
+    `base` and modules whose name begins with an underscore are no tasks.
+    """
+    modules = {module.name for module in pkgutil.iter_modules(__path__)} - {"base"}
+    own = {name for name in modules if not name.startswith("_")}
     return sorted(own | entry_points(group=GROUP).names)
 
 
 def kind(name: str) -> Any:
-    """The class of the task called `name`, or `module:Class` of any module that can be imported."""
+    """Return the class of the task `name`, which may be `module:Class` of any importable module."""
     module_name, _, class_name = name.partition(":")
-    foreign = entry_points(group=GROUP)
+    installed = entry_points(group=GROUP)
     if class_name:
         try:
             module = importlib.import_module(module_name)
@@ -29,33 +33,35 @@ def kind(name: str) -> Any:
             raise ValueError(f"task {name!r} cannot be imported ({error}); write module:Class") from error
     elif name not in names():
         raise ValueError(
-            f"no task called {name!r}; there are {', '.join(names())}; one of your own is written "
+            f"no task called {name!r}; there are {', '.join(names())}; a task of your own is given as "
             f"module:Class, or installed with an entry point of {GROUP} (CONTRIBUTING.md)"
         )
+    elif name in installed.names:
+        module = installed[name].load()
     else:
-        here = f"{__name__}.{name}"
-        module = foreign[name].load() if name in foreign.names else importlib.import_module(here)
-    found = getattr(module, class_name or "Task", None)
-    if found is None:
+        module = importlib.import_module(f"{__name__}.{name}")
+    task_class = getattr(module, class_name or "Task", None)
+    if task_class is None:
         raise ValueError(f"task {name!r}: the module {module.__name__} has no class {class_name or 'Task'!r}")
-    return found
+    return task_class
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:
-    """What the task called `name` may be given."""
+    """Return the options of the task `name`: the parameters of its class."""
     return dict(inspect.signature(kind(name)).parameters)
 
 
 def load(name: str, **given: Any) -> Task:
-    """Build the task called `name`; a wrong name or option is answered with the right ones."""
+    """Build the task `name` with options `given`; errors for a wrong name or option list the right ones."""
     known = options(name)
-    free = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
-    if unknown := [] if free else sorted(set(given) - set(known)):
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
+    if unknown := [] if takes_any else sorted(set(given) - set(known)):
         raise ValueError(f"task {name} has no option {unknown[0]!r}; it has {', '.join(known)}")
     task: Task = kind(name)(**given)
     parts = [part for part in vars(Task) if not part.startswith("_")]
     if missing := [part for part in parts if not hasattr(task, part)]:
         raise ValueError(
-            f"task {name!r} is none: {type(task).__name__} has no {', '.join(missing)}; see CONTRIBUTING.md"
+            f"task {name!r} is incomplete: {type(task).__name__} has no {', '.join(missing)}; "
+            "see CONTRIBUTING.md"
         )
     return task

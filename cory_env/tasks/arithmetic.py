@@ -1,13 +1,13 @@
-"""arithmetic: say what a small sum comes to, or work it out step by step. Exact match: 1 or 0.
+"""arithmetic: small sums, with the result only or worked out step by step. Exact match: 1 or 0.
 
     3+4=            ->  7
     37 + 48 - 12    ->  37 + 48 = 85          (worked)
                         85 - 12 = 73
                         #### 73
 
-Problems are made here, so there is no data set, no licence and no name on the Hub.
+The problems are generated, so there is no data set, no licence and no name on the Hub.
 
-Committed runs, worked, four numbers (benchmarks/arithmetic_study.py, the presets pocket-arithmetic and -ppo,
+Committed runs, worked, four numbers (benchmarks/learning/arithmetic.py, presets pocket-arithmetic and -ppo,
 three seeds), held-out sums right in one try: 38 % -> 60 % for each policy of CORY, 68 % for single-agent PPO.
 """
 
@@ -18,18 +18,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cory_env.answers import is_correct
-from cory_env.game import Query, Response
-from cory_env.problems import worded
-from cory_env.rows import text_hash
+from cory_env.data.tables import text_hash
+from cory_env.grading.numeric_answers import is_correct
+from cory_env.tasks._word_problem import paper_template
 from cory_env.tasks.base import split_of
 from cory_env.tokenizer import CharTokenizer, Tokenizer, encode_inside
+from cory_env.types import Query, Response
 
 POOL = 1024
-"""Problems to draw from, where there are so many."""
+"""The most problems without steps."""
 
 WORKED_POOL = 5120
-"""The same of worked problems: there are more of them, and policies learn from each a few times only."""
+"""The most worked problems; more than the others, so that policies train on each only a few times."""
 
 SIGNS = "+-*"
 
@@ -39,7 +39,7 @@ PRINTABLE = "".join(map(chr, range(32, 127))) + "\n"
 
 
 class Step(NamedTuple):
-    """One line of a worked answer: `37 + 48 = 85`."""
+    """One line of a worked solution: `37 + 48 = 85`."""
 
     left: int
     sign: str
@@ -48,10 +48,10 @@ class Step(NamedTuple):
 
 
 class Task:
-    """`12+7=` asks for `19`, and negative results begin with `-`.
+    """The response to `12+7=` is `19`; negative results begin with `-`.
 
-    Worked, `12 + 7` asks for steps and, behind `####`, `19`. These problems may mix their signs, products
-    come first, and no step goes below 0.
+    With `worked`, the response to `12 + 7` holds the steps and, behind `####`, `19`. These problems may mix
+    their signs, products come first, and no step goes below 0.
     """
 
     def __init__(
@@ -74,90 +74,87 @@ class Task:
         self.worked = worked
         if worked:
             problems = worked_problems(digits=digits, terms=terms, signs=signs)
-            made = [self._query(f" {text}", answer) for text, answer in problems.items()]
+            pool = [self._query(f" {text}", answer) for text, answer in problems.items()]
             self._queries = {
-                "train": [query for query in made if not held_out(query.text)],
-                "test": [query for query in made if held_out(query.text)],
+                "train": [query for query in pool if not held_out(query.text)],
+                "test": [query for query in pool if held_out(query.text)],
             }
         else:
-            plain = plain_problems(digits=digits, terms=terms, signs=signs)
-            pool = [self._query(text, answer) for text, answer in plain.items()]
+            problems = plain_problems(digits=digits, terms=terms, signs=signs)
+            pool = [self._query(text, answer) for text, answer in problems.items()]
             cut = len(pool) // 5
             self._queries = {"train": pool[cut:], "test": pool[:cut]}
         self.max_query = max(len(query.ids) for queries in self._queries.values() for query in queries)
 
     def _query(self, text: str, answer: str) -> Query:
-        encode = encode_inside if self.worked else _encode
-        return Query(text.strip(), tuple(encode(self.tokenizer, text)), {"answer": answer})
+        ids = encode_inside(self.tokenizer, text) if self.worked else self.tokenizer.encode(text)
+        return Query(text.strip(), tuple(ids), {"answer": answer})
 
     def queries(self, split: str) -> Sequence[Query]:
-        """Distinct problems, the same in every process: about four in five are `train`.
+        """Return distinct problems, the same in every process; about four in five are `train`.
 
-        Up to 1,024; of worked ones 5,120, divided by their text, whatever the difficulty (`held_out`).
+        There are up to 1,024, or 5,120 if worked; the worked ones are split by a hash of their text, the same
+        at every difficulty (`held_out`).
         """
         return split_of(self._queries, split)
 
     def query(self, rng: np.random.Generator) -> Query:
-        """One of the train problems, each as likely as another."""
+        """Draw one of the train problems uniformly."""
         train = self._queries["train"]
         return train[int(rng.integers(len(train)))]
 
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
-        """1 for the answer and nothing else (worked: for the right final number), 0 for anything else."""
+        """Score 1 for exactly the result (worked: for the right final number), 0 for anything else."""
         pairs = [(r.text, q.row["answer"]) for q, r in zip(queries, responses, strict=True)]
         if self.worked:
             return [float(is_correct(text, answer)) for text, answer in pairs]
         return [float(text.strip() == answer) for text, answer in pairs]
 
     def template(self, seat: str) -> str:
-        """The problem, after every earlier response as an attempt at it: `3+4=7;3+4=`.
+        """Return every earlier attempt at the problem, then the problem: `3+4=7;3+4=`.
 
-        Worked: as in gsm8k, by `cory_env.problems.worded`.
+        Worked problems have the template of gsm8k, `cory_env.tasks._word_problem.paper_template`.
         """
         if self.worked:
-            return worded(seat)
+            return paper_template(seat)
         attempts = range(int(seat.rsplit("_", 1)[1]))
         return "".join(f"{{query}}{{response_{k}}};" for k in attempts) + "{query}"
 
 
-def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    return tokenizer.encode(text)
-
-
-def _drawn(pool: int, *, digits: int, terms: int) -> list[list[int]]:
-    """More rows of numbers than are needed, since some will be dropped."""
-    drawn: list[list[int]] = np.random.default_rng(0).integers(10**digits, size=(8 * pool, terms)).tolist()
-    return drawn
+def _draw(pool: int, *, digits: int, terms: int) -> list[list[int]]:
+    """Draw 8 times as many rows of numbers as the pool holds, since some will be dropped."""
+    rows: list[list[int]] = np.random.default_rng(0).integers(10**digits, size=(8 * pool, terms)).tolist()
+    return rows
 
 
 def plain_problems(*, digits: int, terms: int, signs: str) -> dict[str, str]:
-    """Problem -> answer, each with one of the signs throughout, which take turns."""
-    made: dict[str, str] = {}
-    for i, (first, *rest) in enumerate(_drawn(POOL, digits=digits, terms=terms)):
+    """Return problem -> result; each problem has one sign throughout, and the signs alternate."""
+    problems: dict[str, str] = {}
+    for i, (first, *rest) in enumerate(_draw(POOL, digits=digits, terms=terms)):
         sign = signs[i % len(signs)]
         answer = {"+": first + sum(rest), "-": first - sum(rest), "*": first * math.prod(rest)}[sign]
-        made[sign.join(map(str, (first, *rest))) + "="] = str(answer)
-    return dict(list(made.items())[:POOL])
+        problems[sign.join(map(str, (first, *rest))) + "="] = str(answer)
+    return dict(list(problems.items())[:POOL])
 
 
 def worked_problems(*, digits: int, terms: int, signs: str) -> dict[str, str]:
-    """Problem -> worked answer; the signs are drawn one by one."""
-    chance, made = np.random.default_rng(1), dict[str, str]()
-    for numbers in _drawn(WORKED_POOL, digits=digits, terms=terms):
-        between = [signs[k] for k in chance.integers(len(signs), size=terms - 1)]
+    """Return problem -> worked solution; every sign is drawn by itself."""
+    rng, problems = np.random.default_rng(1), dict[str, str]()
+    for numbers in _draw(WORKED_POOL, digits=digits, terms=terms):
+        between = [signs[k] for k in rng.integers(len(signs), size=terms - 1)]
         done = steps(numbers, between)
-        if min(step.result for step in done) >= 0 and len(made) < WORKED_POOL:
-            made[expression(numbers, between)] = worked(done)
-    return made
+        if min(step.result for step in done) >= 0 and len(problems) < WORKED_POOL:
+            problems[expression(numbers, between)] = worked(done)
+    return problems
 
 
 def expression(numbers: Sequence[int], signs: Sequence[str]) -> str:
-    """`37 + 48 - 12`."""
+    """Write a problem out: `37 + 48 - 12`."""
     return str(numbers[0]) + "".join(f" {s} {n}" for s, n in zip(signs, numbers[1:], strict=True))
 
 
 def steps(numbers: Sequence[int], signs: Sequence[str]) -> list[Step]:
-    """One operation at a time, products first, otherwise from left to right."""
+    """Return the operations of a problem in order: products first, otherwise from left to right."""
     return list(_steps(list(numbers), list(signs)))
 
 
@@ -171,11 +168,11 @@ def _steps(numbers: list[int], signs: list[str]) -> Iterator[Step]:
 
 
 def worked(done: Sequence[Step]) -> str:
-    """The answer in full: a line for each step, then the mark and the last result."""
+    """Write a solution out: a line for each step, then `####` and the last result."""
     lines = "".join(f"{step.left} {step.sign} {step.right} = {step.result}\n" for step in done)
     return f"{lines}#### {done[-1].result}"
 
 
 def held_out(problem: str) -> bool:
-    """Whether a worked problem belongs to `test`: a function of its text alone, one in five."""
+    """Return whether a worked problem belongs to `test`: one in five, by a hash of its text."""
     return text_hash(problem) % 5 == 0

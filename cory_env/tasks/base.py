@@ -1,4 +1,4 @@
-"""What a task is: where queries come from, how seats are addressed, and what a response is worth.
+"""Task protocol: a source of queries, the prompt template of each seat, and a scorer of responses.
 
 Shapes: B responses, Q query tokens, T response tokens.
 """
@@ -8,16 +8,16 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
-from cory_env.game import Query, Response
 from cory_env.tokenizer import Tokenizer
+from cory_env.types import Query, Response
 
 
 class Task(Protocol):
-    """A source of queries and a judge of responses."""
+    """A source of queries and a scorer of responses."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The one whose ids queries and responses are made of."""
+        """The tokenizer of queries and responses."""
         ...
 
     @property
@@ -26,7 +26,7 @@ class Task(Protocol):
         ...
 
     def queries(self, split: str) -> Sequence[Query]:
-        """Every query of `train` or `test`; the two share no text."""
+        """Return every query of the split `train` or `test`; the two share no text."""
         ...
 
     def query(self, rng: np.random.Generator) -> Query:
@@ -34,20 +34,20 @@ class Task(Protocol):
         ...
 
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> Sequence[float]:
-        """What each response is worth for the query beside it, a batch at once; finite, higher is better."""
+        """Score each response to the query at the same index: one finite number each, higher is better."""
         ...
 
     def template(self, seat: str) -> str:
-        """The words of `seat`'s prompt when it sees every earlier response; `{query}` for the pioneer.
+        """Return the prompt template of `seat` if it sees every earlier response; `{query}` for the pioneer.
 
-        A seat whose words lack `{query}` is never shown the query.
+        A seat whose template lacks `{query}` is never shown the query.
         """
         ...
 
 
 @runtime_checkable
 class ScoresArrays(Task, Protocol):
-    """A task that can also score ids without making objects or texts of them: `VectorGame` then does so."""
+    """A task that can also score arrays of ids, which `VectorGame` prefers to objects and texts."""
 
     def score_arrays(
         self,
@@ -58,35 +58,35 @@ class ScoresArrays(Task, Protocol):
         *,
         seat: str,
     ) -> np.ndarray:
-        """[B], what `score` says of the same responses of `seat`. Past the lengths stands pad."""
+        """Return the same scores as `score` for responses of `seat`, [B]; past the lengths stands pad."""
         ...
 
 
 def takes_arrays(task: Task) -> TypeGuard[ScoresArrays]:
-    """Whether `score_arrays` speaks for `score`: not where a subclass has replaced `score` alone."""
-    kinds = type(task).__mro__
-    owner = {name: i for i, kind in reversed([*enumerate(kinds)]) for name in vars(kind)}
+    """Return whether to use `score_arrays`: it exists, and no subclass has replaced only `score`."""
+    classes = type(task).__mro__
+    owner = {name: i for i, cls in reversed([*enumerate(classes)]) for name in vars(cls)}
     return isinstance(task, ScoresArrays) and owner["score_arrays"] <= owner["score"]
 
 
 @runtime_checkable
 class LeavesOut(Task, Protocol):
-    """A task that does not play all of its data, and says so: runs tell their readers."""
+    """A task that leaves out some of its data and reports it."""
 
     @property
     def left_out(self) -> Sequence[str]:
-        """What is left out and why, a line each."""
+        """What is left out and why, one line each."""
         ...
 
 
 def counted(task: Task) -> dict[str, Any]:
-    """How many queries the task has by split, and `left_out`: what runs and evaluations say of their data."""
+    """Return the number of queries by split and, under `left_out`, lines about data that were left out."""
     lines = list(task.left_out) if isinstance(task, LeavesOut) else []
     return {split: len(task.queries(split)) for split in ("train", "test")} | {"left_out": lines}
 
 
 def too_long(counts: Mapping[str, int], max_query: int) -> list[str]:
-    """The lines of `left_out` for queries beyond a length, from their number by split."""
+    """Return the lines of `left_out` for queries longer than `max_query`, from their number by split."""
     return [
         f"{count} {split} queries of more than {max_query} tokens are left out"
         for split, count in counts.items()
@@ -95,10 +95,10 @@ def too_long(counts: Mapping[str, int], max_query: int) -> list[str]:
 
 
 def checked_scores(task: Task, queries: Sequence[Query], responses: Sequence[Response]) -> np.ndarray:
-    """`task.score` as float64, refused unless it is one finite number per response."""
+    """Return `task.score` as float64; raise a ValueError unless it is one finite number per response."""
     try:
         scores = task.score(queries, responses)
-    except ArithmeticError as error:  # a user's 1 / 0 must not look like a run gone wrong
+    except ArithmeticError as error:  # a ZeroDivisionError of a scorer must not be taken for divergence
         raise RuntimeError(f"{type(task).__module__}: score raised {error!r}") from error
     return check_scores(task, scores, queries, lambda: responses)
 
@@ -106,7 +106,10 @@ def checked_scores(task: Task, queries: Sequence[Query], responses: Sequence[Res
 def check_scores(
     task: Task, scores: Any, queries: Sequence[Query], responses: Callable[[], Sequence[Response]]
 ) -> np.ndarray:
-    """`scores` as float64, refused (in the words of `responses`) unless one finite number per query."""
+    """Return `scores` as float64; raise a ValueError unless they are one finite number per query.
+
+    `responses` is called for the error message only.
+    """
     score_B = np.asarray(scores, dtype=np.float64)
     name = type(task).__module__
     if score_B.shape != (len(queries),):
@@ -124,7 +127,7 @@ def check_scores(
 
 
 def check_query(query: Query, *, max_query: int, vocab_size: int) -> None:
-    """Refuse a query that is empty, too long, or written in ids the vocabulary lacks."""
+    """Raise a ValueError if a query is empty, too long, or has ids outside the vocabulary."""
     if not 1 <= len(query.ids) <= max_query:
         raise ValueError(
             f"the query {query.text!r} has {len(query.ids)} tokens; this game takes 1 to {max_query}: "
@@ -138,7 +141,7 @@ def check_query(query: Query, *, max_query: int, vocab_size: int) -> None:
 
 
 def split_of(queries: dict[str, list[Query]], split: str) -> list[Query]:
-    """The queries of `split`; a wrong name is answered with the right ones."""
+    """Return the queries of `split`; the error for an unknown split lists the known ones."""
     if split not in queries:
         raise ValueError(f"no split called {split!r}; there are {', '.join(queries)}")
     return queries[split]

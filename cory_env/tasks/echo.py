@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cory_env.arrays import before
-from cory_env.game import Query, Response
+from cory_env.arrays import length_mask
 from cory_env.tasks.base import split_of
 from cory_env.tokenizer import CharTokenizer, Tokenizer
+from cory_env.types import Query, Response
 
 POOL = 1024
-"""Queries to draw from, where the alphabet allows so many."""
+"""The most queries; short ones over a small alphabet are fewer."""
 
 
 class Task:
-    """Score is the share of query tokens repeated in place; what follows them is not looked at."""
+    """The score is the share of query tokens repeated in place; what follows them is ignored."""
 
     def __init__(self, tokenizer: Tokenizer | None = None, *, length: int = 3) -> None:
         self.tokenizer: Tokenizer = CharTokenizer("abcdef") if tokenizer is None else tokenizer
@@ -38,16 +38,16 @@ class Task:
         return Query(self.tokenizer.decode(ids), tuple(ids))
 
     def queries(self, split: str) -> Sequence[Query]:
-        """At most 1,024 distinct queries, the same in every process: four in five are `train`."""
+        """Return at most 1,024 distinct queries, the same in every process; four in five are `train`."""
         return split_of(self._queries, split)
 
     def query(self, rng: np.random.Generator) -> Query:
-        """One of the train queries, each as likely as another."""
+        """Draw one of the train queries uniformly."""
         train = self._queries["train"]
         return train[int(rng.integers(len(train)))]
 
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
-        """1 for the query itself, 0 where no token is in its place."""
+        """Score 1 for the query itself, 0 if no token is in its place."""
         return [
             sum(a == b for a, b in zip(query.ids, response.ids, strict=False)) / len(query.ids)
             for query, response in zip(queries, responses, strict=True)
@@ -62,13 +62,13 @@ class Task:
         *,
         seat: str,
     ) -> np.ndarray:
-        """The same on padded arrays."""
+        """Return the same scores as `score`, from padded arrays."""
         Q = min(query_BQ.shape[1], response_BT.shape[1])
-        both_BQ = before(np.minimum(query_length_B, length_B), Q)
+        both_BQ = length_mask(np.minimum(query_length_B, length_B), Q)
         same_BQ = (query_BQ[:, :Q] == response_BT[:, :Q]) & both_BQ
         score_B: np.ndarray = same_BQ.sum(axis=1) / query_length_B
         return score_B
 
     def template(self, seat: str) -> str:
-        """The query, then every earlier response, with nothing between."""
+        """Return the query, then every earlier response, with nothing between them."""
         return "{query}" + "".join(f"{{response_{k}}}" for k in range(int(seat.rsplit("_", 1)[1])))

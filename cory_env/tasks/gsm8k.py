@@ -1,4 +1,4 @@
-"""gsm8k: school word problems in several steps, one final number each. Exact match: 1 or 0.
+"""gsm8k: grade-school word problems in several steps, one final number each. Exact match: 1 or 0.
 
 On the Hub `openai/gsm8k` (configuration `main`, MIT licence): 7,473 problems in train, 1,319 in test. A row:
 
@@ -9,8 +9,8 @@ On the Hub `openai/gsm8k` (configuration `main`, MIT licence): 7,473 problems in
               #### 10
 """
 
-from cory_env.answers import extract_answer, is_correct
-from cory_env.problems import Problems
+from cory_env.grading.numeric_answers import extract_answer, is_correct
+from cory_env.tasks._word_problem import Problems
 
 __all__ = ["Task", "extract_answer", "is_correct"]
 
@@ -23,11 +23,11 @@ She needs 18 / 6 = 3 bags.
 #### 3
 
 """
-"""The one worked example of the prompt; ours, and in no data set."""
+"""Worked example of the prompt, written for this task and in no data set."""
 
 
 class Task(Problems):
-    """The worked example stands in front of the question; `#### n` ends an answer."""
+    """GSM8K, with a worked example before the question; `#### n` ends a solution."""
 
     hub = "openai/gsm8k"
     config = "main"

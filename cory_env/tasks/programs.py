@@ -1,37 +1,37 @@
-"""programs: write the expression that turns the given inputs into the given outputs. Right or not: 1 or 0.
+"""programs: write an expression that maps the given inputs to the given outputs. Right or wrong: 1 or 0.
 
-    f(1)=3 f(2)=5 f(3)=7     ->  x+x+1, or 2*x+1, or any other that does
+    f(1)=3 f(2)=5 f(3)=7     ->  x+x+1, or 2*x+1, or any other with these values
 
-The language is that of `cory_env.expressions`, and so is the interpreter: code is generated and run, and no
-sandbox is needed. Problems are made here, so there is no data set, no licence and no name on the Hub.
+Language and interpreter are those of `cory_env.grading.expression_language`, so responses run without a
+sandbox. The problems are generated, so there is no data set, no licence and no name on the Hub.
 
-A committed run (benchmarks/task_runs.py, single-agent PPO of a small model, signs +-, numbers up to 99,
-seed 0), held-out functions right in one try: 8.6 % -> 13.3 % (gain 2.5 to 7.2 points, 95 %).
+A committed run (benchmarks/learning/small_tasks.py, single-agent PPO of a small model, signs +-, numbers up
+to 99, seed 0), held-out functions right in one try: 8.6 % -> 13.3 % (gain 2.5 to 7.2 points, 95 %).
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from cory_env.expressions import ExpressionError, Program, parse, run
-from cory_env.game import Query, Response
-from cory_env.rows import text_hash
+from cory_env.data.tables import text_hash
+from cory_env.grading.expression_language import ExpressionError, Program, parse, run
 from cory_env.tasks.base import split_of
 from cory_env.tokenizer import CharTokenizer, Tokenizer
+from cory_env.types import Query, Response
 
 POOL = 2048
-"""Functions to draw from, where there are so many."""
+"""The most functions in both splits together."""
 
 DRAWS = 8 * POOL
-"""Expressions drawn in search of them."""
+"""Expressions drawn to find them."""
 
 SIGNS = "+-*"
 
 
 class Task:
-    """A query lists a function's values from 1 on; any expression with these values is right.
+    """A query lists a function's values at 1, 2, ...; any expression with these values is right.
 
-    A function is what its values are: train and test share none, whatever the expressions.
+    A function is identified by its values: train and test share none.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class Task:
         partial: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """Functions are drawn by `seed`: up to `operations` of the `signs`, numbers up to `largest`.
+        """`seed` draws functions of up to `operations` of the `signs` and numbers up to `largest`.
 
-        A response that is not right scores `partial` times the share of the examples it matches.
+        A response that is wrong scores `partial` times the share of the examples it matches.
         """
         for name, value, most in (
             ("operations", operations, 9),
@@ -68,43 +68,43 @@ class Task:
         for values, program in found.items():
             query = self._query(values, program)
             self._queries["test" if text_hash(query.text) % 5 == 0 else "train"].append(query)
-        for split, kept in self._queries.items():
-            if not kept:
+        for split, queries in self._queries.items():
+            if not queries:
                 raise ValueError(
                     f"programs: so few functions ({len(found)}) leave none for {split}; "
                     "raise operations or largest, or give more signs"
                 )
-        self.max_query = max(len(query.ids) for kept in self._queries.values() for query in kept)
+        self.max_query = max(len(query.ids) for queries in self._queries.values() for query in queries)
 
     def _query(self, values: Sequence[int], program: str) -> Query:
         text = " ".join(f"f({x})={value}" for x, value in enumerate(values, start=1))
         return Query(text, tuple(self.tokenizer.encode(text)), {"values": values, "program": program})
 
     def queries(self, split: str) -> Sequence[Query]:
-        """At most 2,048 functions, a fifth of them `test` by a hash; `row["program"]` is one answer."""
+        """Return at most 2,048 functions, a fifth of them `test` by hash; `row["program"]` is a solution."""
         return split_of(self._queries, split)
 
     def query(self, rng: np.random.Generator) -> Query:
-        """One of the train functions, each as likely as another."""
+        """Draw one of the train functions uniformly."""
         train = self._queries["train"]
         return train[int(rng.integers(len(train)))]
 
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
-        """1 for an expression that has all the values; `partial` of their share for one that has some."""
-        told = []
+        """Score 1 for an expression with all the values, `partial` times their share for one with some."""
+        scores = []
         for query, response in zip(queries, responses, strict=True):
             share = matching(response.text, query.row["values"])
-            told.append(1.0 if share == 1 else self.partial * share)
-        return told
+            scores.append(1.0 if share == 1 else self.partial * share)
+        return scores
 
     def template(self, seat: str) -> str:
-        """The examples, every earlier response as a try at it, the next: `f(1)=2 f(2)=3 f(x)=x+2 f(x)=`."""
+        """Return the examples, every earlier attempt, and a prompt: `f(1)=2 f(2)=3 f(x)=x+2 f(x)=`."""
         attempts = range(int(seat.rsplit("_", 1)[1]))
         return "{query}" + "".join(f" f(x)={{response_{k}}}" for k in attempts) + " f(x)="
 
 
 def matching(text: str, values: Sequence[int]) -> float:
-    """The share of `values`, those for 1, 2, ..., that an expression has; 0 where it is none."""
+    """Return the share of `values` at 1, 2, ... that an expression has; 0 if `text` is no expression."""
     try:
         program = parse(text)
     except ExpressionError:
@@ -120,7 +120,7 @@ def _value(program: Program, x: int) -> int | None:
 
 
 def values_of(text: str, *, examples: int) -> tuple[int, ...] | None:
-    """What an expression makes of 1, 2, ...; None where one of the values is too large."""
+    """Return the values of an expression at 1, 2, ...; None if one of them is too large."""
     program = parse(text)
     values = [_value(program, x) for x in range(1, examples + 1)]
     return tuple(value for value in values if value is not None) if None not in values else None
@@ -129,7 +129,7 @@ def values_of(text: str, *, examples: int) -> tuple[int, ...] | None:
 def functions(
     *, operations: int, examples: int, largest: int, signs: str, seed: int
 ) -> dict[tuple[int, ...], str]:
-    """Values for 1, 2, ... -> the shortest expression drawn that has them; none that ignores `x`."""
+    """Return values at 1, 2, ... -> the shortest expression drawn with them; constants are left out."""
     rng = np.random.default_rng(seed)
     found: dict[tuple[int, ...], str] = {}
     for _ in range(DRAWS):
@@ -143,7 +143,7 @@ def functions(
 
 
 def random_expression(rng: np.random.Generator, operations: int, *, largest: int, signs: str) -> str:
-    """An expression with so many signs; `x` as often as a number from 1 to `largest`."""
+    """Draw an expression with `operations` signs; operands are `x` or, as often, numbers up to `largest`."""
     if operations == 0:
         return "x" if rng.integers(2) else str(int(rng.integers(largest)) + 1)
     sign = signs[int(rng.integers(len(signs)))]

@@ -1,6 +1,6 @@
-"""prompts: your own data. A column of prompts, texts or chats; the other columns go to the judge.
+"""prompts: a data set of your own, with a column of prompts (texts or chats); other columns go to the judge.
 
-A reward function is called as elsewhere in the field, `f(prompts, completions, **columns) -> list[float]`.
+A reward function is called as in TRL, `f(prompts, completions, **columns) -> list[float]`.
 A row of a JSONL file, as text and as a chat:
 
     {"prompt": "Shorten: The cat sat on the mat.", "summary": "A cat sat."}
@@ -14,32 +14,32 @@ from typing import Any
 
 import numpy as np
 
-from cory_env import rows
-from cory_env.game import Query, Response
-from cory_env.judging import Cases, Judge, Prompt, ask
+from cory_env.data import tables
+from cory_env.grading.reward_functions import Cases, Judge, Prompt, ask
 from cory_env.tasks.base import split_of, too_long
 from cory_env.tokenizer import Message, Tokenizer, Wrapped
+from cory_env.types import Query, Response
 
 COLUMNS = ("prompt", "messages", "query", "question", "instruction", "text")
-"""Where the prompts stand if no column is named: the first of these that is there."""
+"""Default names of the column of prompts; the first one present is used."""
 
 RESERVED = ("prompts", "completions")
-"""Names that a reward function has other uses for."""
+"""Names of columns that clash with parameters of reward functions."""
 
 TEXT = "{references}\n\n{query}"
-"""What an observer reads: earlier responses first, so that its own continues the prompt."""
+"""Default of `observer`: earlier responses first, so that the observer's own continues the prompt."""
 
 CHAT = "{query}\n\n{references}"
-"""The same in the user's last turn of a chat."""
+"""Default of `observer` for chats, where it becomes the last message of the user."""
 
 REFERENCE = "Reference:\n{response}"
 
 MARK = "\ue000"
-"""Stands for what the user said while the chat template is asked for the words behind it."""
+"""Placeholder of the user's message when the text that the chat template puts behind it is rendered."""
 
 
 class Task:
-    """Queries are the prompts of a data set; a score is the judge's.
+    """Queries are the prompts of a data set; the judge scores the responses.
 
     `data` is a parquet, CSV, JSON or JSONL file (split 80/20 by the sha256 of the prompt), a folder of such
     files whose names start with `train` and `test`, or a name on the Hub. A prompt that occurs twice counts
@@ -62,9 +62,10 @@ class Task:
     ) -> None:
         """`column` holds the prompts, texts or lists of {role, content}; `config` is the Hub's configuration.
 
-        Chats are worded by the tokenizer's chat template, with `chat` texts too, as what the user says.
-        Prompts of more than `max_query` tokens are left out. `observer` words the observers' prompts around
-        {query} and {references}, the earlier responses, each in the words of `reference` around {response}.
+        Chats are rendered by the tokenizer's chat template; `chat` renders texts by it too, as messages of
+        the user. Prompts of more than `max_query` tokens are left out. `observer` is the template of the
+        observers, with {query} and {references}; {references} are the earlier responses, each in the template
+        `reference` with {response}.
         """
         for name, value in (("tokenizer", tokenizer), ("judge", judge), ("data", data)):
             if value is None:
@@ -75,100 +76,102 @@ class Task:
         assert judge is not None
         assert data is not None
         self.tokenizer, self.judge = tokenizer, judge
-        found, self.column, self.columns = _read(data, COLUMNS if column is None else (column,), config)
-        self.chat = chat or any(not isinstance(row[self.column], str) for row in found["train"])
-        self._after = _words_behind(tokenizer) if self.chat else ""
+        rows, self.column, self.columns = _read(data, COLUMNS if column is None else (column,), config)
+        self.chat = chat or any(not isinstance(row[self.column], str) for row in rows["train"])
+        self._suffix = _chat_suffix(tokenizer) if self.chat else ""
         self.reference, self.observer = reference, observer or (CHAT if self.chat else TEXT)
-        _refuse_without(self.reference, "{response}")
-        _refuse_without(self.observer, "{query}", "{references}")
-        made = {split: [self._query(row, data) for row in told] for split, told in found.items()}
-        self._queries = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in made.items()}
+        _require(self.reference, "{response}")
+        _require(self.observer, "{query}", "{references}")
+        every = {split: [self._query(row, data) for row in of_split] for split, of_split in rows.items()}
+        self._queries = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in every.items()}
         self.longest = max_query
-        self.too_long = {split: len(made[split]) - len(self._queries[split]) for split in made}
-        for split, kept in self._queries.items():
-            if not kept:
+        self.too_long = {split: len(every[split]) - len(self._queries[split]) for split in every}
+        for split, queries in self._queries.items():
+            if not queries:
                 raise ValueError(
-                    f"{data}: every one of {len(made[split])} {split} prompts is longer than max_query, "
-                    f"{max_query} tokens; raise it to at least {min(len(q.ids) for q in made[split])}"
+                    f"{data}: every one of {len(every[split])} {split} prompts is longer than max_query, "
+                    f"{max_query} tokens; raise it to at least {min(len(q.ids) for q in every[split])}"
                 )
-        self.max_query = max(len(query.ids) for kept in self._queries.values() for query in kept)
+        self.max_query = max(len(query.ids) for queries in self._queries.values() for query in queries)
 
-    def _query(self, row: rows.Row, where: str | Path) -> Query:
+    def _query(self, row: tables.Row, where: str | Path) -> Query:
         prompt: Prompt = row[self.column]
         if not self.chat:
             return Query(str(prompt), tuple(self.tokenizer.encode(str(prompt))), row)
         assert isinstance(self.tokenizer, Wrapped)
-        words = self.tokenizer.chat(_turns(prompt))
-        if not words.endswith(self._after):
+        text = self.tokenizer.chat(_messages(prompt))
+        if not text.endswith(self._suffix):
             raise ValueError(
-                f"{where}: the chat {str(prompt)[:120]} does not end in {self._after!r}, as the chat "
-                "template ends what a user says; end it with a turn of the user"
+                f"{where}: the chat {str(prompt)[:120]} does not end in {self._suffix!r}, as the chat "
+                "template ends a message of the user; end the chat with a message of the user"
             )
-        head = words.removesuffix(self._after)
-        return Query(_shown(prompt), tuple(self.tokenizer.encode(head)), row)
+        head = text.removesuffix(self._suffix)
+        return Query(_as_text(prompt), tuple(self.tokenizer.encode(head)), row)
 
     @property
     def left_out(self) -> list[str]:
-        """Queries beyond `max_query`."""
+        """Lines about the prompts longer than `max_query`."""
         return too_long(self.too_long, self.longest)
 
     def queries(self, split: str) -> Sequence[Query]:
-        """The prompts of `train` or `test`, in the order of the data."""
+        """Return the prompts of `train` or `test` in the order of the data."""
         return split_of(self._queries, split)
 
     def query(self, rng: np.random.Generator) -> Query:
-        """One of the train prompts, each as likely as another."""
+        """Draw one of the train prompts uniformly."""
         train = self._queries["train"]
         return train[int(rng.integers(len(train)))]
 
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> Sequence[float]:
-        """The judge's scores of the whole batch; a query without a row has None in every column."""
+        """Return the judge's scores of the whole batch; a query without a row has None in every column."""
         cases = Cases(
             prompts=[query.row.get(self.column, query.text) for query in queries],
             answers=[response.text for response in responses],
-            texts=[self._text(query, said) for query, said in zip(queries, responses, strict=True)],
+            texts=[self._text(*pair) for pair in zip(queries, responses, strict=True)],
             columns={name: [query.row.get(name) for query in queries] for name in self.columns},
         )
         return ask(self.judge, cases)
 
     def _text(self, query: Query, response: Response) -> str:
-        """Both as one text: decoded together, or line by line in a chat."""
+        """Return query and response as one text: decoded together, or line by line in a chat."""
         if not self.chat:
             return self.tokenizer.decode(query.ids + response.ids)
-        said = _shown(_turns(query.row.get(self.column, query.text)))
-        return f"{said}\nassistant: {response.text}"
+        chat = _as_text(_messages(query.row.get(self.column, query.text)))
+        return f"{chat}\nassistant: {response.text}"
 
     def template(self, seat: str) -> str:
-        """The prompt as it is for the pioneer; observers read every earlier response as a reference."""
+        """Return the bare prompt for the pioneer; observers read every earlier response as a reference."""
         k = int(seat.rsplit("_", 1)[1])
-        after = self._after.replace("{", "{{").replace("}", "}}")
+        suffix = self._suffix.replace("{", "{{").replace("}", "}}")
         if k == 0:
-            return f"{{query}}{after}"
+            return f"{{query}}{suffix}"
         references = (self.reference.replace("{response}", f"{{response_{j}}}") for j in range(k))
-        return self.observer.replace("{references}", "\n\n".join(references)) + after
+        return self.observer.replace("{references}", "\n\n".join(references)) + suffix
 
 
-def _refuse_without(words: str, *placeholders: str) -> None:
-    if missing := [name for name in placeholders if name not in words]:
-        raise ValueError(f"the observer's wording {words!r} lacks {missing[0]}; add it")
+def _require(template: str, *placeholders: str) -> None:
+    """Raise a ValueError if a template of the observers lacks a placeholder."""
+    if missing := [name for name in placeholders if name not in template]:
+        raise ValueError(f"the observer's template {template!r} lacks {missing[0]}; add it")
 
 
-def _turns(prompt: Prompt) -> Sequence[Message]:
+def _messages(prompt: Prompt) -> Sequence[Message]:
+    """Return a prompt as a chat; a text becomes a message of the user."""
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
 
 
-def _shown(prompt: Prompt) -> str:
-    """A prompt for people and judges of texts: a chat line by line."""
+def _as_text(prompt: Prompt) -> str:
+    """Return a prompt as one text, a chat line by line."""
     if isinstance(prompt, str):
         return prompt
     return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
-def _words_behind(tokenizer: Tokenizer) -> str:
-    """What the chat template writes between the user's last word and the first of the answer."""
+def _chat_suffix(tokenizer: Tokenizer) -> str:
+    """Return the text that the chat template puts between the user's message and the response."""
     if not isinstance(tokenizer, Wrapped):
         raise ValueError(
-            "the prompts are chats and this tokenizer has no words for one; use a model that has a chat "
+            "the prompts are chats and this tokenizer has no chat template; use a model that has a chat "
             "template, or give prompts as text"
         )
     return tokenizer.chat([{"role": "user", "content": MARK}]).partition(MARK)[2]
@@ -176,34 +179,30 @@ def _words_behind(tokenizer: Tokenizer) -> str:
 
 def _read(
     data: str | Path, choices: Sequence[str], config: str | None
-) -> tuple[dict[str, list[rows.Row]], str, list[str]]:
-    """The rows by split, the column of the prompts, and the other columns; what is no prompt is refused."""
-    tables = rows.read_tables(data, config=config)
-    every = [table for found in tables.values() for table in found]
+) -> tuple[dict[str, list[tables.Row]], str, list[str]]:
+    """Read the rows by split, the column of the prompts, and the names of the other columns."""
+    by_split = tables.read_tables(data, config=config)
+    every = [table for found in by_split.values() for table in found]
     column = every[0].pick(choices)
     names = list(dict.fromkeys(name for table in every for name in table.columns))
     if taken := [name for name in names if name in RESERVED and name != column]:
         raise ValueError(f"{data} has a column {taken[0]!r}, a name that reward functions need; rename it")
     keyed = {
-        split: [row for table in found for row in _rows(table, column, names)]
-        for split, found in tables.items()
+        split: [row for table in found for row in _keyed_rows(table, column, names)]
+        for split, found in by_split.items()
     }
-    kinds = {isinstance(row[column], str) for found in keyed.values() for row in _bare(found)}
+    kinds = {isinstance(row["row"][column], str) for rows in keyed.values() for row in rows}
     if len(kinds) > 1:
         raise ValueError(
             f"{data} mixes texts and chats in column {column!r}; give all prompts as one of them"
         )
-    apart = rows.separate(keyed, "key", where=data)
-    kept = {split: _bare(found) for split, found in apart.items()}
-    return kept, column, [name for name in names if name != column]
+    separated = tables.separate(keyed, "key", where=data)
+    rows_by_split = {split: [row["row"] for row in rows] for split, rows in separated.items()}
+    return rows_by_split, column, [name for name in names if name != column]
 
 
-def _bare(found: Sequence[rows.Row]) -> list[rows.Row]:
-    return [keyed["row"] for keyed in found]
-
-
-def _rows(table: rows.Table, column: str, names: Sequence[str]) -> Iterator[rows.Row]:
-    """Rows with a text that stands for the prompt, by which they are told apart."""
+def _keyed_rows(table: tables.Table, column: str, names: Sequence[str]) -> Iterator[tables.Row]:
+    """Yield each row of `table` under `row`, and its prompt as a text under `key`."""
     values: dict[str, list[Any]] = {name: table.values(name) for name in names if name in table.columns}
     for number, prompt in enumerate(values[table.pick((column,))]):
         if not _is_prompt(prompt):
@@ -217,6 +216,7 @@ def _rows(table: rows.Table, column: str, names: Sequence[str]) -> Iterator[rows
 
 
 def _is_prompt(value: Any) -> bool:
+    """Return whether `value` is a text or a list of messages that ends with the user."""
     if isinstance(value, str):
         return bool(value.strip())
     return (

@@ -1,4 +1,4 @@
-"""reviews: continue the opening of a movie review; a judge says how positive the whole reads."""
+"""reviews: continue the opening of a movie review; a judge scores how positive the whole reads."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -6,27 +6,26 @@ from pathlib import Path
 
 import numpy as np
 
-from cory_env import rows
-from cory_env.game import Query, Response
-from cory_env.judging import Cases, Judge, ask
+from cory_env.data import tables
+from cory_env.grading.reward_functions import Cases, Judge, ask
 from cory_env.tasks.base import check_query, split_of
 from cory_env.tokenizer import Tokenizer
+from cory_env.types import Query, Response
 
 LONGEST_TOKEN = 32
-"""More characters than any token of an opening has, so that only the head of a review needs encoding."""
-
+"""Upper bound of the characters in a token, so that only the head of a review needs encoding."""
 
 COLUMNS = ("text", "review", "content", "sentence", "document")
-"""Where the reviews stand if no column is named: the first of these that is there."""
+"""Default names of the column of reviews; the first one present is used."""
 
 
 class Task:
-    """Queries are the first few tokens of reviews; a score is the judge's, of query and response as one text.
+    """Queries are the first few tokens of reviews; the judge scores query and response as one text.
 
     `data` is a JSON file of openings, in ids of `tokenizer`, {"train": [[ids], ...], "test": [[ids], ...]},
     or reviews: a parquet, CSV or JSONL file (split 80/20 by the sha256 of the text), a folder of such files
     whose names start with `train` and `test`, or a name on the Hub, such as `stanfordnlp/imdb`. Test openings
-    that train has too are left out: `dropped` counts them, `overlap` is their share of all test openings.
+    that are also in train are left out: `dropped` counts them, `overlap` is their share of all test openings.
     """
 
     def __init__(
@@ -39,17 +38,17 @@ class Task:
         column: str | None = None,
         min_chars: int = 1,
     ) -> None:
-        """`max_query` is the (shortest, longest) opening in tokens; a review's hash draws its length.
+        """`max_query` is the (shortest, longest) opening in tokens; a hash of the review chooses its length.
 
-        The paper's is (2, 8), the released code's (2, 7) of reviews of more than 100 characters: `min_chars`
-        101. `column` names the one that holds the reviews.
+        The paper has (2, 8), the released code (2, 7) of reviews of more than 100 characters: `min_chars`
+        101. `column` is the name of the column of reviews.
         """
         if tokenizer is None or judge is None or data is None:
             missing = next(
                 n for n, v in (("tokenizer", tokenizer), ("judge", judge), ("data", data)) if v is None
             )
             raise ValueError(
-                f"the reviews task needs a {missing}; pass {missing}=... (the agents package has one)"
+                f"the reviews task needs a {missing}; pass {missing}=... (the cory package has one)"
             )
         if not 1 <= max_query[0] <= max_query[1]:
             raise ValueError(f"max_query is {max_query}; give (shortest, longest) from 1 in order")
@@ -60,25 +59,28 @@ class Task:
             ids = _openings(Path(data))
         else:
             texts = _reviews(data, COLUMNS if column is None else (column,), min_chars)
-            ids = {split: [self._opening(t, max_query) for t in found] for split, found in texts.items()}
-        known = {tuple(opening) for opening in ids["train"]}
-        fresh = [opening for opening in ids["test"] if tuple(opening) not in known]
-        self.dropped = len(ids["test"]) - len(fresh)
+            ids = {split: [self._opening(t, max_query) for t in reviews] for split, reviews in texts.items()}
+        train = {tuple(opening) for opening in ids["train"]}
+        test = [opening for opening in ids["test"] if tuple(opening) not in train]
+        self.dropped = len(ids["test"]) - len(test)
         self.overlap = self.dropped / len(ids["test"])
-        if not fresh:
+        if not test:
             raise ValueError(
                 f"{data}: every one of its {self.dropped} test openings is in train too; "
                 "give more reviews, or longer openings with max_query"
             )
-        self._queries = {"train": self._made(ids["train"], data), "test": self._made(fresh, data)}
+        self._queries = {
+            "train": self._make_queries(ids["train"], data),
+            "test": self._make_queries(test, data),
+        }
 
     def _opening(self, text: str, lengths: tuple[int, int]) -> list[int]:
-        """The first tokens of a review, as many as its hash draws from (shortest, longest)."""
+        """Return the first tokens of a review, their number chosen by its hash out of (shortest, longest)."""
         shortest, longest = lengths
-        count = shortest + rows.text_hash(text) % (longest - shortest + 1)
+        count = shortest + tables.text_hash(text) % (longest - shortest + 1)
         return self.tokenizer.encode(text[: longest * LONGEST_TOKEN])[:count]
 
-    def _made(self, openings: Iterable[Sequence[int]], where: str | Path) -> list[Query]:
+    def _make_queries(self, openings: Iterable[Sequence[int]], where: str | Path) -> list[Query]:
         queries = [Query(self.tokenizer.decode(ids), tuple(ids)) for ids in openings]
         for query in queries:
             try:
@@ -89,21 +91,21 @@ class Task:
 
     @property
     def left_out(self) -> list[str]:
-        """Test openings that train has too."""
-        share = f"{self.dropped} of the test openings ({self.overlap:.1%}) are in train too and left out"
-        return [share] if self.dropped else []
+        """A line about the test openings that are also in train."""
+        line = f"{self.dropped} of the test openings ({self.overlap:.1%}) are in train too and left out"
+        return [line] if self.dropped else []
 
     def queries(self, split: str) -> Sequence[Query]:
-        """The openings of `train` or `test`, in the order of the file."""
+        """Return the openings of `train` or `test` in the order of the file."""
         return split_of(self._queries, split)
 
     def query(self, rng: np.random.Generator) -> Query:
-        """One of the train openings, each as likely as another."""
+        """Draw one of the train openings uniformly."""
         train = self._queries["train"]
         return train[int(rng.integers(len(train)))]
 
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> Sequence[float]:
-        """The judge's score of each query and its response read as one text, in one call."""
+        """Return the judge's scores of each query and its response as one text, from one call."""
         # Decoded together: some tokenizers drop the space that begins a text; here it is inside a sentence.
         pairs = zip(queries, responses, strict=True)
         cases = Cases(
@@ -114,7 +116,7 @@ class Task:
         return ask(self.judge, cases)
 
     def template(self, seat: str) -> str:
-        """The paper's wording; observers further on read each earlier sentence in its own quotes."""
+        """Return the template of the paper; later observers read every earlier sentence in its own quotes."""
         k = int(seat.rsplit("_", 1)[1])
         if k == 0:
             return "{query}"
@@ -124,36 +126,36 @@ class Task:
 
 
 def _openings(path: Path) -> dict[str, list[list[int]]]:
-    """Openings from a JSON file, refused unless both splits are non-empty lists of lists of ids."""
+    """Read openings from a JSON file; both splits must be non-empty lists of lists of ids."""
     wanted = 'it must be {"train": [[ids], ...], "test": [[ids], ...]}'
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        openings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as openings ({error}); {wanted}") from error
     for split in ("train", "test"):
-        rows = found.get(split) if isinstance(found, dict) else None
+        rows = openings.get(split) if isinstance(openings, dict) else None
         if not isinstance(rows, list) or not rows:
             raise ValueError(f"{path} has no openings under {split!r}; {wanted}")
         for row in rows:
             if not isinstance(row, list) or not all(type(token) is int for token in row):
                 raise ValueError(f"{path} holds {str(row)[:60]!r} under {split!r}; {wanted}")
-    return {split: found[split] for split in ("train", "test")}
+    return {split: openings[split] for split in ("train", "test")}
 
 
 def _reviews(data: str | Path, columns: Sequence[str], min_chars: int) -> dict[str, list[str]]:
-    """The texts by split, each once, line breaks as spaces; blank and shorter ones left out."""
-    kept = {
+    """Read the texts by split, each once, with line breaks as spaces; blank and shorter ones are left out."""
+    reviews = {
         split: [
             {"text": row["text"].replace("<br />", " ")}
-            for row in found
+            for row in rows
             if row["text"].strip() and len(row["text"]) >= min_chars
         ]
-        for split, found in rows.read_rows(data, {"text": columns}).items()
+        for split, rows in tables.read_rows(data, {"text": columns}).items()
     }
-    for split, found in kept.items():
-        if not found:
+    for split, rows in reviews.items():
+        if not rows:
             raise ValueError(f"{data}: the split {split!r} has no review of {min_chars} characters or more")
     return {
-        split: [row["text"] for row in found]
-        for split, found in rows.separate(kept, "text", where=data).items()
+        split: [row["text"] for row in rows]
+        for split, rows in tables.separate(reviews, "text", where=data).items()
     }

@@ -1,4 +1,4 @@
-"""svamp: word problems of one step, worded so that key words mislead. Exact match: 1 or 0.
+"""svamp: word problems of one step in which key words mislead. Exact match: 1 or 0.
 
 On the Hub `ChilleD/SVAMP` (MIT licence; Patel et al. 2021, arXiv:2103.07191): 700 problems in train, 300 in
 test. The authors' own SVAMP.json holds all 1,000 and is split by hash. A row:
@@ -10,18 +10,18 @@ test. The authors' own SVAMP.json holds all 1,000 and is split by hash. A row:
     Answer    51.0
     Type      Subtraction
 
-A committed run (benchmarks/task_runs.py, single-agent PPO of a 0.2 M model, seed 0), held-out problems right
-in one try: 7.4 % -> 11.6 % (gain 1.8 to 7.1 points, 95 %).
+A committed run (benchmarks/learning/small_tasks.py, single-agent PPO of a 0.2 M model, seed 0), held-out
+problems right in one try: 7.4 % -> 11.6 % (gain 1.8 to 7.1 points, 95 %).
 """
 
 from typing import ClassVar
 
-from cory_env.problems import Problems
-from cory_env.rows import Row
+from cory_env.data.tables import Row
+from cory_env.tasks._word_problem import Problems
 
 
 class Task(Problems):
-    """The body and its question are one query; a body that ends in no mark is given a full stop."""
+    """SVAMP, with body and question as one query; a body without punctuation at its end gets a full stop."""
 
     hub = "ChilleD/SVAMP"
     columns: ClassVar = {
@@ -31,7 +31,7 @@ class Task(Problems):
     }
 
     def problem(self, row: Row) -> Row:
-        """Body and question in one line."""
+        """Join body and question in one line."""
         body, question = (" ".join(row[part].split()) for part in ("body", "question"))
         stop = "" if not body or body[-1] in ".?!,;:" else "."
         return {"question": f"{body}{stop} {question}".strip(), "answer": row["answer"]}

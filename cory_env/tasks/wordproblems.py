@@ -1,7 +1,7 @@
 """wordproblems: three older sets of word problems, one number each. Exact match: 1 or 0.
 
-`source` says which: `multiarith` (two steps; Roy and Roth 2015; 600 rows, 580 questions), `addsub` (addition
-and subtraction; Hosseini et al. 2014; 395) or `singleeq` (one equation; Koncel-Kedziorski et al. 2015; 508).
+`source` is one of `multiarith` (two steps; Roy and Roth 2015; 600 rows, 580 questions), `addsub` (addition
+and subtraction; Hosseini et al. 2014; 395) and `singleeq` (one equation; Koncel-Kedziorski et al. 2015; 508).
 On the Hub `ChilleD/MultiArith` has the first (420 in train, 180 in test); all three are files of
 `HuggingFaceTB/math_tasks`, ODC-By licence, to be given as `data`. A row of MultiArith.json:
 
@@ -12,8 +12,8 @@ On the Hub `ChilleD/MultiArith` has the first (420 in train, 180 in test); all t
                 candy while her sister had 42. If they ate 35 pieces the first night, how many pieces do they
                 have left?
 
-Committed runs (benchmarks/task_runs.py, single-agent PPO of a 0.2 M model, seed 0), held-out problems
-right in one try: addsub 13.2 % -> 22.9 % (gain 4.4 to 15.4 points, 95 %), singleeq 8.7 % -> 13.2 %
+Committed runs (benchmarks/learning/small_tasks.py, single-agent PPO of a 0.2 M model, seed 0), held-out
+problems right in one try: addsub 13.2 % -> 22.9 % (gain 4.4 to 15.4 points, 95 %), singleeq 8.7 % -> 13.2 %
 (1.1 to 8.7), multiarith 3.9 % -> 8.5 % (1.9 to 8.2).
 """
 
@@ -22,8 +22,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from cory_env.problems import Problems
-from cory_env.rows import READERS, Row
+from cory_env.data.tables import READERS, Row
+from cory_env.tasks._word_problem import Problems
 from cory_env.tokenizer import Tokenizer
 
 HUB = {"multiarith": "ChilleD/MultiArith"}
@@ -31,7 +31,7 @@ SOURCES = ("multiarith", "addsub", "singleeq")
 
 
 class Task(Problems):
-    """One of the three; a file is split 80/20 by the sha256 of the question, duplicates merged.
+    """One of the three sets; a file is split 80/20 by the sha256 of the question, duplicates merged.
 
     `data` may also be a folder that holds the file of the source, such as MultiArith.json.
     """
@@ -52,12 +52,12 @@ class Task(Problems):
         format_reward: float = 0.0,
         length_penalty: float = 0.0,
     ) -> None:
-        """As every task of word problems; only `multiarith` is found without `data`."""
+        """Options are those of the other word-problem tasks; only `multiarith` has a default for `data`."""
         if source not in SOURCES:
             raise ValueError(f"source is {source!r}; give one of {', '.join(SOURCES)}")
         if data is None and source not in HUB:
             raise ValueError(
-                f"{source} has no set of its own on the Hub; give its file as data, such as {source}.jsonl"
+                f"{source} has no data set on the Hub; give its file as data, such as {source}.jsonl"
             )
         super().__init__(
             tokenizer,
@@ -69,18 +69,18 @@ class Task(Problems):
         )
 
     def problem(self, row: Row) -> Row:
-        """Spaces as in running text, so that equal questions are equal; thirds and the like as fractions."""
+        """Normalise spaces, so that equal questions match; rewrite rounded floats as fractions."""
         return {"question": " ".join(row["question"].split()), "answer": _exact(row["answer"])}
 
 
 def _file_of(source: str, folder: Path) -> Path | None:
-    """The file in `folder` that is called as the source is, whatever its case; None where there is none."""
+    """Return the file in `folder` with the name of the source in any case; None if there is none."""
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     return next((f for f in files if f.suffix in READERS and f.stem.lower() == source), None)
 
 
 def _exact(answer: str) -> str:
-    """`2/3` for 0.6666666666666666: the sets hold answers as floats, and exact match asks for the number."""
+    """Rewrite 0.6666666666666666 as `2/3`: the sets hold answers as floats, but a match must be exact."""
     if not re.fullmatch(r"-?[0-9]{1,20}\.[0-9]{13,20}", answer):
         return answer
     value = Fraction(answer)

@@ -1,8 +1,10 @@
+"""The rules of `Game`, and the checks of seats, caps and queries."""
+
 import pytest
 
 from cory_env import Game, Query, Response, View, seat_names
-from cory_env.game import response_range
 from cory_env.tokenizer import CharTokenizer
+from cory_env.types import response_range
 
 EOS = frozenset({8, 9})
 PIONEER = View(seat="pioneer_0", template="{query}", segments=(-1,), eos=EOS)
@@ -76,7 +78,7 @@ def test_a_whole_response_follows_the_rules_of_single_tokens(ids, fault):
 
 
 @pytest.mark.parametrize("ids", [[8], [1, 9], [1, 1, 9], [1, 1, 1]])
-def test_a_whole_response_is_taken_when_its_last_token_ends_it(ids):
+def test_a_whole_response_is_accepted_if_its_last_token_ends_it(ids):
     game = two_seats(max_response=3)
     game.respond(ids)
     assert game.responses["pioneer_0"] == tuple(ids)
@@ -91,7 +93,7 @@ def test_the_flat_row_lays_out_the_whole_game():
     want = [*(1, 2, 0), *(5, 8, 0), *(6, 0, 0), 2, *(2, 1), *(3, 2), 1]
     assert game.flat(max_query=3, max_response=3, pad=0) == want
     game.play(6)
-    assert game.flat(max_query=3, max_response=3, pad=0)[-1] == 2  # nobody
+    assert game.flat(max_query=3, max_response=3, pad=0)[-1] == 2  # no seat acts
 
 
 def test_a_state_resumes_in_the_middle_of_a_response():
@@ -103,7 +105,7 @@ def test_a_state_resumes_in_the_middle_of_a_response():
     assert (twin.turn, twin.caps, twin.query) == ("pioneer_0", (3, 3), Query("ab", (1, 2)))
 
 
-def test_a_query_needs_a_token_and_a_cap_needs_one_per_seat():
+def test_a_query_needs_a_token_and_every_seat_a_cap():
     with pytest.raises(ValueError, match="the query '' has no tokens"):
         Game(Query("", ()), views=(PIONEER,), eos=EOS, max_response=1)
     with pytest.raises(
@@ -120,5 +122,5 @@ def test_max_response_is_a_number_or_a_range():
             response_range(wrong)
 
 
-def test_a_response_keeps_eos_in_its_ids_and_not_in_its_text():
+def test_a_response_has_eos_in_its_ids_and_not_in_its_text():
     assert Response.of([0, 1, 2], CharTokenizer("ab")) == Response((0, 1, 2), "ab")

@@ -1,4 +1,4 @@
-"""The heart of the suite: games of `VectorGame`, replayed token by token through the AEC env."""
+"""`VectorGame` and the AEC env play the same game: batches are replayed token by token through the env."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ TASKS = {stops: Echo(CharTokenizer("abcde", stops=stops), length=3) for stops in
 
 
 @st.composite
-def settings_of_a_game(draw):
+def game_options(draw):
     seats = draw(st.integers(1, 4))
     low = draw(st.integers(1, 5))
     square = st.lists(
@@ -32,7 +32,7 @@ def settings_of_a_game(draw):
 
 
 def write(rng, caps_B, eos, vocab_size):
-    """Random legal responses of one seat: tokens to the first EOS or the cap; the tails are poisoned."""
+    """Random legal responses of one seat: tokens to the first EOS or the cap, and invalid ids behind it."""
     ids_BT = rng.integers(0, vocab_size, size=(len(caps_B), caps_B.max()))
     ends = [[t + 1 for t in range(cap) if row[t] in eos] for row, cap in zip(ids_BT, caps_B, strict=True)]
     lengths_B = np.array([min([*end, cap]) for end, cap in zip(ends, caps_B, strict=True)])
@@ -47,19 +47,19 @@ def play(options, rng, games):
     caps_BN = rng.integers(low, high + 1, size=(games, options["seats"]))
     train = options["task"].queries("train")
     vector.reset([train[i] for i in rng.integers(len(train), size=games)], caps_BN)
-    seen = {}
+    by_seat = {}
     tokenizer = options["task"].tokenizer
     for k, seat in enumerate(vector.seats):
         prompts = vector.prompts(seat)
         ids, lengths = write(rng, caps_BN[:, k], tokenizer.eos, tokenizer.vocab_size)
         vector.respond(seat, ids, lengths)
-        seen[seat] = (*prompts, ids, lengths)
-    return vector, caps_BN, seen
+        by_seat[seat] = (*prompts, ids, lengths)
+    return vector, caps_BN, by_seat
 
 
-def replay(env, seat, b, seen):
-    """Play game `b`'s response of `seat` through the env, looking at the observation before every token."""
-    prompt_ids, prompt_lengths, ids, lengths = seen[seat]
+def replay(env, seat, b, by_seat):
+    """Play game `b`'s response of `seat` through the env and check the observation before every token."""
+    prompt_ids, prompt_lengths, ids, lengths = by_seat[seat]
     prompt = prompt_ids[b, : prompt_lengths[b]].tolist()
     response = ids[b, : lengths[b]].tolist()
     for t, token in enumerate(response):
@@ -76,17 +76,15 @@ def replay(env, seat, b, seen):
 
 
 @settings(deadline=None, max_examples=300)
-@given(
-    options=settings_of_a_game(), payout=st.sampled_from(["end", "settle"]), seed=st.integers(0, 2**32 - 1)
-)
+@given(options=game_options(), payout=st.sampled_from(["end", "settle"]), seed=st.integers(0, 2**32 - 1))
 def test_a_batch_replayed_token_by_token_is_the_same_game(options, payout, seed):
-    vector, caps_BN, seen = play(options, np.random.default_rng(seed), games=3)
+    vector, caps_BN, by_seat = play(options, np.random.default_rng(seed), games=3)
     scores_BN, payoffs_BN = vector.scores(), vector.payoffs()
     env = raw_env(payout=payout, **options)
     for b, query in enumerate(vector.queries):
         env.reset(options={"query": query, "caps": caps_BN[b]})
         for seat in vector.seats:
-            replay(env, seat, b, seen)
+            replay(env, seat, b, by_seat)
         *earlier, last = vector.seats
         if payout == "settle":
             assert env.rewards == pytest.approx({**dict.fromkeys(earlier, 0), last: payoffs_BN[b, -1]})
@@ -101,8 +99,8 @@ def test_a_batch_replayed_token_by_token_is_the_same_game(options, payout, seed)
         assert all(env.terminations.values())
         assert [env.infos[seat]["score"] for seat in vector.seats] == pytest.approx(scores_BN[b].tolist())
         assert [env.text(seat) for seat in vector.seats] == [vector.texts(seat)[b] for seat in vector.seats]
-        paid = {}
+        payoffs = {}
         for seat in env.agent_iter():
-            paid[seat] = env.last()[1]
+            payoffs[seat] = env.last()[1]
             env.step(None)
-        assert paid == pytest.approx(dict(zip(vector.seats, payoffs_BN[b], strict=True)))
+        assert payoffs == pytest.approx(dict(zip(vector.seats, payoffs_BN[b], strict=True)))

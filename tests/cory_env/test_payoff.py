@@ -1,3 +1,5 @@
+"""Payoff matrices and schedules, with payoffs worked out by hand."""
+
 import numpy as np
 import pytest
 
@@ -7,20 +9,20 @@ SCORES = np.array([[3.0, 1.0, 0.0]])
 
 
 @pytest.mark.parametrize(
-    ("kind", "paid"),
+    ("kind", "payoffs"),
     [
         ("cooperative", [4.0, 4.0, 4.0]),
         ("independent", [3.0, 1.0, 0.0]),
-        ("competitive", [3 - 0.5, 1 - 1.5, 0 - 2.0]),  # own less the mean of the other two
+        ("competitive", [3 - 0.5, 1 - 1.5, 0 - 2.0]),  # own minus the mean of the other two
         (1.0, [4.0, 4.0, 4.0]),
-        (-1, [2.0, -2.0, -4.0]),  # own less the sum of the other two
+        (-1, [2.0, -2.0, -4.0]),  # own minus the sum of the other two
         ("-1", [2.0, -2.0, -4.0]),
         (0.5, [3.5, 2.5, 2.0]),
-        ([[0, 1, 0], [0, 0, 1], [1, 0, 0]], [1.0, 0.0, 3.0]),  # each is paid what the next one scored
+        ([[0, 1, 0], [0, 0, 1], [1, 0, 0]], [1.0, 0.0, 3.0]),  # each is paid the score of the next one
     ],
 )
-def test_three_seats_by_hand(kind, paid):
-    assert pay(matrix(kind, 3), SCORES).tolist() == [paid]
+def test_three_seats_by_hand(kind, payoffs):
+    assert pay(matrix(kind, 3), SCORES).tolist() == [payoffs]
 
 
 def test_one_seat_is_paid_its_score():
@@ -30,7 +32,7 @@ def test_one_seat_is_paid_its_score():
 @pytest.mark.parametrize(
     ("kind", "seats", "fault"),
     [
-        ("competitive", 1, "'competitive' needs a rival"),
+        ("competitive", 1, "'competitive' needs another seat"),
         (
             "cooperativ",
             2,
@@ -56,11 +58,11 @@ def test_the_callers_matrix_is_not_aliased():
     assert W.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
-@pytest.mark.parametrize(("iteration", "paid"), [(0, 2.0), (1, 2.5), (2, 3.0), (4, 4.0), (99, 4.0)])
-def test_a_schedule_goes_straight_from_one_lambda_to_another_and_stays(iteration, paid):
+@pytest.mark.parametrize(("iteration", "payoff"), [(0, 2.0), (1, 2.5), (2, 3.0), (4, 4.0), (99, 4.0)])
+def test_a_schedule_goes_linearly_from_one_lambda_to_another_and_stays(iteration, payoff):
     W = matrix(Linear(-1, 1, iterations=4), 2, iteration=iteration)
     # scores 3 and 1: the first seat is paid 3 + lambda, lambda = -1, -.5, 0, ..., 1
-    assert pay(W, np.array([[3.0, 1.0]]))[0, 0] == paid
+    assert pay(W, np.array([[3.0, 1.0]]))[0, 0] == payoff
 
 
 def test_a_schedule_may_lead_from_any_mix_to_any_other():
@@ -77,7 +79,7 @@ def test_a_payoff_without_a_schedule_is_constant():
     [
         (lambda: Linear(0, 1, iterations=0), "iterations is 0; a payoff needs 1 or more"),
         (lambda: matrix(Linear(0, "all", iterations=3), 2), "no payoff called 'all'"),
-        (lambda: matrix(1.0, 2, iteration=-1), "iteration is -1; the clock starts at 0"),
+        (lambda: matrix(1.0, 2, iteration=-1), "iteration is -1; give a number from 0"),
     ],
 )
 def test_a_wrong_schedule_is_refused(make, fault):

@@ -1,4 +1,4 @@
-"""A task and an algorithm from another distribution: found by name, played, trained with."""
+"""A task and an algorithm of another distribution: found by name, played, trained."""
 
 import warnings
 
@@ -8,7 +8,7 @@ from pettingzoo.test import api_test, seed_test
 from cory_env import env, tasks
 
 TASK = '''
-from cory_env.game import Query
+from cory_env import Query
 from cory_env.tokenizer import CharTokenizer
 
 
@@ -20,8 +20,8 @@ class Task:
     def __init__(self, tokenizer=None, *, vowels="ae"):
         self.tokenizer = tokenizer or CharTokenizer("abcdef")
         self.vowels = tuple(vowels)
-        made = [Query(c, tuple(self.tokenizer.encode(c))) for c in "abcdef"]
-        self._queries = {"train": made[:4], "test": made[4:]}
+        queries = [Query(c, tuple(self.tokenizer.encode(c))) for c in "abcdef"]
+        self._queries = {"train": queries[:4], "test": queries[4:]}
 
     def queries(self, split):
         return self._queries[split]
@@ -39,7 +39,7 @@ class Task:
 FILES = {
     "cory_vowels/__init__.py": "",
     "cory_vowels/task.py": TASK,
-    "cory_vowels/gentle.py": "from agents.algorithms.ppo import Config, advantage, token_loss\n",
+    "cory_vowels/gentle.py": "from cory.algorithms.ppo import Config, advantage, token_loss\n",
     "cory_vowels-0.1.dist-info/METADATA": "Metadata-Version: 2.1\nName: cory-vowels\nVersion: 0.1\n",
     "cory_vowels-0.1.dist-info/entry_points.txt": (
         "[cory.tasks]\nvowels = cory_vowels.task\n[cory.algorithms]\ngentle = cory_vowels.gentle\n"
@@ -49,7 +49,7 @@ FILES = {
 
 @pytest.fixture
 def plugin(tmp_path, monkeypatch):
-    """The package as pip would leave it, on the path."""
+    """A package as pip installs it, on the path."""
     for name, content in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -58,7 +58,7 @@ def plugin(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_task_of_another_distribution_keeps_the_same_contract():
+def test_a_task_of_another_distribution_passes_the_same_contract_tests():
     assert "vowels" in tasks.names()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -68,21 +68,21 @@ def test_a_task_of_another_distribution_keeps_the_same_contract():
         tasks.load("vowels", vowel="a")
 
 
-def test_it_is_gone_with_its_distribution():
+def test_the_task_is_unknown_without_its_distribution():
     assert "vowels" not in tasks.names()
 
 
 @pytest.mark.usefixtures("plugin")
-def test_it_is_trained_with_and_its_algorithm_is_found():
+def test_the_task_is_trained_on_and_the_algorithm_is_found():
     pytest.importorskip("torch")
-    from agents import algorithms
-    from agents.algorithms import ppo
-    from agents.config import Config, PolicyConfig
-    from agents.trainer import Trainer
+    from cory import algorithms
+    from cory.algorithms import ppo
+    from cory.config.schema import Config, PolicyConfig
+    from cory.training.trainer import Trainer
 
     assert algorithms.load("gentle").token_loss is ppo.token_loss
     trainer = Trainer(
         Config(task="vowels", policy=PolicyConfig(kind="table"), batch=128, max_response=(1, 2), iterations=2)
     )
-    numbers = [trainer.iterate(iteration) for iteration in range(2)]
-    assert 0 < numbers[0]["pioneer_0/llm_1/task_reward"] < 1
+    metrics = [trainer.iterate(iteration) for iteration in range(2)]
+    assert 0 < metrics[0]["pioneer_0/llm_1/task_reward"] < 1

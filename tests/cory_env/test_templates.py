@@ -1,3 +1,5 @@
+"""Templates as texts and as chats."""
+
 import pytest
 
 from cory_env import make_views
@@ -10,7 +12,7 @@ CHAT = (
     "{% for message in messages %}<{{ message.role[0] }}>{{ message.content | trim }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<a>{% endif %}"
 )
-SAID = [{"role": "system", "content": " be kind "}, {"role": "user", "content": "{query}!{response_0}"}]
+MESSAGES = [{"role": "system", "content": " be kind "}, {"role": "user", "content": "{query}!{response_0}"}]
 
 
 def characters(metaspace=False):
@@ -28,26 +30,26 @@ def characters(metaspace=False):
     return wrap(loaded), vocabulary
 
 
-def test_a_chat_is_worded_by_the_tokenizer_with_ids_where_the_placeholders_are():
+def test_a_chat_is_rendered_by_the_tokenizer_with_ids_in_place_of_the_placeholders():
     tokenizer, ids = characters()
-    view = compile_view("observer_1", SAID, seen=(0,), tokenizer=tokenizer)
+    view = compile_view("observer_1", MESSAGES, seen=(0,), tokenizer=tokenizer)
     assert view.template == "<s>be kind</s><u>{query}!{response_0}</s><a>"
     a, eos = ids["a"], ids["</s>"]
     kind = [ids["<s>"], *(ids[c] for c in "be kind"), eos]
-    # special tokens spelled out by the chat template are their ids; the response's own EOS is not shown
+    # special tokens in the chat template become their ids; the EOS of the response is left out
     assert view.prompt((a, a), [(a, eos)]) == (*kind, ids["<u>"], a, a, ids["!"], a, eos, ids["<a>"])
 
 
 def test_chats_and_texts_can_be_mixed_by_seat():
     tokenizer, _ = characters()
-    views = make_views(Echo(tokenizer, length=2), seats=2, templates={"observer_1": SAID})
+    views = make_views(Echo(tokenizer, length=2), seats=2, templates={"observer_1": MESSAGES})
     assert [view.template[:3] for view in views] == ["{qu", "<s>"]
 
 
-def test_braces_of_the_chat_template_itself_are_left_alone():
+def test_braces_of_the_chat_template_itself_stay():
     tokenizer, _ = characters()
     tokenizer.inner.chat_template = "{{ '{x}' }}" + CHAT
-    pieces = read_template("observer_1", SAID, tokenizer)
+    pieces = read_template("observer_1", MESSAGES, tokenizer)
     assert [piece[0] for piece in pieces] == ["{x}<s>be kind</s><u>", "!", "</s><a>"]
 
 
@@ -56,9 +58,13 @@ def test_braces_of_the_chat_template_itself_are_left_alone():
     [
         (CHAT, [{"role": "user", "content": "{query}"}], r"template of observer_1 lacks \{response_0\}"),
         (CHAT, [{"role": "user"}], "a message has a role and a content"),
-        ("only words", SAID, r"template of observer_1 lacks \{query\}"),  # it drops what the user says
-        ("{{ raise_exception('no system') }}", SAID, "the chat template refuses .* no system"),
-        (None, SAID, "this tokenizer has no chat template; write the prompt as text"),
+        (
+            "only words",
+            MESSAGES,
+            r"template of observer_1 lacks \{query\}",
+        ),  # it drops the message of the user
+        ("{{ raise_exception('no system') }}", MESSAGES, "the chat template refuses .* no system"),
+        (None, MESSAGES, "this tokenizer has no chat template; write the prompt as text"),
     ],
 )
 def test_a_wrong_chat_is_refused(chat, messages, fault):
@@ -68,12 +74,12 @@ def test_a_wrong_chat_is_refused(chat, messages, fault):
         compile_view("observer_1", messages, seen=(0,), tokenizer=tokenizer)
 
 
-def test_a_tokenizer_without_chat_says_what_to_use():
-    with pytest.raises(ValueError, match=r"is a chat and this tokenizer has no words for one; use .*wrap"):
-        compile_view("observer_1", SAID, seen=(0,), tokenizer=CharTokenizer())
+def test_the_error_for_a_tokenizer_without_chat_names_the_remedy():
+    with pytest.raises(ValueError, match=r"is a chat and this tokenizer has no chat template; use .*wrap"):
+        compile_view("observer_1", MESSAGES, seen=(0,), tokenizer=CharTokenizer())
 
 
-def test_words_behind_a_placeholder_are_not_opened_with_a_space():
+def test_no_space_is_added_to_literals_behind_a_placeholder():
     tokenizer, ids = characters(metaspace=True)
     assert tokenizer.encode("b") == [ids["▁"], ids["b"]]  # as Llama's tokenizer does at the start of a text
     view = compile_view("pioneer_0", "b{query}b{query} b{query}\nb", seen=(), tokenizer=tokenizer)

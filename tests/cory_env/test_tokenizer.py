@@ -1,3 +1,5 @@
+"""The character tokenizer, and the adapters of `tokenizers` and Hugging Face tokenizers."""
+
 import json
 
 import pytest
@@ -27,7 +29,7 @@ def test_an_alphabet_needs_distinct_letters_and_an_end(alphabet, stops, fault):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A model folder: words a, b, the ends <e> and <t>, and nothing else."""
+    """A model folder whose vocabulary is the words a and b, the EOS tokens <e> and <t>, and the pad <p>."""
     tokenizers = pytest.importorskip("tokenizers")
     words = {"a": 0, "b": 1, "<e>": 2, "<t>": 3, "<p>": 4}
     fast = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="a"))
@@ -55,13 +57,13 @@ def test_nothing_is_added_and_only_eos_and_pad_are_hidden(folder):
     assert tokenizer.decode([2, 0, 1, 3, 4]) == "a b"
 
 
-def test_a_loaded_tokenizer_without_eos_asks_for_one(folder):
+def test_a_loaded_tokenizer_without_eos_needs_one(folder):
     for name in ("tokenizer_config.json", "generation_config.json"):
         (folder / name).unlink()
-    with pytest.raises(ValueError, match="names no EOS token; say which ids end a response"):
+    with pytest.raises(ValueError, match="names no EOS token; pass the ids that end a response"):
         load(folder)
-    alone = load(folder / "tokenizer.json", eos={3})
-    assert (alone.eos, alone.pad) == (frozenset({3}), 3)
+    tokenizer = load(folder / "tokenizer.json", eos={3})
+    assert (tokenizer.eos, tokenizer.pad) == (frozenset({3}), 3)
 
 
 def test_a_missing_folder_is_named(tmp_path):

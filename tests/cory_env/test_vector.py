@@ -1,7 +1,9 @@
+"""`VectorGame`: prompts, responses, scores and payoffs of a batch."""
+
 import numpy as np
 import pytest
 
-from cory_env import Query, VectorGame
+from cory_env import Query, VectorGame, make_views
 from cory_env.tasks.echo import Task as Echo
 from cory_env.tokenizer import CharTokenizer
 
@@ -11,16 +13,16 @@ QUERIES = [Query("abc", (0, 1, 2)), Query("d", (3,))]
 
 
 def game(**options):
-    made = VectorGame(ECHO, **{"max_response": 3, **options})
-    made.reset(QUERIES)
-    return made
+    g = VectorGame(ECHO, **{"max_response": 3, **options})
+    g.reset(QUERIES)
+    return g
 
 
 def ragged(*rows, poison=99):
-    """Rows as [B, T] with poison past their lengths, and the lengths."""
+    """Rows as [B, T] with the invalid id `poison` past their lengths, and the lengths."""
     ids = np.full((len(rows), max(map(len, rows))), poison)
-    for row, said in zip(ids, rows, strict=True):
-        row[: len(said)] = said
+    for padded, row in zip(ids, rows, strict=True):
+        padded[: len(row)] = row
     return ids, np.array([len(row) for row in rows])
 
 
@@ -38,7 +40,7 @@ def test_two_games_by_hand():
     assert g.turn is None
     assert g.texts("pioneer_0") == ["abc", "d"]
     assert [response.ids for response in g.responses("observer_1")] == [(0, 5), (1, 1, 1)]
-    # abc and d are perfect echoes, a is a third of abc, bbb has nothing of d in place
+    # abc and d are perfect echoes, a is a third of abc, bbb has no token of d in place
     assert g.scores().tolist() == [[1.0, 1 / 3], [1.0, 0.0]]
     assert g.payoffs().tolist() == [[4 / 3, 4 / 3], [1.0, 1.0]]
 
@@ -51,16 +53,14 @@ def test_prompts_are_padded_on_the_right_with_pad_and_never_with_the_callers_tai
     assert g.prompts("observer_1")[0].tolist() == [[0, 1, 2, 0, 1, 2], [3, 3, 6, 6, 6, 6]]
 
 
-def test_literals_come_before_between_and_after():
-    from cory_env import make_views
-
-    words = {"observer_1": "a{query}bb{response_0}c"}
-    g = game(views=make_views(ECHO, seats=2, templates=words))
+def test_literals_stand_before_between_and_behind_the_placeholders():
+    templates = {"observer_1": "a{query}bb{response_0}c"}
+    g = game(views=make_views(ECHO, seats=2, templates=templates))
     g.respond("pioneer_0", *ragged([3, 3, 3], [4]))
     assert prompts(g, "observer_1") == [[0, 0, 1, 2, 1, 1, 3, 3, 3, 2], [0, 3, 1, 1, 2]]
 
 
-def test_what_comes_out_can_be_overwritten_without_harm():
+def test_returned_arrays_can_be_overwritten_without_harm():
     g = game(seats=1)
     g.prompts("pioneer_0")[0][:] = 99
     g.respond("pioneer_0", *ragged([4], [4]))
@@ -101,7 +101,7 @@ def test_each_response_has_its_own_cap():
         g.reset(QUERIES, np.array([[1, 2], [4, 1]]))
 
 
-def test_everything_has_its_time():
+def test_a_call_out_of_turn_is_refused():
     g = game()
     for early, fault in [
         (lambda: g.prompts("observer_1"), "observer_1 has nothing to read yet; it is the turn of pioneer_0"),
@@ -117,7 +117,7 @@ def test_everything_has_its_time():
             early()
     g.respond("pioneer_0", *ragged([4], [4]))
     g.respond("observer_1", *ragged([4], [4]))
-    with pytest.raises(ValueError, match="turn of nobody, the games are over"):
+    with pytest.raises(ValueError, match="observer_1 cannot respond: the games are over"):
         g.respond("observer_1", *ragged([4], [4]))
 
 
@@ -135,28 +135,29 @@ def test_a_wrong_query_is_refused(queries, fault):
         VectorGame(ECHO).reset(queries)
 
 
-class Judged(Echo):
-    """echo with scores of one's choosing, and a count of the calls."""
+class FixedScores(Echo):
+    """echo with given scores, and a count of the calls."""
 
     def __init__(self, scores):
         super().__init__(ABC)
         self.scores, self.calls = scores, 0
 
-    def score(self, queries, responses):
+    def score(self, _queries, _responses):
         self.calls += 1
         return self.scores
 
 
-def judged(scores):
-    g = VectorGame(Judged(scores), max_response=3)
+def played(scores):
+    """A finished batch that is scored `scores`."""
+    g = VectorGame(FixedScores(scores), max_response=3)
     g.reset(QUERIES)
     for seat in g.seats:
         g.respond(seat, *ragged([4], [4]))
     return g
 
 
-def test_scores_are_judged_once_for_the_whole_batch():
-    g = judged([1, 2, 3, 4])  # both games of the pioneer, then both of the observer
+def test_the_whole_batch_is_scored_once():
+    g = played([1, 2, 3, 4])  # both games of the pioneer, then both of the observer
     assert g.scores().tolist() == [[1.0, 3.0], [2.0, 4.0]]
     assert g.payoffs().tolist() == [[4.0, 4.0], [6.0, 6.0]]
     assert g.task.calls == 1
@@ -172,7 +173,7 @@ def test_scores_are_judged_once_for_the_whole_batch():
 )
 def test_a_wrong_scorer_is_named(scores, fault):
     with pytest.raises(ValueError, match=fault):
-        judged(scores).scores()
+        played(scores).scores()
 
 
 def test_a_game_that_may_outgrow_the_window_is_refused():

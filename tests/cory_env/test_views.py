@@ -1,3 +1,5 @@
+"""Views: the prompt of each seat, and the templates it is compiled from."""
+
 import pytest
 
 from cory_env import make_views
@@ -7,19 +9,19 @@ from cory_env.views import check_window, compile_view, resolve_views
 
 ABC = CharTokenizer("abc!", stops=2)  # a b c ! = 0 1 2 3, EOS 4 and 5, pad 6
 ECHO = Echo(ABC, length=2)
-SAID = [(0, 4), (1, 1), (2, 5), ()]
-"""What seats 0 to 3 have said: the first and third ended with an EOS, the second at its cap."""
+RESPONSES = [(0, 4), (1, 1), (2, 5), ()]
+"""Responses of seats 0 to 3: the first and third end with an EOS, the second at its cap."""
 
 
 def prompt(seat, **options):
     views = make_views(ECHO, seats=4, **options)
-    return next(view for view in views if view.seat == seat).prompt((3, 3), SAID)
+    return next(view for view in views if view.seat == seat).prompt((3, 3), RESPONSES)
 
 
 def test_literals_and_responses_are_joined_as_ids_without_eos():
     view = compile_view("observer_1", "a{query}b{response_0}c{query}", seen=(0,), tokenizer=ABC)
     assert view.segments == ((0,), -1, (1,), 0, (2,), -1)
-    assert view.prompt((3, 3), SAID) == (0, 3, 3, 1, 0, 2, 3, 3)
+    assert view.prompt((3, 3), RESPONSES) == (0, 3, 3, 1, 0, 2, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,7 @@ def test_seats_may_see_differently():
     assert [view.template for view in views] == ["{query}", "{query}{response_0}", "{query}{response_1}"]
 
 
-def test_a_template_of_ones_own_replaces_the_tasks():
+def test_a_template_of_the_user_replaces_that_of_the_task():
     assert prompt("observer_1", templates={"observer_1": "!{response_0}!{query}"}) == (3, 0, 3, 3, 3)
 
 
@@ -91,8 +93,8 @@ class Secret(Echo):
 
 def test_a_task_may_hide_the_query_from_a_seat_and_no_template_shows_it():
     secret = Secret(ABC, length=2)
-    words = [view.template for view in make_views(secret, seats=3)]
-    assert words == ["{query}", "!{response_0}", "!{response_0}{response_1}"]
+    templates = [view.template for view in make_views(secret, seats=3)]
+    assert templates == ["{query}", "!{response_0}", "!{response_0}{response_1}"]
     assert [view.template for view in make_views(secret, seats=2, sees="none")] == ["{query}", "!"]
     with pytest.raises(ValueError, match=r"observer_1 holds \{query\}, which it does not see"):
         make_views(secret, seats=2, templates={"observer_1": "{query}{response_0}"})
@@ -105,7 +107,7 @@ def test_longest_prompt_counts_every_segment():
     assert view.max_prompt(7, 16) == 3 + 2 * 7 + 2 * 16
 
 
-def test_a_prompt_that_may_outgrow_the_window_is_refused_for_the_seat_it_happens_to():
+def test_a_prompt_that_may_outgrow_the_window_is_refused_with_its_seat():
     views = make_views(ECHO, seats=2)  # observer: 2 of query + 4 + its own 4 = 10
     check_window(views, max_query=2, max_response=4, window=10)
     with pytest.raises(

@@ -20,11 +20,11 @@ from types import FrameType
 
 import safetensors.torch
 
-from agents import metrics
-from agents.cli import main
-from agents.rollout import Clock
-from agents.stopping import Signals
-from agents.trainer import Trainer
+from cory.tracking import tracker
+from cory.cli.main import main
+from cory.runtime.clock import Clock
+from cory.runtime.signals import Signals
+from cory.training.trainer import Trainer
 
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
 """Audit events that change a directory; `open` is one too, where it opens for writing."""
@@ -61,7 +61,7 @@ class Boundaries:
         self.phase: str | None = None
         self.seen: list[tuple[str, str]] = []
         plain_tensors, plain_text = safetensors.torch.serialize_file, Path.write_text
-        plain_lines, plain_sync = metrics._Lines.write, os.fsync
+        plain_lines, plain_sync = tracker._Lines.write, os.fsync
 
         def half_tensors(flat, path, *rest, **more):
             plain_tensors(flat, path, *rest, **more)
@@ -88,7 +88,7 @@ class Boundaries:
             return plain_sync(handle)
 
         safetensors.torch.serialize_file, Path.write_text = tensors, text
-        metrics._Lines.write, os.fsync = lines, sync
+        tracker._Lines.write, os.fsync = lines, sync
         sys.addaudithook(self.hook)
         self.watch_phases()
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents import presets
-from agents.flags import read
-from agents.settings import flags_of
+from cory.config import presets
+from cory.config.parsing import read
+from cory.config.parsing import flags_of
 from cory_env import tasks
-from cory_env.rows import read_rows
+from cory_env.data.tables import read_rows
 
 SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 QUICK = settings(SLOW, max_examples=60)

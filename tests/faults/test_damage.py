@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents import checkpoint
-from agents.cli import main
-from agents.resume import newest_whole
-from agents.trainer import Trainer
-from tests.agents.test_resume import FLAGS, same, traces
-from tests.agents.test_trainer import TABLES
+from cory.training import checkpoint
+from cory.cli.main import main
+from cory.training.resume import newest_whole
+from cory.training.trainer import Trainer
+from tests.cory.training.test_resume import FLAGS, same, traces
+from tests.cory.training.test_trainer import TABLES
 
 ARGV = ("train", *FLAGS, "--iterations", "4")
 
@@ -26,7 +26,7 @@ def whole(tmp_path_factory) -> Path:
     """A run of 4 iterations, its checkpoints at 0, 2, 3 (the best may be) and 4."""
     run = tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agents.run.write_report", lambda run: run / "report.html")
+        patch.setattr("cory.training.run.write_report", lambda run: run / "report.html")
         assert main([*ARGV, "--run", str(run)]) == 0
         yield run
 

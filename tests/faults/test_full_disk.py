@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from agents import checkpoint
-from agents.cli import main
-from agents.loop import Loop
-from agents.metrics import Tracker, read, read_lines
-from tests.agents.test_resume import FLAGS, same, traces
+from cory.training import checkpoint
+from cory.cli.main import main
+from cory.training.loop import Loop
+from cory.tracking.tracker import Tracker, read, read_lines
+from tests.cory.training.test_resume import FLAGS, same, traces
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 """TensorBoard's writing thread ends with the disk; the lines are told to a new one."""
@@ -100,7 +100,7 @@ def whole(tmp_path_factory) -> Iterator[dict]:
     """What a run leaves that always had room."""
     run = tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agents.run.write_report", lambda run: run / "report.html")
+        patch.setattr("cory.training.run.write_report", lambda run: run / "report.html")
         assert main([*ARGV, "--run", str(run)]) == 0
         yield traces(run, 6)
 

@@ -5,18 +5,18 @@ import json
 
 import pytest
 
-from agents import checkpoint
-from agents.cli import main
-from agents.loop import Loop
-from agents.metrics import read, read_lines
-from tests.agents.conftest import make_model, make_tokenizer
-from tests.agents.test_resume import same, traces
+from cory.training import checkpoint
+from cory.cli.main import main
+from cory.training.loop import Loop
+from cory.tracking.tracker import read, read_lines
+from tests.cory.conftest import make_model, make_tokenizer
+from tests.cory.training.test_resume import same, traces
 
 
 @pytest.fixture
 def flags(tmp_path, monkeypatch) -> list[str]:
     """A tiny model, and prompts of its own."""
-    monkeypatch.setattr("agents.run.write_report", lambda run: run / "report.html")
+    monkeypatch.setattr("cory.training.run.write_report", lambda run: run / "report.html")
     folder, tokenizer = tmp_path / "tiny", make_tokenizer()
     tokenizer.save_pretrained(folder)
     make_model("gpt2", len(tokenizer)).save_pretrained(folder)

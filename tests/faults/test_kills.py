@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents import presets
-from agents.flags import read
-from tests.agents.conftest import make_model, make_tokenizer
-from tests.agents.test_resume import FLAGS, same, traces
+from cory.config import presets
+from cory.config.parsing import read
+from tests.cory.conftest import make_model, make_tokenizer
+from tests.cory.training.test_resume import FLAGS, same, traces
 from tests.faults.kills import PHASES, STAGES, end, start
 
 TABLES = (*FLAGS, "--keep-checkpoints", "1", "--iterations", "4")
@@ -118,8 +118,8 @@ def case(tmp_path_factory):
     tokenizer.save_pretrained(tiny)
     make_model("gpt2", len(tokenizer)).save_pretrained(tiny)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agents.run.write_report", lambda run: run / "report.html")
-        for place in ("agents.algorithms.entry_points", "cory_env.tasks.entry_points", "agents.run.version"):
+        patch.setattr("cory.training.run.write_report", lambda run: run / "report.html")
+        for place in ("cory.algorithms.entry_points", "cory_env.tasks.entry_points", "cory.training.run.version"):
             patch.setattr(place, cache(attrgetter(place.rpartition(".")[2])(importlib.metadata)))
         yield cache(lambda name: Case(name, tmp_path_factory.mktemp("case"), tiny))
 

@@ -1,16 +1,16 @@
 """Negative controls of exact resume for what only some runs have: a baseline that is remembered, a central
-critic. The other parts are in `tests/agents/test_resume.py`."""
+critic. The other parts are in `tests/cory/training/test_resume.py`."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from agents import checkpoint
-from agents.cli import main
-from agents.trainer import Trainer
-from tests.agents.test_resume import FLAGS, manifest, same, traces
-from tests.agents.test_trainer import TABLES
+from cory.training import checkpoint
+from cory.cli.main import main
+from cory.training.trainer import Trainer
+from tests.cory.training.test_resume import FLAGS, manifest, same, traces
+from tests.cory.training.test_trainer import TABLES
 
 REINFORCE = ("--algorithm", "reinforce")
 CENTRAL = ("--critic.kind", "central")
@@ -19,7 +19,7 @@ CENTRAL = ("--critic.kind", "central")
 @pytest.fixture(scope="module", autouse=True)
 def plain():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agents.run.write_report", lambda run: run / "report.html")
+        patch.setattr("cory.training.run.write_report", lambda run: run / "report.html")
         yield
 
 
@@ -59,7 +59,7 @@ def test_a_run_in_two_halves_is_the_run_in_one_and_without_a_part_it_is_not(tmp_
 
 
 def test_how_often_kl_was_below_zero_is_taken_along(tmp_path):
-    """Four suspicious updates, a resume, and the fifth is the one that counts (agents/learner.py)."""
+    """Four suspicious updates, a resume, and the fifth is the one that counts (agents/cory/learner/learner.py)."""
     trainer, fresh = Trainer(TABLES), Trainer(TABLES)
     trainer.learners["llm_2"].below_zero = 4
     folder = checkpoint.save(tmp_path, 0, trainer.learners, trainer.state())

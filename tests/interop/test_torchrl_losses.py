@@ -10,7 +10,8 @@ from tensordict.nn import ProbabilisticTensorDictModule, ProbabilisticTensorDict
 from torch.distributions import Categorical
 from torchrl.objectives import ClipPPOLoss
 
-from agents.algorithms import Tokens, ppo
+from cory.token_loss import Tokens
+from cory.algorithms import ppo
 
 pytestmark = pytest.mark.interop
 

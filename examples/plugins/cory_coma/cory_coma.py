@@ -26,9 +26,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agents.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
-from agents.algorithms import Memory, Needs, ppo
-from agents.batch import Batch
+from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
+from cory.algorithms.base import AlgorithmState, Requirements
+from cory.algorithms import ppo
+from cory.batch import Batch
 
 token_loss, verdict = ppo.token_loss, ppo.verdict
 
@@ -46,13 +47,13 @@ class Config(ppo.Config):
             raise ValueError(f"algorithm.group is {self.group}; a pioneer is compared with others: 2 or more")
 
 
-def needs(config: Config) -> Needs:
+def needs(config: Config) -> Requirements:
     """A value head, and groups."""
-    return Needs(values=True, group=config.group)
+    return Requirements(values=True, group=config.group)
 
 
 def advantage(
-    batches: Mapping[str, Batch], rewards: Mapping[str, Tensor], config: Config, memory: Mapping[str, Memory]
+    batches: Mapping[str, Batch], rewards: Mapping[str, Tensor], config: Config, memory: Mapping[str, AlgorithmState]
 ) -> dict[str, Advantage]:
     """The pioneer's A_i at each of its tokens; observers by GAE on what they can change."""
     score_NB = torch.stack([batch.score_B for batch in batches.values()])

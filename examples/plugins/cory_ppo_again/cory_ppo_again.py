@@ -1,5 +1,5 @@
-"""PPO once more, from outside: where variants start, and what `benchmarks/plugin_speed.py` measures."""
+"""PPO once more, from outside: where variants start, and what `benchmarks/speed/plugin.py` measures."""
 
-from agents.algorithms.ppo import Config, advantage, token_loss, verdict
+from cory.algorithms.ppo import Config, advantage, token_loss, verdict
 
 __all__ = ["Config", "advantage", "token_loss", "verdict"]

@@ -1,10 +1,12 @@
+"""The arithmetic task: problems, splits, scores and prompts, with and without steps."""
+
 import pytest
 
 from cory_env import Response, make_views
 from cory_env.tasks.arithmetic import Task, expression, held_out, steps, worked
 
 
-def ask(task, text):
+def query_of(task, text):
     return next(q for split in ("train", "test") for q in task.queries(split) if q.text == text)
 
 
@@ -17,15 +19,15 @@ def ask(task, text):
         ({"signs": "-", "terms": 3}, "9-5-1=", "3"),
     ],
 )
-def test_only_the_answer_alone_scores(options, text, answer):
+def test_only_the_exact_result_scores(options, text, answer):
     task = Task(**options)
-    query = ask(task, text)
-    said = [answer, f" {answer} ", answer + "0", "", "0" + answer]
-    responses = [Response.of(task.tokenizer.encode(s), task.tokenizer) for s in said]
+    query = query_of(task, text)
+    texts = [answer, f" {answer} ", answer + "0", "", "0" + answer]
+    responses = [Response.of(task.tokenizer.encode(text), task.tokenizer) for text in texts]
     assert task.score([query] * 5, responses) == [1.0, 1.0, 0.0, 0.0, 0.0]
 
 
-def test_difficulty_can_be_set_and_splits_are_distinct_and_disjoint():
+def test_difficulty_is_an_option_and_splits_are_distinct_and_disjoint():
     easy, hard = Task(), Task(digits=3, terms=4, signs="+-")
     # all 100 sums of two digits; longest: four numbers of three digits, three signs, one =
     assert (len(easy.queries("train")), len(easy.queries("test")), easy.max_query) == (80, 20, 4)
@@ -64,7 +66,7 @@ def test_a_worked_answer_shows_each_step_and_marks_the_last_result(numbers, sign
     assert eval(expression(numbers, signs)) == int(answer.rpartition(" ")[2])
 
 
-def test_worked_problems_are_answered_right_and_stay_above_zero():
+def test_worked_solutions_are_right_and_no_step_goes_below_zero():
     task = Task(**WORKED | {"signs": "+-*"})
     for query in [*task.queries("train")[:200], *task.queries("test")[:50]]:
         lines = query.row["answer"].split("\n")
@@ -74,11 +76,11 @@ def test_worked_problems_are_answered_right_and_stay_above_zero():
             assert eval(left) == int(right) >= 0
 
 
-def test_worked_responses_score_by_their_final_number_alone():
+def test_worked_responses_score_by_their_final_number_only():
     task = Task(**WORKED)
-    query = ask(task, next(q.text for q in task.queries("test")))
+    query = query_of(task, next(q.text for q in task.queries("test")))
     right = int(query.row["answer"].rpartition(" ")[2])
-    said = [
+    texts = [
         query.row["answer"],
         f"#### {right}",
         f" so it is {right}",
@@ -87,7 +89,7 @@ def test_worked_responses_score_by_their_final_number_alone():
         f"{right}\n#### {right}0",
         "",
     ]
-    responses = [Response.of(task.tokenizer.encode(s), task.tokenizer) for s in said]
+    responses = [Response.of(task.tokenizer.encode(text), task.tokenizer) for text in texts]
     assert task.score([query] * 7, responses) == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
 
 
@@ -102,7 +104,7 @@ def test_worked_problems_are_divided_by_their_text_at_every_difficulty():
         assert all(held_out(query.text) for query in task.queries("test"))
 
 
-def test_the_worked_prompts_are_worded_as_in_gsm8k():
+def test_the_worked_prompts_have_the_template_of_gsm8k():
     task = Task(**WORKED)
     encode, decode = task.tokenizer.encode, task.tokenizer.decode
     pioneer, _, third = make_views(task, seats=3)

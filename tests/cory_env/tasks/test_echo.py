@@ -1,3 +1,5 @@
+"""The echo task: queries, scores, and scores of arrays."""
+
 import numpy as np
 import pytest
 
@@ -7,11 +9,11 @@ from cory_env.tokenizer import CharTokenizer
 
 
 @pytest.mark.parametrize(
-    ("said", "score"), [("abc", 1.0), ("abcd", 1.0), ("ab", 2 / 3), ("bca", 0.0), ("", 0.0)]
+    ("text", "score"), [("abc", 1.0), ("abcd", 1.0), ("ab", 2 / 3), ("bca", 0.0), ("", 0.0)]
 )
-def test_the_score_is_the_share_repeated_in_place(said, score):
+def test_the_score_is_the_share_repeated_in_place(text, score):
     task = Task()
-    response = Response.of(task.tokenizer.encode(said), task.tokenizer)
+    response = Response.of(task.tokenizer.encode(text), task.tokenizer)
     assert task.score([Query("abc", (0, 1, 2))], [response]) == [pytest.approx(score)]
 
 
@@ -42,17 +44,17 @@ def test_nothing_to_repeat_is_refused():
 def test_arrays_are_scored_like_responses_and_padding_is_not_read():
     task = Task()
     queries = np.array([[0, 1, 2], [3, 9, 9]])
-    said = np.array([[0, 1, 1, 2], [3, 9, 9, 9], [6, 9, 9, 9]])
+    responses = np.array([[0, 1, 1, 2], [3, 9, 9, 9], [6, 9, 9, 9]])
     # abc -> abbc: two of three in place; d -> d: all; d -> EOS: none
-    got = task.score_arrays(
-        queries[[0, 1, 1]], np.array([3, 1, 1]), said, np.array([4, 1, 1]), seat="observer_1"
+    scores = task.score_arrays(
+        queries[[0, 1, 1]], np.array([3, 1, 1]), responses, np.array([4, 1, 1]), seat="observer_1"
     )
-    assert got.tolist() == [2 / 3, 1.0, 0.0]
+    assert scores.tolist() == [2 / 3, 1.0, 0.0]
 
 
-def test_a_subclass_that_replaces_the_score_alone_is_scored_by_it():
+def test_a_subclass_that_overrides_only_score_is_scored_by_it():
     class Seven(Task):
-        def score(self, queries, responses):
+        def score(self, _queries, responses):
             return [7.0] * len(responses)
 
     for kind, score in [(Task, 1.0), (Seven, 7.0)]:

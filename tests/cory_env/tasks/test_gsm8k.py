@@ -1,3 +1,5 @@
+"""The gsm8k task: queries, scores, prompts, options and the real data set."""
+
 import json
 from functools import partial
 from pathlib import Path
@@ -30,7 +32,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def said(text, tokenizer=TEXT):
+def response_of(text, tokenizer=TEXT):
     return Response.of([*tokenizer.encode(text), min(tokenizer.eos)], tokenizer)
 
 
@@ -43,36 +45,36 @@ def test_a_query_is_the_question_and_its_row_the_solution(folder):
     assert task.max_query == 23  # a space and the 22 characters of "And 600 more than 400?"
 
 
-def test_a_response_is_worth_1_for_the_number_and_0_for_any_other(folder):
+def test_a_response_scores_1_for_the_number_and_0_for_any_other(folder):
     task = Task(TEXT, data=folder)
     queries = [*task.queries("train"), *task.queries("train")]
     texts = ["2 + 3 = 5", "#### $1000", "2 + 3 = 6\n#### 6", ""]
-    assert task.score(queries, [said(text) for text in texts]) == [1.0, 1.0, 0.0, 0.0]
+    assert task.score(queries, [response_of(text) for text in texts]) == [1.0, 1.0, 0.0, 0.0]
 
 
-def test_format_reward_and_length_penalty_are_off_unless_asked_for(folder):
+def test_format_reward_and_length_penalty_are_added_to_the_score(folder):
     task = Task(TEXT, data=folder, format_reward=0.25, length_penalty=0.125)
     query = task.queries("train")[0]
     # right and marked in 6 tokens and EOS; right, unmarked, 1 and EOS; wrong, marked, 6 and EOS
-    responses = [said("#### 5"), said("5"), said("#### 6")]
+    responses = [response_of("#### 5"), response_of("5"), response_of("#### 6")]
     assert task.score([query] * 3, responses) == [1.25 - 7 / 8, 1 - 2 / 8, 0.25 - 7 / 8]
 
 
-def test_the_observer_reads_the_pioneers_answer_between_question_and_answer(folder):
+def test_observers_read_earlier_responses_between_question_and_answer(folder):
     task = Task(TEXT, data=folder)
     pioneer, observer, third = make_views(task, seats=3)
     question = task.queries("train")[0].ids
     eos = min(TEXT.eos)
-    answers = [[*TEXT.encode(" 2 + 3 = 5\n#### 5"), eos], [*TEXT.encode(" 6"), eos]]
+    responses = [[*TEXT.encode(" 2 + 3 = 5\n#### 5"), eos], [*TEXT.encode(" 6"), eos]]
     assert TEXT.decode(pioneer.prompt(question, [])) == f"{SHOT}Question: How many are 2 and 3?\nAnswer:"
-    assert TEXT.decode(observer.prompt(question, answers)) == (
+    assert TEXT.decode(observer.prompt(question, responses)) == (
         f"{SHOT}Question: How many are 2 and 3?\nReference: 2 + 3 = 5\n#### 5\nAnswer:"
     )
-    assert TEXT.decode(third.prompt(question, answers)).endswith(
+    assert TEXT.decode(third.prompt(question, responses)).endswith(
         "2 and 3?\nReference: 2 + 3 = 5\n#### 5\nReference: 6\nAnswer:"
     )
     blind = make_views(task, seats=2, sees="none")[1]
-    assert blind.prompt(question, answers) == pioneer.prompt(question, [])
+    assert blind.prompt(question, responses) == pioneer.prompt(question, [])
 
 
 def test_the_worked_example_is_right_and_shows_the_mark():
@@ -81,8 +83,8 @@ def test_the_worked_example_is_right_and_shows_the_mark():
     assert SHOT.count("Question:") == SHOT.count("Answer:") == SHOT.count("####") == 1
 
 
-def loaded(kind, pieces, *, splits, chat=None):
-    """A loaded Hugging Face tokenizer of these pieces, made here."""
+def make_tokenizer(kind, pieces, *, splits, chat=None):
+    """A loaded Hugging Face tokenizer with the vocabulary `pieces`."""
     tokenizers = pytest.importorskip("tokenizers")
     transformers = pytest.importorskip("transformers")
     vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
@@ -90,36 +92,38 @@ def loaded(kind, pieces, *, splits, chat=None):
     inner.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(splits), "isolated")
     inner.decoder = tokenizers.decoders.Fuse()
     inner.add_special_tokens([piece for piece in pieces if piece.startswith("<") and len(piece) > 1])
-    whole = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>")
-    whole.chat_template = chat
-    return wrap(whole)
+    loaded = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>")
+    loaded.chat_template = chat
+    return wrap(loaded)
 
 
-def test_words_of_a_question_keep_the_ids_they_have_inside_a_text(folder):
+def test_words_of_a_question_have_the_ids_of_words_inside_a_text(folder):
     words = [word for question, _ in ROWS["train"] + ROWS["test"] for word in question.split()]
     pieces = ["?", "</s>", "\n", "Question:", *(f" {word}" for word in words), *words]
-    tokenizer = loaded(lambda models: partial(models.WordLevel, unk_token="?"), pieces, splits=" ?[^ \n]+|\n")
+    tokenizer = make_tokenizer(
+        lambda models: partial(models.WordLevel, unk_token="?"), pieces, splits=" ?[^ \n]+|\n"
+    )
     query = Task(tokenizer, data=folder).queries("train")[0]
     assert list(query.ids) == tokenizer.encode("Question: How many are 2 and 3?")[1:]
 
 
-def test_a_chat_holds_the_question_and_the_reference_in_the_users_turn(folder):
+def test_a_chat_has_question_and_reference_in_the_message_of_the_user(folder):
     chat = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}{{ '<assistant>{x}' }}"
     pieces = [*TEXT.alphabet, "<system>", "<user>", "<assistant>", "</s>"]
-    tokenizer = loaded(lambda models: partial(models.BPE, merges=[]), pieces, splits=".", chat=chat)
+    tokenizer = make_tokenizer(lambda models: partial(models.BPE, merges=[]), pieces, splits=".", chat=chat)
     task = Task(tokenizer, data=folder, chat=True)
     pioneer, observer = make_views(task, seats=2)
-    question, answer = task.queries("train")[0].ids, tokenizer.encode("It is 5.")
-    read = tokenizer.inner.decode(observer.prompt(question, [answer]))
-    system, user, turn = read.split("</s>")
+    question, response = task.queries("train")[0].ids, tokenizer.encode("It is 5.")
+    text = tokenizer.inner.decode(observer.prompt(question, [response]))
+    system, user, assistant = text.split("</s>")
     assert system.startswith("<system>Solve the problem step by step.")
     assert user == "<user>Question: How many are 2 and 3?\nReference:\nIt is 5."
-    assert turn == "<assistant>{x}"
-    alone = tokenizer.inner.decode(pioneer.prompt(question, []))
-    assert alone == f"{system}</s><user>Question: How many are 2 and 3?</s><assistant>{{x}}"
+    assert assistant == "<assistant>{x}"
+    text = tokenizer.inner.decode(pioneer.prompt(question, []))
+    assert text == f"{system}</s><user>Question: How many are 2 and 3?</s><assistant>{{x}}"
 
 
-def test_it_plays(folder):
+def test_a_game_is_played_and_scored(folder):
     task = Task(TEXT, data=folder)
     game = VectorGame(task, max_response=9)
     game.reset(task.queries("train"), 9)
@@ -132,8 +136,8 @@ def test_it_plays(folder):
 def test_questions_that_are_too_long_are_left_out_and_counted(folder):
     write(folder / "test-more.jsonl", [("How many is 1?", "#### 1")])
     task = Task(TEXT, data=folder, max_query=22)  # " How many are 2 and 3?" has 22 characters
-    kept = {split: [query.text for query in task.queries(split)] for split in ("train", "test")}
-    assert kept == {"train": ["How many are 2 and 3?"], "test": ["How many is 1?"]}
+    texts = {split: [query.text for query in task.queries(split)] for split in ("train", "test")}
+    assert texts == {"train": ["How many are 2 and 3?"], "test": ["How many is 1?"]}
     assert task.too_long == {"train": 1, "test": 1}
     assert task.max_query == 22
 
@@ -146,18 +150,18 @@ def test_a_single_file_is_divided_and_no_question_is_in_both_splits(tmp_path):
     assert not train & test
 
 
-def test_the_hub_is_asked_unless_data_are_given(monkeypatch):
+def test_the_data_set_on_the_hub_is_the_default(monkeypatch):
     datasets = pytest.importorskip("datasets")
-    asked = []
+    calls = []
 
     def load(name, config, *, split):
-        asked.append((name, config, split))
+        calls.append((name, config, split))
         questions, answers = zip(*ROWS[split], strict=True)
         return datasets.Dataset.from_dict({"question": questions, "answer": answers})
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     assert len(Task(TEXT).queries("train")) == 2
-    assert asked == [("openai/gsm8k", "main", "train"), ("openai/gsm8k", "main", "test")]
+    assert calls == [("openai/gsm8k", "main", "train"), ("openai/gsm8k", "main", "test")]
 
 
 @pytest.mark.parametrize(
@@ -167,22 +171,22 @@ def test_the_hub_is_asked_unless_data_are_given(monkeypatch):
         ({"max_query": 5}, "every one of 2 train questions is longer than max_query, 5 tokens; .* least 22"),
         ({"format_reward": -1.0}, "format_reward is -1.0; give a finite number from 0"),
         ({"length_penalty": float("nan")}, "length_penalty is nan; give a finite number from 0"),
-        ({"chat": True}, "the template of pioneer_0 is a chat and this tokenizer has no words for one"),
+        ({"chat": True}, "the template of pioneer_0 is a chat and this tokenizer has no chat template"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(folder, options, fault):
+def test_wrong_options_are_refused(folder, options, fault):
     with pytest.raises(ValueError, match=fault):
         Task(TEXT, data=folder, **options).template("pioneer_0")
 
 
 @pytest.mark.parametrize("row", [(" ", "#### 5"), ("How many?", "many"), ("How many?", "#### 5/0")])
-def test_a_row_without_a_question_or_a_number_is_refused_by_its_content(folder, row):
+def test_a_row_without_a_question_or_a_number_is_quoted_in_the_error(folder, row):
     write(folder / "train.jsonl", [("How many is 1?", "#### 1"), row])
     with pytest.raises(ValueError, match=r"the row .* lacks a question or a number in its answer"):
         Task(TEXT, data=folder)
 
 
-def test_a_task_without_tokenizer_asks_for_one():
+def test_a_missing_tokenizer_is_named():
     with pytest.raises(ValueError, match="the gsm8k task needs a tokenizer"):
         Task()
 
@@ -204,7 +208,7 @@ def test_the_real_set_scores_1_for_its_own_answers_and_0_for_their_neighbours():
         assert task.score(queries, [Response((), f"#### {n + 1}") for n in gold]) == [0.0] * len(queries)
 
 
-def test_a_hostile_response_costs_one_score(folder):
+def test_a_hostile_response_scores_0(folder):
     task = Task(TEXT, data=folder)
     hostile = ["(" * 1_000_000, "7" * 10_000, r"\boxed{" * 1_000_000, "1/" * 1_000_000 + "0", "5"]
     responses = [Response((), text) for text in hostile]

@@ -1,3 +1,5 @@
+"""The registry of tasks, and reports of data that a task leaves out."""
+
 import json
 from importlib.metadata import EntryPoint, EntryPoints
 
@@ -13,24 +15,25 @@ from cory_env.tokenizer import CharTokenizer
 def test_tasks_are_found_by_file_name():
     assert {"echo", "reviews"} <= set(tasks.names())
     assert "base" not in tasks.names()
+    assert not [name for name in tasks.names() if name.startswith("_")]
     assert isinstance(tasks.load("echo", length=2), echo.Task)
 
 
 def test_tasks_of_other_distributions_are_found_by_entry_point(monkeypatch):
-    theirs = EntryPoints([EntryPoint("parrot", "cory_env.tasks.echo", tasks.GROUP)])
-    monkeypatch.setattr(tasks, "entry_points", lambda group: theirs.select(group=group))
+    installed = EntryPoints([EntryPoint("parrot", "cory_env.tasks.echo", tasks.GROUP)])
+    monkeypatch.setattr(tasks, "entry_points", lambda group: installed.select(group=group))
     assert {"arithmetic", "echo", "parrot", "relay", "reviews"} <= set(tasks.names())
     assert isinstance(tasks.load("parrot"), echo.Task)
 
 
-def test_a_wrong_name_or_option_is_answered_with_the_right_ones():
+def test_the_error_for_a_wrong_name_or_option_lists_the_right_ones():
     with pytest.raises(ValueError, match=r"no task called 'ecko'; there are arithmetic, echo, .*reviews"):
         tasks.load("ecko")
     with pytest.raises(ValueError, match="task echo has no option 'lenght'; it has tokenizer, length"):
         tasks.load("echo", lenght=3)
 
 
-def test_what_is_not_played_is_told(tmp_path):
+def test_data_that_are_left_out_are_reported(tmp_path):
     assert too_long({"train": 0, "test": 3}, 12) == ["3 test queries of more than 12 tokens are left out"]
     openings = {"train": [[0, 1], [1, 1]], "test": [[0, 1], [2, 1], [1, 1], [3, 1]]}
     (tmp_path / "openings.json").write_text(json.dumps(openings))

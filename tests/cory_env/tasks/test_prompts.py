@@ -1,4 +1,4 @@
-"""Your own data: what is read, how it is worded, what the judge is handed."""
+"""The prompts task: data that are read, prompts of each seat, arguments of the judge."""
 
 import json
 import random
@@ -6,10 +6,10 @@ import random
 import pytest
 
 from cory_env import Query, Response, make_views, tasks
-from cory_env.rows import text_hash
+from cory_env.data.tables import text_hash
 from cory_env.tokenizer import CharTokenizer, wrap
 
-PRINTED = CharTokenizer("\n" + "".join(map(chr, range(32, 127))))
+PRINTABLE = CharTokenizer("\n" + "".join(map(chr, range(32, 127))))
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n{' }}{% endif %}"
@@ -28,19 +28,19 @@ def chats(count, **more):
 
 
 @pytest.fixture
-def chatting():
-    """A tokenizer whose chat template opens the answer with a brace."""
+def chat_tokenizer():
+    """A tokenizer whose chat template begins the response with a brace."""
     tokenizers = pytest.importorskip("tokenizers")
     transformers = pytest.importorskip("transformers")
     special = ["<|im_start|>", "<|im_end|>"]
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     vocab = {c: i for i, c in enumerate([*special, *sorted(alphabet)])}
-    made = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocab, merges=[]))
-    made.add_special_tokens(special)
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocab, merges=[]))
+    inner.add_special_tokens(special)
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token="<|im_end|>", chat_template=CHATML
+        tokenizer_object=inner, eos_token="<|im_end|>", chat_template=CHATML
     )
 
 
@@ -49,83 +49,86 @@ def write(path, rows):
     return path
 
 
-def load(data, judge=zero, tokenizer=PRINTED, **options):
+def load(data, judge=zero, tokenizer=PRINTABLE, **options):
     return tasks.load("prompts", tokenizer=tokenizer, judge=judge, data=data, **options)
 
 
-def test_a_text_goes_to_the_pioneer_as_it_is_and_the_observer_reads_the_response_before_it(tmp_path):
+def test_the_pioneer_reads_a_text_unchanged_and_observers_read_references_before_it(tmp_path):
     task = load(write(tmp_path / "a.jsonl", [{"prompt": f"Add {n}:"} for n in range(20)]))
     pioneer, observer, third = make_views(task, seats=3)
-    said = [PRINTED.encode("first"), PRINTED.encode("second")]
+    responses = [PRINTABLE.encode("first"), PRINTABLE.encode("second")]
     query = task.queries("train")[0]
-    assert query.ids == tuple(PRINTED.encode(query.text))
-    assert PRINTED.decode(pioneer.prompt(query.ids, [])) == query.text
-    assert PRINTED.decode(observer.prompt(query.ids, said)) == f"Reference:\nfirst\n\n{query.text}"
+    assert query.ids == tuple(PRINTABLE.encode(query.text))
+    assert PRINTABLE.decode(pioneer.prompt(query.ids, [])) == query.text
+    assert PRINTABLE.decode(observer.prompt(query.ids, responses)) == f"Reference:\nfirst\n\n{query.text}"
     assert (
-        PRINTED.decode(third.prompt(query.ids, said))
+        PRINTABLE.decode(third.prompt(query.ids, responses))
         == f"Reference:\nfirst\n\nReference:\nsecond\n\n{query.text}"
     )
 
 
-def test_the_observers_words_are_yours(tmp_path):
+def test_the_templates_of_the_observers_are_options(tmp_path):
     data = write(tmp_path / "a.jsonl", [{"prompt": f"Add {n}:"} for n in range(20)])
     task = load(data, observer="{query} [{references}] Better:", reference="<{response}>")
     *_, third = make_views(task, seats=3)
-    said = [PRINTED.encode("1"), PRINTED.encode("2")]
-    assert PRINTED.decode(third.prompt(PRINTED.encode("Add"), said)) == "Add [<1>\n\n<2>] Better:"
+    responses = [PRINTABLE.encode("1"), PRINTABLE.encode("2")]
+    assert PRINTABLE.decode(third.prompt(PRINTABLE.encode("Add"), responses)) == "Add [<1>\n\n<2>] Better:"
     for options in ({"observer": "{query}"}, {"observer": "{references}"}, {"reference": "mine"}):
         with pytest.raises(ValueError, match=r"lacks \{"):
             load(data, **options)
 
 
 @pytest.mark.parametrize("texts", [False, True])
-def test_a_chat_is_worded_as_its_template_words_it(tmp_path, chatting, texts):
+def test_a_chat_is_rendered_by_the_chat_template(tmp_path, chat_tokenizer, texts):
     rows = [{"prompt": f"Say {n}"} for n in range(20)] if texts else chats(20)
-    task = load(write(tmp_path / "a.jsonl", rows), tokenizer=wrap(chatting), chat=texts)
+    task = load(write(tmp_path / "a.jsonl", rows), tokenizer=wrap(chat_tokenizer), chat=texts)
     pioneer, observer = make_views(task, seats=2)
     for query in task.queries("train"):
-        row = query.row["prompt"]
-        turns = [{"role": "user", "content": row}] if texts else row
-        want = chatting.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
-        assert list(pioneer.prompt(query.ids, [])) == want
-        turns = [*turns[:-1], {"role": "user", "content": turns[-1]["content"] + "\n\nReference:\nYes {no}"}]
-        said = chatting.encode("Yes {no}", add_special_tokens=False)
-        want = chatting.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
-        assert list(observer.prompt(query.ids, [said])) == want
+        prompt = query.row["prompt"]
+        chat = [{"role": "user", "content": prompt}] if texts else prompt
+        expected = chat_tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
+        assert list(pioneer.prompt(query.ids, [])) == expected
+        chat = [*chat[:-1], {"role": "user", "content": chat[-1]["content"] + "\n\nReference:\nYes {no}"}]
+        response = chat_tokenizer.encode("Yes {no}", add_special_tokens=False)
+        expected = chat_tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
+        assert list(observer.prompt(query.ids, [response])) == expected
 
 
-def test_the_judge_is_handed_prompts_completions_and_every_column(tmp_path, chatting):
-    seen = []
+def test_the_judge_gets_prompts_completions_and_every_column(tmp_path, chat_tokenizer):
+    calls = []
 
     def reward(prompts, completions, **columns):
-        seen.append((prompts, completions, columns))
+        calls.append((prompts, completions, columns))
         return [1.0, 2.0]
 
-    task = load(write(tmp_path / "a.jsonl", chats(20, level="easy")), reward, wrap(chatting))
-    first, stranger = task.queries("train")[0], Query("Say x", (5, 6))
-    said = [Response.of(wrap(chatting).encode(text), wrap(chatting)) for text in ("one", "two")]
-    assert task.score([first, stranger], said) == [1, 2]
-    ((prompts, completions, columns),) = seen
+    task = load(write(tmp_path / "a.jsonl", chats(20, level="easy")), reward, wrap(chat_tokenizer))
+    first, other = task.queries("train")[0], Query("Say x", (5, 6))
+    responses = [
+        Response.of(wrap(chat_tokenizer).encode(text), wrap(chat_tokenizer)) for text in ("one", "two")
+    ]
+    assert task.score([first, other], responses) == [1, 2]
+    ((prompts, completions, columns),) = calls
     assert prompts == [first.row["prompt"], "Say x"]
     assert completions == [[{"role": "assistant", "content": "one"}], "two"]
     assert columns == {"gold": [first.row["gold"], None], "level": ["easy", None]}
 
 
-def test_a_judge_of_texts_reads_prompt_and_response_as_one(tmp_path, chatting):
-    seen = []
+def test_a_judge_of_texts_reads_prompt_and_response_as_one(tmp_path, chat_tokenizer):
+    judged = []
 
     def judge(texts):
-        seen.extend(texts)
+        judged.extend(texts)
         return zero(texts)
 
     task = load(write(tmp_path / "a.jsonl", [{"prompt": f"Add {n}: "} for n in range(20)]), judge)
     query = task.queries("train")[0]
-    task.score([query], [Response.of(PRINTED.encode("one"), PRINTED)])
-    chat = load(write(tmp_path / "b.jsonl", chats(20)), judge, wrap(chatting))
-    asked = chat.queries("train")[0]
-    chat.score([asked], [Response.of(wrap(chatting).encode("one"), wrap(chatting))])
-    assert seen == [query.text + "one", f"system: Be short.\nuser: Say {asked.row['gold']}\nassistant: one"]
-    assert asked.text == f"system: Be short.\nuser: Say {asked.row['gold']}"
+    task.score([query], [Response.of(PRINTABLE.encode("one"), PRINTABLE)])
+    chat = load(write(tmp_path / "b.jsonl", chats(20)), judge, wrap(chat_tokenizer))
+    query_of_chat = chat.queries("train")[0]
+    chat.score([query_of_chat], [Response.of(wrap(chat_tokenizer).encode("one"), wrap(chat_tokenizer))])
+    text_of_chat = f"system: Be short.\nuser: Say {query_of_chat.row['gold']}"
+    assert judged == [query.text + "one", f"{text_of_chat}\nassistant: one"]
+    assert query_of_chat.text == text_of_chat
 
 
 def test_a_file_is_split_by_the_hash_of_the_prompt_and_a_prompt_counts_once(tmp_path):
@@ -144,8 +147,8 @@ def test_a_file_is_split_by_the_hash_of_the_prompt_and_a_prompt_counts_once(tmp_
     assert task.queries("train")[0].row == {"prompt": "Add 0", "n": 0, "more": None}
 
 
-def test_chats_are_split_like_texts(tmp_path, chatting):
-    task = load(write(tmp_path / "a.jsonl", chats(40)), tokenizer=wrap(chatting))
+def test_chats_are_split_like_texts(tmp_path, chat_tokenizer):
+    task = load(write(tmp_path / "a.jsonl", chats(40)), tokenizer=wrap(chat_tokenizer))
     numbers = {split: {q.row["gold"] for q in task.queries(split)} for split in ("train", "test")}
     assert numbers["train"] | numbers["test"] == set(range(40))
     assert not numbers["train"] & numbers["test"]
@@ -165,8 +168,8 @@ def test_prompts_that_are_too_long_are_left_out_and_counted(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([{"ask": "a"}], {}, "has no column 'prompt' or .*; its columns are 'ask'"),
-        ([{"prompt": "a"}], {"column": "ask"}, "has no column 'ask'; its columns are 'prompt'"),
+        ([{"task": "a"}], {}, "has no column 'prompt' or .*; its columns are 'task'"),
+        ([{"prompt": "a"}], {"column": "task"}, "has no column 'task'; its columns are 'prompt'"),
         ([], {}, "is empty; give a file with rows"),
         ([{"prompt": "a"}, {"prompt": " "}], {}, "row 2 of .* has no prompt in column 'prompt' but ' '"),
         ([{"prompt": "a"}, {"n": 1}], {}, "row 2 of .* has no prompt in column 'prompt' but 'None'"),
@@ -188,24 +191,24 @@ def test_prompts_that_are_too_long_are_left_out_and_counted(tmp_path):
             "mixes texts and chats in column 'prompt'; give all prompts as one of them",
         ),
         ([{"prompt": "a"}], {}, "has no rows for"),
-        (chats(30), {}, "the prompts are chats and this tokenizer has no words for one"),
+        (chats(30), {}, "the prompts are chats and this tokenizer has no chat template"),
     ],
 )
-def test_bad_data_is_named_with_its_remedy(tmp_path, rows, options, message):
+def test_the_error_for_bad_data_names_the_remedy(tmp_path, rows, options, message):
     with pytest.raises(ValueError, match=message):
         load(write(tmp_path / "a.jsonl", rows), **options)
 
 
-def test_what_is_missing_is_named():
+def test_a_missing_argument_is_named():
     with pytest.raises(ValueError, match="the prompts task needs a tokenizer"):
         tasks.load("prompts")
     with pytest.raises(ValueError, match="the prompts task needs a judge"):
-        tasks.load("prompts", tokenizer=PRINTED)
+        tasks.load("prompts", tokenizer=PRINTABLE)
     with pytest.raises(ValueError, match="the prompts task needs a data"):
-        tasks.load("prompts", tokenizer=PRINTED, judge=zero)
+        tasks.load("prompts", tokenizer=PRINTABLE, judge=zero)
 
 
-def test_a_model_without_a_chat_template_is_refused(tmp_path, chatting):
-    chatting.chat_template = None
+def test_a_model_without_a_chat_template_is_refused(tmp_path, chat_tokenizer):
+    chat_tokenizer.chat_template = None
     with pytest.raises(ValueError, match="this tokenizer has no chat template; write the prompt as text"):
-        load(write(tmp_path / "a.jsonl", chats(20)), tokenizer=wrap(chatting))
+        load(write(tmp_path / "a.jsonl", chats(20)), tokenizer=wrap(chat_tokenizer))

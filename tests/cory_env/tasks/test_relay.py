@@ -1,3 +1,5 @@
+"""The relay task: its optimum for every payoff, its scores, and its prompts."""
+
 from itertools import product
 
 import numpy as np
@@ -12,30 +14,30 @@ LAMBDAS = [-5, -1, -0.5, -0.41, -0.39, -0.1, 0, 0.1, 0.19, 0.21, 0.5, 1, 5]
 """On both sides of the corners at -2 price and price, price = 0.2."""
 
 OWN = np.array([[1, 0.8, 0.8, 0.8], [1, 0.8, 0.8, 0.8], [0.8, 0.8, 1, 0.8], [0.8, 0.8, 1, 0.8]])
-"""Secret x letter: what the pioneer scores."""
+"""Score of the pioneer by secret and letter."""
 
 
-def both(said_SM):
-    """Scores of a pioneer that says m to secret s with probability said_SM, and of a perfect listener."""
-    joint_SM = said_SM / 4
+def expected_scores(policy_SM):
+    """Mean scores of a pioneer that plays m for secret s with policy_SM, and of the best observer."""
+    joint_SM = policy_SM / 4
     return (joint_SM * OWN).sum(), joint_SM.max(axis=0).sum()
 
 
 @pytest.mark.parametrize("others", LAMBDAS)
-def test_no_pure_play_beats_the_optimum_and_one_reaches_it(others):
-    plays = [both(np.eye(4)[list(letters)]) for letters in product(range(4), repeat=4)]
-    best = max(own + others * heard for own, heard in plays)
-    told = Task().optimum(others)
-    assert told.pioneer + others * told.observer == pytest.approx(best)
+def test_the_optimum_is_that_of_the_best_deterministic_pioneer(others):
+    plays = [expected_scores(np.eye(4)[list(letters)]) for letters in product(range(4), repeat=4)]
+    best = max(pioneer + others * observer for pioneer, observer in plays)
+    optimum = Task().optimum(others)
+    assert optimum.pioneer + others * optimum.observer == pytest.approx(best)
 
 
 @pytest.mark.parametrize("others", LAMBDAS)
-def test_no_mixed_play_beats_the_optimum(others):
-    told = Task().optimum(others)
+def test_no_random_pioneer_beats_the_optimum(others):
+    optimum = Task().optimum(others)
     rng = np.random.default_rng(0)
-    for said_SM in rng.dirichlet([0.3] * 4, size=(2000, 4)):
-        own, heard = both(said_SM)
-        assert own + others * heard <= told.pioneer + others * told.observer + 1e-9
+    for policy_SM in rng.dirichlet([0.3] * 4, size=(2000, 4)):
+        pioneer, observer = expected_scores(policy_SM)
+        assert pioneer + others * observer <= optimum.pioneer + others * optimum.observer + 1e-9
 
 
 @pytest.mark.parametrize(
@@ -46,37 +48,37 @@ def test_no_mixed_play_beats_the_optimum(others):
         ("competitive", "hides", 0.9, 0.25),
     ],
 )
-def test_each_way_to_be_paid_has_its_own_optimum(payoff, name, pioneer, observer):
+def test_each_payoff_has_its_own_optimum(payoff, name, pioneer, observer):
     assert Task().optimum(matrix(payoff, 2)[0, 1]) == (name, pytest.approx(pioneer), observer)
 
 
 @pytest.mark.parametrize(
-    ("heard", "said", "scores"),
+    ("pioneer", "observer", "scores"),
     [
         (LETTERS, LETTERS, (0.9, 1.0)),  # each secret its letter; the observer repeats it
         ("aacc", "aacc", (1.0, 0.5)),  # always the favourite
         ("aaaa", "aaaa", (0.9, 0.25)),  # always a
     ],
 )
-def test_the_three_ways_played_out_over_all_secrets(heard, said, scores):
+def test_the_three_optima_are_attained_in_the_game(pioneer, observer, scores):
     task = Task()
     game = VectorGame(task, max_response=1)
     game.reset(task.queries("test"))
-    for seat, words in zip(game.seats, (heard, said), strict=True):
+    for seat, letters in zip(game.seats, (pioneer, observer), strict=True):
         prompts = ["".join(map(task.tokenizer.decode, [row])) for row in game.prompts(seat)[0].tolist()]
-        assert prompts == (["ad", "bd", "cd", "dd"] if seat == "pioneer_0" else [f"{c}?" for c in heard])
-        game.respond(seat, np.array([task.tokenizer.encode(c) for c in words]), np.ones(4, dtype=int))
+        assert prompts == (["ad", "bd", "cd", "dd"] if seat == "pioneer_0" else [f"{c}?" for c in pioneer])
+        game.respond(seat, np.array([task.tokenizer.encode(c) for c in letters]), np.ones(4, dtype=int))
     assert game.scores().mean(axis=0).tolist() == pytest.approx(scores)
 
 
-def test_no_second_channel_the_whole_response_counts():
+def test_only_a_response_of_one_letter_scores():
     task = Task()
     a, eos, pad = 0, min(task.tokenizer.eos), task.tokenizer.pad
     query = task.queries("train")[0]
     assert query.text == "aa"
     for seat, wrong in [("pioneer_0", 0.8), ("observer_1", 0.0)]:
-        scored = [(a,), (a, eos), (a, a), (a, pad), (eos,), (pad,)]
-        responses = [Response.of(ids, task.tokenizer, seat=seat) for ids in scored]
+        every = [(a,), (a, eos), (a, a), (a, pad), (eos,), (pad,)]
+        responses = [Response.of(ids, task.tokenizer, seat=seat) for ids in every]
         assert task.score([query] * 6, responses) == [1.0, 1.0, wrong, wrong, wrong, wrong]
 
 
@@ -96,8 +98,10 @@ def test_secrets_are_equally_likely_and_splits_differ_by_the_mark():
     assert {task.query(rng).text for _ in range(500)} == set(train)
 
 
-def test_what_relay_cannot_do_is_refused():
-    with pytest.raises(ValueError, match=r"price is 0\.5; between 0 and"):
+def test_wrong_arguments_are_refused():
+    with pytest.raises(
+        ValueError, match=r"price is 0\.5; between 0 and 0\.5 the optima of all three payoffs differ"
+    ):
         Task(price=0.5)
     with pytest.raises(ValueError, match="the tokenizer writes 'a' in 2 tokens; relay needs one"):
         Task(Doubling("abcd?"))

@@ -1,3 +1,5 @@
+"""The reviews task: openings of reviews from files and the Hub, prompts, and scores by a judge."""
+
 import csv
 import hashlib
 import json
@@ -39,10 +41,10 @@ def test_openings_come_as_ids_and_a_test_opening_of_train_is_dropped_and_counted
 def test_the_judge_reads_query_and_response_as_one_text_in_one_call(task):
     calls = []
     task.judge = lambda texts: calls.append(list(texts)) or [0.5] * len(texts)
-    said = [
+    responses = [
         Response.of([*LETTERS.encode(text), LETTERS.vocab_size - 2], LETTERS) for text in (" i saw", " good")
     ]
-    assert task.score(task.queries("train"), said) == [0.5, 0.5]
+    assert task.score(task.queries("train"), responses) == [0.5, 0.5]
     assert calls == [["a film i saw", "so good"]]
 
 
@@ -53,7 +55,7 @@ def test_the_judge_reads_query_and_response_as_one_text_in_one_call(task):
         ("none", "so"),
     ],
 )
-def test_the_observer_is_addressed_in_the_papers_words(task, sees, prompt):
+def test_the_observer_reads_the_template_of_the_paper(task, sees, prompt):
     observer = make_views(task, seats=2, sees=sees)[1]
     ids = observer.prompt(LETTERS.encode("so"), [[*LETTERS.encode(" good"), min(LETTERS.eos)]])
     assert LETTERS.decode(ids) == prompt
@@ -66,13 +68,16 @@ def test_a_third_seat_reads_both_earlier_sentences(task):
     assert make_views(task, seats=3, sees="previous")[2].template.count("{response_1}") == 1
 
 
-def test_it_plays(task):
+def test_a_game_is_played_and_scored(task):
     game = VectorGame(task, max_response=2)
     game.reset(task.queries("train"), 2)
     for seat in game.seats:
         prompts, sizes = game.prompts(seat)
         game.respond(seat, prompts[:, :2], sizes * 0 + 2)
-    assert game.scores().tolist() == [[8.0, 8.0], [4.0, 4.0]]  # "a film" + "a ", "so" + "so", and so on
+    assert game.scores().tolist() == [
+        [8.0, 8.0],
+        [4.0, 4.0],
+    ]  # lengths of "a film" + "a ", "so" + "so", and so on
 
 
 REVIEWS = [f"review {chr(97 + i % 26)}{chr(97 + i // 26)} is long enough" for i in range(60)]
@@ -97,17 +102,17 @@ def comma_separated(path, texts):
 @pytest.mark.parametrize(
     ("name", "write"), [("r.parquet", parquet), ("r.jsonl", jsonl), ("r.csv", comma_separated)]
 )
-def test_a_file_of_reviews_is_split_by_text_whatever_its_format(tmp_path, name, write):
+def test_a_file_of_reviews_in_any_format_is_split_by_text(tmp_path, name, write):
     write(tmp_path / name, REVIEWS + REVIEWS[:7])
     task = Task(LETTERS, lengths, tmp_path / name, max_query=(9, 11))
     train, test = task.queries("train"), task.queries("test")
-    kept_out = [r for r in REVIEWS if int(hashlib.sha256(r.encode()).hexdigest()[:16], 16) % 5 == 0]
-    assert (len(train), len(test) + task.dropped) == (60 - len(kept_out), len(kept_out))  # duplicates merged
+    held_out = [r for r in REVIEWS if int(hashlib.sha256(r.encode()).hexdigest()[:16], 16) % 5 == 0]
+    assert (len(train), len(test) + task.dropped) == (60 - len(held_out), len(held_out))  # duplicates merged
     assert {len(query.ids) for query in [*train, *test]} == {9, 10, 11}
     assert all(any(review.startswith(query.text) for review in REVIEWS) for query in [*train, *test])
 
 
-def test_a_folder_keeps_its_splits_and_train_texts_never_test(tmp_path):
+def test_a_folder_has_its_own_splits_and_no_text_is_in_both(tmp_path):
     jsonl(tmp_path / "train.jsonl", ["aaaa bbb<br />c", "dddd", "aaaa bbb<br />c", " "])
     jsonl(tmp_path / "test_public.jsonl", ["eeee", "dddd"])
     jsonl(tmp_path / "unsup.jsonl", ["never read"])
@@ -116,7 +121,7 @@ def test_a_folder_keeps_its_splits_and_train_texts_never_test(tmp_path):
     assert [query.text for query in task.queries("test")] == ["eeee"]
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_a_missing_argument_is_named():
     with pytest.raises(ValueError, match="the reviews task needs a tokenizer"):
         Task()
     with pytest.raises(ValueError, match="the reviews task needs a data"):
@@ -155,7 +160,7 @@ def test_a_missing_file_and_an_empty_folder_are_refused(tmp_path):
         Task(LETTERS, lengths, tmp_path)
 
 
-def test_lengths_of_openings_are_a_range(tmp_path):
+def test_the_range_of_lengths_must_be_in_order(tmp_path):
     with pytest.raises(ValueError, match=r"max_query is \(3, 2\)"):
         Task(LETTERS, lengths, tmp_path, max_query=(3, 2))
 
@@ -171,7 +176,7 @@ def test_the_column_of_reviews_is_found_or_named(tmp_path):
         Task(LETTERS, lengths, tmp_path / "r.jsonl", column="label")
 
 
-def test_reviews_shorter_than_asked_are_left_out(tmp_path):
+def test_reviews_shorter_than_min_chars_are_left_out(tmp_path):
     jsonl(tmp_path / "train.jsonl", ["a" * 101, "b" * 100])
     jsonl(tmp_path / "test.jsonl", ["c" * 101, "d" * 100])
     task = Task(LETTERS, lengths, tmp_path, min_chars=101)  # more than 100, as the released code has it
@@ -180,7 +185,7 @@ def test_reviews_shorter_than_asked_are_left_out(tmp_path):
         Task(LETTERS, lengths, tmp_path, min_chars=102)
 
 
-def test_the_share_of_test_openings_that_train_has_too_is_told(tmp_path):
+def test_the_share_of_test_openings_that_are_also_in_train_is_reported(tmp_path):
     jsonl(tmp_path / "train.jsonl", ["aaaa one", "bbbb two"])
     jsonl(tmp_path / "test.jsonl", ["aaaa three", "aaaa four", "bbbb five", "cccc six"])
     task = Task(LETTERS, lengths, tmp_path, max_query=(4, 4))
@@ -191,15 +196,15 @@ def test_the_share_of_test_openings_that_train_has_too_is_told(tmp_path):
 def test_reviews_come_from_the_hub_by_name(monkeypatch):
     datasets = pytest.importorskip("datasets")
     hub = {"train": ["aaaa bbb<br />c", "dddd"], "test": ["eeee", "dddd"]}
-    asked = []
+    calls = []
 
     def load(name, config, *, split):
-        asked.append((name, config, split))
+        calls.append((name, config, split))
         return datasets.Dataset.from_dict({"label": [0, 1], "text": hub[split]})
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     task = Task(LETTERS, lengths, "stanfordnlp/imdb", max_query=(10, 10))
-    assert asked == [("stanfordnlp/imdb", None, "train"), ("stanfordnlp/imdb", None, "test")]
+    assert calls == [("stanfordnlp/imdb", None, "train"), ("stanfordnlp/imdb", None, "test")]
     assert [query.text for query in task.queries("train")] == ["aaaa bbb c", "dddd"]
     assert [query.text for query in task.queries("test")] == ["eeee"]
 
@@ -229,16 +234,16 @@ def test_a_tokenizer_that_drops_a_leading_space_does_not_glue_words_together(tmp
             return super().decode(ids).removeprefix(" ")
 
     letters = Dropping(LETTERS.alphabet)
-    heard = []
-    task = Task(letters, lambda texts: heard.extend(texts) or [0.0], openings(tmp_path, ["so"], ["the"]))
+    judged = []
+    task = Task(letters, lambda texts: judged.extend(texts) or [0.0], openings(tmp_path, ["so"], ["the"]))
     task.score(task.queries("train"), [Response.of(letters.encode(" good"), letters)])
-    assert heard == ["so good"]
+    assert judged == ["so good"]
 
 
-def test_a_reward_function_is_handed_opening_and_continuation_apart(tmp_path):
-    def share(prompts, completions, **columns):
+def test_a_reward_function_gets_opening_and_continuation_separately(tmp_path):
+    def reward(prompts, completions, **columns):
         assert (prompts, columns) == (["so"], {})
-        return [float(len(said)) for said in completions]
+        return [float(len(text)) for text in completions]
 
-    task = Task(LETTERS, share, openings(tmp_path, ["so"], ["the"]))
+    task = Task(LETTERS, reward, openings(tmp_path, ["so"], ["the"]))
     assert task.score(task.queries("train"), [Response.of(LETTERS.encode(" good"), LETTERS)]) == [5]

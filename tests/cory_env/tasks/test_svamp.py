@@ -1,3 +1,5 @@
+"""The svamp task: queries, scores, prompts and the real data set."""
+
 import json
 from pathlib import Path
 
@@ -14,7 +16,7 @@ ROWS = [
     {"Body": " Bo  bought 4 pens.", "Question": "What did one cost at 12 dollars in all?", "Answer": 3},
     {"Body": "How nice!", "Question": "Is 1 more than 0?", "Answer": 1.0},
 ]
-TOLD = [
+QUERIES = [
     "Ann had 5 figs. She ate 2. How many has she left?",
     "Bo bought 4 pens. What did one cost at 12 dollars in all?",
     "How nice! Is 1 more than 0?",
@@ -28,10 +30,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_body_and_question_are_one_query_with_a_stop_between_them(folder):
+def test_body_and_question_are_one_query_with_punctuation_between_them(folder):
     task = tasks.load("svamp", tokenizer=TEXT, data=folder)
-    assert [query.text for split in ("train", "test") for query in task.queries(split)] == TOLD
-    assert TEXT.decode(task.queries("train")[1].ids) == f" {TOLD[1]}"
+    assert [query.text for split in ("train", "test") for query in task.queries(split)] == QUERIES
+    assert TEXT.decode(task.queries("train")[1].ids) == f" {QUERIES[1]}"
 
 
 def test_the_final_number_decides(folder):
@@ -42,32 +44,32 @@ def test_the_final_number_decides(folder):
     assert task.score([query] * 6, [Response((), text) for text in texts]) == [1, 1, 1, 0, 0, 0]
 
 
-def test_prompts_are_short_and_the_observer_reads_the_pioneers_answer_as_reference(folder):
+def test_prompts_are_short_and_observers_read_earlier_responses_as_references(folder):
     task = tasks.load("svamp", tokenizer=TEXT, data=folder)
     pioneer, observer, third = make_views(task, seats=3)
     question = task.queries("test")[0].ids
-    answers = [[*TEXT.encode(" 1-0=1"), min(TEXT.eos)], TEXT.encode(" 2")]
-    assert TEXT.decode(pioneer.prompt(question, [])) == f"Question: {TOLD[2]}\nAnswer:"
-    assert TEXT.decode(observer.prompt(question, answers)) == (
-        f"Question: {TOLD[2]}\nReference: 1-0=1\nAnswer:"
+    responses = [[*TEXT.encode(" 1-0=1"), min(TEXT.eos)], TEXT.encode(" 2")]
+    assert TEXT.decode(pioneer.prompt(question, [])) == f"Question: {QUERIES[2]}\nAnswer:"
+    assert TEXT.decode(observer.prompt(question, responses)) == (
+        f"Question: {QUERIES[2]}\nReference: 1-0=1\nAnswer:"
     )
-    assert TEXT.decode(third.prompt(question, answers)) == (
-        f"Question: {TOLD[2]}\nReference: 1-0=1\nReference: 2\nAnswer:"
+    assert TEXT.decode(third.prompt(question, responses)) == (
+        f"Question: {QUERIES[2]}\nReference: 1-0=1\nReference: 2\nAnswer:"
     )
 
 
-def test_the_hub_is_asked_by_the_name_in_the_docstring(monkeypatch):
+def test_the_data_set_on_the_hub_is_the_default(monkeypatch):
     datasets = pytest.importorskip("datasets")
-    asked = []
+    calls = []
 
     def load(name, config, *, split):
-        asked.append((name, config, split))
+        calls.append((name, config, split))
         rows = ROWS[:2] if split == "train" else ROWS[2:]
         return datasets.Dataset.from_list([{**row, "Answer": str(row["Answer"])} for row in rows])
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    assert [query.text for query in tasks.load("svamp", tokenizer=TEXT).queries("test")] == TOLD[2:]
-    assert asked == [("ChilleD/SVAMP", None, "train"), ("ChilleD/SVAMP", None, "test")]
+    assert [query.text for query in tasks.load("svamp", tokenizer=TEXT).queries("test")] == QUERIES[2:]
+    assert calls == [("ChilleD/SVAMP", None, "train"), ("ChilleD/SVAMP", None, "test")]
 
 
 def test_a_row_without_a_question_is_refused_by_its_content(folder):
@@ -78,7 +80,7 @@ def test_a_row_without_a_question_is_refused_by_its_content(folder):
         tasks.load("svamp")
 
 
-def test_the_real_set_has_1000_problems_each_in_one_split_and_right_by_its_own_answer():
+def test_the_real_set_has_1000_problems_each_in_one_split_and_scores_1_for_its_own_answer():
     if not SVAMP.is_file():
         pytest.skip(f"{SVAMP} is not on this machine")
     task = tasks.load("svamp", tokenizer=TEXT, data=SVAMP, max_query=1000)

@@ -1,3 +1,5 @@
+"""The wordproblems task: three sources, their answers as floats, and the real data sets."""
+
 import json
 from pathlib import Path
 
@@ -22,7 +24,7 @@ def load(data, **options):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A file for each source; the number in the question says which."""
+    """A file for each source, with numbers of its own in the questions."""
     for first, name in zip((100, 200, 300), FILES.values(), strict=True):
         rows = [row(f" How  much is {first + i} ? ", float(first + i)) for i in range(20)]
         (tmp_path / name).write_text(json.dumps(rows))
@@ -30,13 +32,13 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(("source", "first"), [("multiarith", "1"), ("addsub", "2"), ("singleeq", "3")])
-def test_a_folder_gives_the_file_that_is_called_as_the_source(folder, source, first):
+def test_in_a_folder_the_file_with_the_name_of_the_source_is_read(folder, source, first):
     task = load(folder, source=source)
     texts = [query.text for split in ("train", "test") for query in task.queries(split)]
     assert sorted(texts) == [f"How much is {first}{i:02} ?" for i in range(20)]
 
 
-def test_questions_that_differ_in_spaces_only_are_one_and_the_first_answer_counts(tmp_path):
+def test_questions_that_differ_only_in_spaces_are_merged_and_the_first_answer_counts(tmp_path):
     rows = [row(f"How much is {i}?", i) for i in range(20)]
     (tmp_path / "MultiArith.json").write_text(json.dumps([*rows, row("How  much is 3? ", 4)]))
     task = load(tmp_path / "MultiArith.json")
@@ -59,14 +61,14 @@ def test_floats_of_the_sets_stand_for_the_numbers_they_are_nearest_to(tmp_path, 
     (tmp_path / "test.json").write_text(json.dumps([row("And 1?", 1)]))
     task = load(tmp_path)
     query = task.queries("train")[0]
-    told = task.score([query] * len(right + wrong), [Response((), text) for text in right + wrong])
-    assert told == [1.0] * len(right) + [0.0] * len(wrong)
+    scores = task.score([query] * len(right + wrong), [Response((), text) for text in right + wrong])
+    assert scores == [1.0] * len(right) + [0.0] * len(wrong)
 
 
 @pytest.mark.parametrize(
     ("answer", "known"), [("1e999999999", True), ("9" * 10_000, True), ("1/0", False), ("nan", False)]
 )
-def test_no_answer_in_the_data_can_hold_up_or_crash_the_reading(tmp_path, answer, known):
+def test_no_answer_in_the_data_can_stall_or_crash_the_reader(tmp_path, answer, known):
     (tmp_path / "train.json").write_text(json.dumps([row("How much?", answer)]))
     (tmp_path / "test.json").write_text(json.dumps([row("And 1?", 1)]))
     if known:
@@ -76,34 +78,34 @@ def test_no_answer_in_the_data_can_hold_up_or_crash_the_reading(tmp_path, answer
             load(tmp_path)
 
 
-def test_a_wrong_source_is_answered_with_the_right_ones_and_a_missing_file_is_asked_for(tmp_path):
+def test_the_error_for_a_wrong_source_lists_the_right_ones_and_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match="source is 'mawps'; give one of multiarith, addsub, singleeq"):
         load(tmp_path, source="mawps")
-    with pytest.raises(ValueError, match=r"addsub has no set of its own on the Hub; give its file as data"):
+    with pytest.raises(ValueError, match=r"addsub has no data set on the Hub; give its file as data"):
         tasks.load("wordproblems", tokenizer=TEXT, source="addsub")
     (tmp_path / "AddSub.json").write_text("[]")
     with pytest.raises(ValueError, match=r"no split 'train': .* it holds AddSub.json"):
         load(tmp_path, source="singleeq")
 
 
-def test_multiarith_is_asked_of_the_hub(monkeypatch):
+def test_multiarith_is_read_from_the_hub_by_default(monkeypatch):
     datasets = pytest.importorskip("datasets")
-    asked = []
+    calls = []
 
     def from_hub(name, config, *, split):
-        asked.append((name, config, split))
+        calls.append((name, config, split))
         return datasets.Dataset.from_list([{"question": f"How much is 1 in {split}?", "final_ans": "1"}])
 
     monkeypatch.setattr(datasets, "load_dataset", from_hub)
     assert len(tasks.load("wordproblems", tokenizer=TEXT).queries("test")) == 1
-    assert asked == [("ChilleD/MultiArith", None, "train"), ("ChilleD/MultiArith", None, "test")]
+    assert calls == [("ChilleD/MultiArith", None, "train"), ("ChilleD/MultiArith", None, "test")]
 
 
 @pytest.mark.parametrize(
     ("source", "rows", "train", "test"),
     [("multiarith", 600, 459, 121), ("addsub", 395, 310, 85), ("singleeq", 508, 405, 103)],
 )
-def test_the_real_sets_are_whole_and_right_by_their_own_answers(source, rows, train, test):
+def test_the_real_sets_are_complete_and_score_1_for_their_own_answers(source, rows, train, test):
     if not ARITHMETIC.is_dir():
         pytest.skip(f"{ARITHMETIC} is not on this machine")
     task = load(ARITHMETIC, source=source, max_query=1000)
@@ -116,5 +118,5 @@ def test_the_real_sets_are_whole_and_right_by_their_own_answers(source, rows, tr
     assert {query.text for query in both} == set(gold)
     whole = [query for query in both if gold[query.text].is_integer()]
     for more, score in ((0, 1.0), (1, 0.0)):
-        told = [Response((), f"= {int(gold[query.text]) + more}") for query in whole]
-        assert task.score(whole, told) == [score] * len(whole)
+        responses = [Response((), f"= {int(gold[query.text]) + more}") for query in whole]
+        assert task.score(whole, responses) == [score] * len(whole)

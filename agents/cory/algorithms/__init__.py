@@ -1,0 +1,52 @@
+"""Algorithms by name: `load("ppo")` reads the file `ppo.py` of this folder.
+
+An algorithm is a module with a frozen `Config`, `advantage(batches, rewards, config, states)`, which sees the
+batches of all seats, and a pure `token_loss(tokens, config)`. It may add `needs(config)`, `verdict(metrics,
+config)` and, where the update is no sum over tokens, an `update` of its own (`cory.algorithms.base`). It knows
+neither games nor transformers. Third parties add modules by an entry point of the group `cory.algorithms`, as
+`module.path`, or with `cory.register_algorithm`.
+"""
+
+import importlib
+import importlib.util
+import pkgutil
+from importlib.metadata import entry_points
+from types import ModuleType
+
+from cory.algorithms.base import Algorithm
+
+GROUP = "cory.algorithms"
+_REGISTERED: dict[str, ModuleType] = {}
+
+
+def names() -> list[str]:
+    """Names of all available algorithms."""
+    files = {module.name for module in pkgutil.iter_modules(__path__)} - {"base"}
+    return sorted(files | set(entry_points(group=GROUP).names) | set(_REGISTERED))
+
+
+def register(name: str, module: ModuleType) -> None:
+    """Make `module` available as the algorithm `name` in this process."""
+    if name in names():
+        raise ValueError(f"there is an algorithm {name!r} already; choose another name")
+    Algorithm.from_module(name, module)
+    _REGISTERED[name] = module
+
+
+def load(name: str) -> Algorithm:
+    """The algorithm called `name`: registered, an entry point, a file here, or an importable module."""
+    if name in _REGISTERED:
+        return Algorithm.from_module(name, _REGISTERED[name])
+    for entry in entry_points(group=GROUP, name=name):
+        return Algorithm.from_module(name, entry.load())
+    if name in names():
+        return Algorithm.from_module(name, importlib.import_module(f"{__name__}.{name}"))
+    try:
+        module = importlib.import_module(name) if importlib.util.find_spec(name) else None
+    except ImportError as error:
+        raise ValueError(f"algorithm {name!r} cannot be imported ({error}); name a module") from error
+    if module is None:
+        raise ValueError(
+            f"no algorithm called {name!r}; there are {', '.join(names())}, or name an importable module"
+        )
+    return Algorithm.from_module(name, module)

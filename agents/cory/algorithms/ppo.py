@@ -1,0 +1,147 @@
+"""PPO: the clipped surrogate (arXiv:1707.06347, eq. 7) over response tokens, with a clipped value loss.
+
+Shapes: B games, T response tokens, K chosen tokens.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cory.functional.advantage import Advantage, gae, whiten
+from cory.algorithms.base import AlgorithmState, Verdict
+from cory.token_loss import TokenLoss, Tokens
+from cory.algorithms.reinforce import check_entropy_coef, drift
+from cory.batch import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings of the PPO update; defaults are the paper's (table 1)."""
+
+    epochs: int = 4
+    """Passes over each batch."""
+
+    clip: float = 0.2
+    """Ratios are held inside [1 - clip, 1 + clip]."""
+
+    value_clip: float = 0.2
+    """A new value may leave the old one by this much before it stops counting."""
+
+    value_coef: float = 0.1
+    """Weight of the value loss beside the policy loss."""
+
+    entropy_coef: float = 0.0
+    """Weight of the entropy bonus."""
+
+    target_kl: float | None = None
+    """The update of an iteration ends once a minibatch has moved from the old policy by 1.5 times this many
+    nats per token (`approx_kl`); none = never."""
+
+    ratio_guard: float | None = None
+    """A minibatch whose mean ratio exceeds this is left out (the released code: 10); none = never."""
+
+    gamma: float = 1.0
+    """Discount per token."""
+
+    lam: float = 0.95
+    """Lambda of the advantage estimation."""
+
+    whiten: bool = True
+    """Whether advantages get mean 0 and deviation 1 over the batch."""
+
+    whiten_rewards: Literal["none", "tokens", "released"] = "none"
+    """`tokens`: token rewards get deviation 1 over the batch first, their mean kept. `released`: so does the
+    padding behind each response, as in the released code; its phantom rewards leak into every advantage."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clip < 1:
+            raise ValueError(f"algorithm.clip is {self.clip}; choose a value between 0 and 1")
+        check_entropy_coef(self.entropy_coef)
+        if self.value_clip <= 0:
+            raise ValueError(f"algorithm.value_clip is {self.value_clip}; choose a value above 0")
+        if self.epochs < 1:
+            raise ValueError(f"algorithm.epochs is {self.epochs}; PPO needs at least 1")
+        if self.target_kl is not None and self.target_kl <= 0:
+            raise ValueError(f"algorithm.target_kl is {self.target_kl}; give nats per token above 0, or none")
+        if self.ratio_guard is not None and self.ratio_guard <= 1:
+            raise ValueError(
+                f"algorithm.ratio_guard is {self.ratio_guard}; a mean ratio is near 1: give more, or none"
+            )
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"algorithm.{name} is {getattr(self, name)}; choose a value from 0 to 1")
+
+
+def advantage(
+    batches: Mapping[str, Batch],
+    rewards: Mapping[str, Tensor],
+    config: Config,
+    states: Mapping[str, AlgorithmState],
+) -> dict[str, Advantage]:
+    """GAE per seat. Returns are taken before whitening; no state is kept."""
+    advantages = {}
+    for seat, batch in batches.items():
+        rewards_BT, mask_BT, beyond_B = rewards[seat], batch.mask_BT, None
+        if config.whiten_rewards == "released":
+            beyond_B = leaked_advantage(rewards_BT, batch, decay=config.gamma * config.lam)
+        if config.whiten_rewards != "none":
+            rewards_BT = whiten(rewards_BT, mask_BT, shift_mean=False)
+        raw = gae(rewards_BT, batch.values_BT, mask_BT, gamma=config.gamma, lam=config.lam, beyond_B=beyond_B)
+        advantages[seat] = raw._replace(advantage_BT=whiten(raw.advantage_BT, mask_BT)) if config.whiten else raw
+    return advantages
+
+
+def leaked_advantage(rewards_BT: Tensor, batch: Batch, *, decay: float) -> Tensor:
+    """The advantage [B] that the released code finds behind each response when it whitens rewards.
+
+    Its rewards of 0 in the padding become c = m - m / sd, and a row with n columns of padding (up to the
+    batch's longest prompt + response) sums them to c (1 + decay + ... + decay^(n-1)).
+    """
+    chosen_N = rewards_BT[batch.mask_BT]
+    phantom = chosen_N.mean() * (1 - torch.rsqrt(chosen_N.var() + 1e-8))
+    length_B = batch.prompt_length_B + batch.response_length_B
+    padding_B = length_B.max() - length_B
+    powers_N = decay ** torch.arange(int(padding_B.max()) + 1, device=length_B.device, dtype=rewards_BT.dtype)
+    sums_N = powers_N.cumsum(0) - powers_N
+    return phantom * sums_N[padding_B]
+
+
+def policy_loss(logprob_K: Tensor, old_logprob_K: Tensor, advantage_K: Tensor, *, clip: float) -> Tensor:
+    """-min(ratio A, clip(ratio) A) of each token, ratio = pi / pi_old."""
+    ratio_K = torch.exp(logprob_K - old_logprob_K)
+    return -torch.minimum(ratio_K * advantage_K, ratio_K.clamp(1 - clip, 1 + clip) * advantage_K)
+
+
+def value_loss(value_K: Tensor, old_value_K: Tensor, return_K: Tensor, *, clip: float) -> Tensor:
+    """max((V - R)^2, (clip(V) - R)^2) / 2 of each token, V held within `clip` of the old value."""
+    held_K = torch.clamp(value_K, old_value_K - clip, old_value_K + clip)
+    return torch.maximum((value_K - return_K).square(), (held_K - return_K).square()) / 2
+
+
+def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
+    """policy loss + value_coef * value loss - entropy_coef * entropy."""
+    policy_K = policy_loss(tokens.logprob_K, tokens.old_logprob_K, tokens.advantage_K, clip=config.clip)
+    value_K = value_loss(tokens.value_K, tokens.old_value_K, tokens.return_K, clip=config.value_clip)
+    loss_K = policy_K + config.value_coef * value_K
+    if config.entropy_coef:
+        loss_K = loss_K - config.entropy_coef * tokens.entropy_K
+    metrics, maxima = drift(tokens)
+    held_K = metrics["ratio"].clamp(1 - config.clip, 1 + config.clip)
+    metrics |= {
+        "policy_loss": policy_K.detach(),
+        "value_loss": value_K.detach(),
+        "clip_share": (tokens.advantage_K * metrics["ratio"] > tokens.advantage_K * held_K).float(),
+    }
+    return TokenLoss(loss_K, metrics, maxima)
+
+
+def verdict(metrics: Mapping[str, float], config: Config) -> Verdict:
+    """Skip what the ratio guard refuses; stop where the policy has left the old one by 1.5 `target_kl`."""
+    if config.ratio_guard is not None and metrics["ratio"] > config.ratio_guard:
+        return "skip"
+    if config.target_kl is not None and metrics["approx_kl"] > 1.5 * config.target_kl:
+        return "stop"
+    return "step"

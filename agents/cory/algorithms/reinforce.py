@@ -1,0 +1,97 @@
+"""REINFORCE (Williams 1992, eq. 11) with a running baseline: no value head, one step on each game.
+
+Shapes: B games, T response tokens, K chosen tokens.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cory.functional.advantage import Advantage, totals, undiscounted
+from cory.algorithms.base import AlgorithmState, Requirements
+from cory.token_loss import TokenLoss, Tokens
+from cory.batch import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Knobs of REINFORCE."""
+
+    decay: float = 0.9
+    """How much of the baseline each iteration keeps; the rest is the batch's mean reward per response."""
+
+    entropy_coef: float = 0.0
+    """Weight of the entropy bonus."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"algorithm.decay is {self.decay}; choose a value from 0 to below 1")
+        check_entropy_coef(self.entropy_coef)
+
+
+def check_entropy_coef(value: float) -> None:
+    """Refuse to reward a policy for being certain."""
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"algorithm.entropy_coef is {value}; give a weight of 0 or more")
+
+
+def needs(config: Config) -> Requirements:
+    """No value head."""
+    return Requirements(values=False)
+
+
+def advantage(
+    batches: Mapping[str, Batch],
+    rewards: Mapping[str, Tensor],
+    config: Config,
+    states: Mapping[str, AlgorithmState],
+) -> dict[str, Advantage]:
+    """A_t = sum of r_s over s >= t, less the policy's baseline b, 0 in the first iteration.
+
+        b <- mean R at first, then decay b + (1 - decay) mean R        R = sum of a response's token rewards
+
+    The baseline holds earlier iterations only, so it cannot bias the gradient. It goes with the policy, not
+    with the seat; a policy in several seats learns one from all of them.
+    """
+    advantages = {}
+    earned: dict[int, list[Tensor]] = {}
+    for seat, batch in batches.items():
+        return_BT = undiscounted(rewards[seat], batch.mask_BT)
+        advantage_BT = torch.where(batch.mask_BT, return_BT - states[seat].get("baseline", 0.0), 0.0)
+        advantages[seat] = Advantage(advantage_BT, return_BT)
+        earned.setdefault(id(states[seat]), []).append(totals(rewards[seat], batch.mask_BT))
+    for mine in {id(mine): mine for mine in states.values()}.values():
+        mean = torch.cat(earned[id(mine)]).mean().item()
+        mine["baseline"] = config.decay * mine.get("baseline", mean) + (1 - config.decay) * mean
+    return advantages
+
+
+def drift(tokens: Tokens) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """How random the policy is and how far from the one that played: `metrics` and `maxima` of a loss.
+
+    ratio = pi / pi_old        approx_kl = (log pi - log pi_old)^2 / 2
+    """
+    log_ratio_K = (tokens.logprob_K - tokens.old_logprob_K).detach()
+    ratio_K = log_ratio_K.exp()
+    metrics = {
+        "entropy": tokens.entropy_K.detach(),
+        "ratio": ratio_K,
+        "approx_kl": log_ratio_K.square() / 2,
+    }
+    return metrics, {"ratio_deviation": (ratio_K - 1).abs()}
+
+
+def policy_gradient(tokens: Tokens, *, entropy_coef: float) -> TokenLoss:
+    """-A log pi - entropy_coef * entropy of each token: its gradient is the policy gradient, its value says
+    nothing."""
+    policy_K = -tokens.advantage_K * tokens.logprob_K
+    metrics, maxima = drift(tokens)
+    loss_K = policy_K - entropy_coef * tokens.entropy_K
+    return TokenLoss(loss_K, {"policy_loss": policy_K.detach(), **metrics}, maxima)
+
+
+def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
+    """-A log pi - entropy_coef * entropy."""
+    return policy_gradient(tokens, entropy_coef=config.entropy_coef)

@@ -1,0 +1,104 @@
+"""`cory evaluate`: runs, checkpoints and models on held-out queries, standalone and in the game."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from cory.config import presets
+from cory.config.parsing import parse
+from cory.evaluation.summary import sample_lines, write
+from cory.evaluation.tables import print_tables
+from cory.generation.strategies import SamplingStrategy
+from cory.runtime import cpu
+from cory.training.evaluate import evaluate_targets
+from cory.training.factory import silence_transformers
+from cory.training.targets import find
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is evaluated, on how many queries and how.
+
+    Settings of the run (`--task`, `--task.data`, `--judge`, `--max-response`, `--policy.model` for the reference, ...;
+    see `cory train --help`) may follow and hold for every target.
+    """
+
+    targets: Positional[tuple[str, ...]]
+    """Run directories, checkpoints, folders of models or adapters, hub names; several are compared."""
+
+    preset: str | None = None
+    """Settings for targets that are not part of a run; by default pocket, each model its own reference."""
+
+    queries: int | None = None
+    """Held-out queries; by default as many as the run used."""
+
+    samples: int | None = None
+    """Responses to each query; if scores are 0 or 1, pass@k is reported for every k up to this."""
+
+    sampling: SamplingStrategy | None = None
+    """`own` distribution, `paper` (top-k 10, top-p 0.7, repetition penalty 1.1) or `greedy`."""
+
+    threshold: float | None = None
+    """The task reward from which a response counts as correct; by default 1 if all are 0 or 1."""
+
+    game: bool = True
+    """Whether the policies also play the game on these queries, each in each seat."""
+
+    json: Path | None = None
+    """Output file, samples beside it; by default evaluation.json in the run directory, if a run is evaluated."""
+
+
+def command(argv: Sequence[str]) -> None:
+    """`cory evaluate TARGET... [options] [settings of the run]`."""
+    ours, settings = split_arguments(argv)
+    about = "Evaluate policies on held-out queries, standalone and in the game. " + " ".join(
+        (Options.__doc__ or "").split()
+    )
+    evaluate(parse(Options, ours, about=about, command="cory evaluate"), settings)
+
+
+def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The targets and options of an evaluation, and the settings of the run."""
+    known = {field.name for field in fields(Options)} | {"help", "h", "no-game"}
+    ours: list[str] = []
+    settings: list[str] = []
+    part = ours
+    for word in argv:
+        if word.startswith("-") and word[1:2] not in set("0123456789."):
+            part = ours if word.lstrip("-").split("=", 1)[0] in known else settings
+        part.append(word)
+    return ours, settings
+
+
+def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Print tables, write the JSON and the samples, return the summary.
+
+    The same weights give the same numbers as during the run.
+    """
+    silence_transformers()
+    if not options.targets:
+        raise ValueError("cory evaluate takes runs and models; name one or more before the options")
+    if options.json is not None and not options.json.parent.is_dir():
+        raise ValueError(f"there is no folder {options.json.parent} to write {options.json.name} into")
+    if options.preset is not None:
+        presets.find(options.preset)
+    targets = [find(name, preset=options.preset, flags=settings) for name in options.targets]
+    cpu.configure_runtime(threads=targets[0].config.threads, matmul=targets[0].config.matmul)
+    given = {
+        name: value
+        for name in ("queries", "samples", "sampling", "threshold")
+        if (value := getattr(options, name)) is not None
+    }
+    configs = [replace(t.config, evaluation=replace(t.config.evaluation, **given)) for t in targets]
+    targets = [replace(target, config=config) for target, config in zip(targets, configs, strict=True)]
+    with Console(stderr=True).status("loading") as status:
+        result, evaluated = evaluate_targets(targets, game=options.game, on_progress=status.update)
+    print_tables(result)
+    in_run = targets[0].run / "evaluation.json" if len(targets) == 1 and targets[0].run else None
+    if path := options.json or in_run:
+        print(f"summary: {path}\nsamples: {write(path, result, sample_lines(evaluated))}")
+    return result

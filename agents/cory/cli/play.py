@@ -1,0 +1,113 @@
+"""`cory play`: watch games of saved policies, or take a seat yourself."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tyro.conf import Positional
+
+from cory import rng
+from cory.config.parsing import parse
+from cory.policies.base import Policy
+from cory.training.factory import load_players, silence_transformers
+from cory.training.targets import find
+from cory_env.envs.token import raw_env
+from cory_env.render import printable
+from cory_env.types import one_of, seat_names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Whose games, how many, and whether you play."""
+
+    target: Positional[Path]
+    """A run directory, a checkpoint, or the folder of a model, which then plays in every seat."""
+
+    seat: str | None = None
+    """The seat you play, such as observer_1; the policies play the others. None = watch."""
+
+    games: int = 3
+    """Number of games, each on another held-out query."""
+
+    exchange: bool = False
+    """Whether every policy sits one seat further than its name says."""
+
+    seed: int = 0
+    """Random seed of queries, caps and the policies' tokens."""
+
+    def __post_init__(self) -> None:
+        if self.games < 1:
+            raise ValueError(f"games is {self.games}; play 1 or more")
+
+
+def command(argv: Sequence[str]) -> None:
+    """`cory play TARGET [options]`."""
+    about = "Watch games of the policies of a run, or of a model, or take a seat yourself."
+    options: Options = parse(Options, argv, about=about, command="cory play")
+    silence_transformers()
+    target = find(str(options.target))
+    config = target.config
+    seats = seat_names(config.seats)
+    if options.seat is not None:
+        one_of("seat", options.seat, seats)
+    task, _, loaded = load_players(config, target.folders)
+    policies = list(loaded.values())
+    policies_by_seat = {seat: policies[(i - options.exchange) % len(policies)] for i, seat in enumerate(seats)}
+    windows = [policy.window for policy in policies if policy.window is not None]
+    env = raw_env(
+        task,
+        seats=config.seats,
+        payoff=config.payoff_rule,
+        views=config.sees,
+        max_response=config.max_response,
+        window=min(windows, default=None),
+        render_mode="human",
+    )
+    for seat, policy in policies_by_seat.items():
+        print(f"{seat}: {'you' if seat == options.seat else policy.name}")
+    queries = task.queries("test")
+    for game in rng.permutation((options.seed, "play"), len(queries))[: options.games].tolist():
+        print(f"\nquery {game} of {len(queries)}")
+        env.reset(seed=options.seed + game, options={"query": queries[game]})
+        play_game(env, policies_by_seat, you=options.seat, key=(options.seed, "play", game))
+
+
+def play_game(env: raw_env, policies_by_seat: Mapping[str, Policy], *, you: str | None, key: rng.Key) -> None:
+    """Play one game, rendered after every turn, and print the payoffs."""
+    env.render()
+    while (seat := env.game.turn) is not None:
+        ids = ask_user(env, seat) if seat == you else sample(env, seat, policies_by_seat[seat], key)
+        for token in env.game.begun(ids):
+            env.step(token)
+    print("paid: " + ", ".join(f"{seat} {payoff:.3g}" for seat, payoff in env.rewards.items()))
+
+
+def sample(env: raw_env, seat: str, policy: Policy, key: rng.Key) -> list[int]:
+    """The response of `policy`."""
+    prompt, cap = env.game.prompt(seat), env.infos[seat]["cap"]
+    sampled = policy.sample(
+        torch.tensor([prompt]),
+        torch.tensor([len(prompt)]),
+        uniforms_BT=torch.from_numpy(rng.uniforms((*key, seat), np.zeros(1), cap)),
+        caps_B=torch.tensor([cap]),
+    )
+    response: list[int] = sampled.response_BT[0, : int(sampled.response_length_B[0])].tolist()
+    return response
+
+
+def ask_user(env: raw_env, seat: str) -> list[int]:
+    """The response a person types for `seat`: cut at the cap, ended with EOS if shorter."""
+    tokenizer, cap = env.task.tokenizer, env.infos[seat]["cap"]
+    print(f"you read: {printable(tokenizer.decode(env.game.prompt(seat)))}")
+    while True:
+        text = input(f"{seat}, at most {cap} tokens; begin a new word with a space> ")
+        try:
+            ids = tokenizer.encode(text)
+        except ValueError as error:
+            print(f"{error}; try again")
+            continue
+        if len(ids) > cap:
+            print(f"cut after {cap} of {len(ids)} tokens: {printable(tokenizer.decode(ids[:cap]))}")
+        return [*ids, min(tokenizer.eos)]

@@ -1,0 +1,1 @@
+"""Settings of a run: the schema, flags and YAML, task options, presets."""

@@ -1,0 +1,135 @@
+"""Settings from flags, from YAML and back: one parser for all, so the same checks apply."""
+
+import contextlib
+import io
+from collections.abc import Sequence
+from dataclasses import field, fields, is_dataclass, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from tyro.conf import arg
+
+from cory import algorithms
+from cory.config.schema import Config
+from cory.config.task_options import task_options
+
+
+def read(argv: Sequence[str], *, default: Config, about: str, command: str) -> Config:
+    """`default` changed by flags; the options of `--task` and `--algorithm` are those of the named ones."""
+    start = with_options_of(
+        default,
+        task=value_of(argv, "--task") or default.task,
+        algorithm=value_of(argv, "--algorithm") or default.algorithm,
+    )
+    config: Config = parse(type(start), argv, default=start, about=about, command=command)
+    return config
+
+
+def with_options_of(config: Config, *, task: str, algorithm: str) -> Config:
+    """`config` as a class whose flags are the options of this task and algorithm.
+
+    The options of a task or algorithm other than the one in `config` are at their defaults.
+    """
+    kinds = {"task": task_options(task), "algorithm": algorithms.load(algorithm).Config}
+    before = {"task": config.task, "algorithm": config.algorithm}
+    values = {f.name: getattr(config, f.name) for f in fields(Config)} | {"task": task, "algorithm": algorithm}
+    if task != before["task"]:
+        values["task_options"] = kinds["task"]()
+    if algorithm != before["algorithm"]:
+        values["algorithm_options"] = kinds["algorithm"]()
+    typed = make_dataclass(
+        "Config",
+        [
+            (f"{name}_options", Annotated[kind, arg(name=name)], field(default_factory=kind))
+            for name, kind in kinds.items()
+        ],
+        bases=(Config,),
+        frozen=True,
+        kw_only=True,
+    )
+    changed: Config = typed(**values)
+    return changed
+
+
+def parse(kind: Any, argv: Sequence[str], *, about: str, command: str, default: Any = None) -> Any:
+    """A dataclass `kind` from flags; ValueError of one paragraph that suggests the nearest right flag or value."""
+    import tyro
+
+    output = io.StringIO()
+    options: dict[str, Any] = {} if default is None else {"default": default}
+    try:
+        with contextlib.redirect_stderr(output):
+            return tyro.cli(kind, args=list(argv), description=about, prog=command, **options)
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise ValueError(_without_frame(output.getvalue())) from None
+
+
+def value_of(argv: Sequence[str], flag: str) -> str | None:
+    """The last value given for `flag`, None if there is none."""
+    value = None
+    for word, after in zip(argv, [*argv[1:], ""], strict=False):
+        if word == flag:
+            value = after
+        elif word.startswith(flag + "="):
+            value = word.split("=", 1)[1]
+    return value
+
+
+def _without_frame(box: str) -> str:
+    """The words of a boxed message without its frame and title."""
+    inside = "\n".join(line for line in box.splitlines() if not line.startswith("╭"))
+    words = "".join(" " if 0x2500 <= ord(c) <= 0x257F else c for c in inside).split()
+    return " ".join(words) or "the options are wrong"
+
+
+def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """A tree of settings as `flag: value`; `flags_of` reads it back."""
+    values: dict[str, Any] = {}
+    for one in fields(settings):
+        value, name = getattr(settings, one.name), prefix + one.name.removesuffix("_options")
+        if is_dataclass(value):
+            values |= flat(value, name + ".")
+        elif isinstance(value, tuple):
+            values[name] = list(value)
+        else:
+            values[name] = str(value) if isinstance(value, Path) else value
+    return values
+
+
+def flags_of(path: Path) -> list[str]:
+    """A YAML file of settings (flat or nested) as flags."""
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        leaves = _leaves(tree) if isinstance(tree, dict) else None
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(f"the settings file {path} cannot be read ({error}); give YAML") from error
+    if leaves is None:
+        raise ValueError(
+            f"the settings file {path} does not hold `name: value` lines; see config.yaml of any run"
+        )
+    return flags_from(dict(leaves))
+
+
+def flags_from(settings: dict[str, Any]) -> list[str]:
+    """Settings keyed by flag name (`kl.coef`, or nested dictionaries) as command-line words."""
+    return [word for name, value in _leaves(settings) for word in _words(name, value)]
+
+
+def _leaves(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    leaves: list[tuple[str, Any]] = []
+    for name, value in tree.items():
+        leaves += (
+            _leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", value)]
+        )
+    return leaves
+
+
+def _words(name: str, value: Any) -> list[str]:
+    flag = str(name).replace("_", "-")
+    if isinstance(value, bool):
+        head, _, last = flag.rpartition(".")
+        return [f"--{flag}"] if value else [f"--{head}.no-{last}" if head else f"--no-{last}"]
+    return [f"--{flag}", *(map(str, value) if isinstance(value, list | tuple) else [str(value)])]

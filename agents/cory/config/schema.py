@@ -1,0 +1,251 @@
+"""Settings of a run: one frozen tree of dataclasses, validated when made."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import arg
+
+from cory import algorithms
+from cory.learner.central_critic import CriticConfig
+from cory.evaluation.evaluator import EvaluationConfig
+from cory.rollout.role_exchange import ExchangeConfig
+from cory.tracking.alerts import AlertsConfig as AlertsConfig
+from cory.judges.config import JudgeConfig
+from cory.functional.kl import KLConfig
+from cory.runtime.cpu import Matmul
+from cory.learner.optimizer import LearnerConfig
+from cory.config.task_options import task_options
+from cory.policies.lora_config import LoRAConfig
+from cory.functional.token_rewards import PayoffScalingConfig
+from cory_env.payoff import Linear, Mix, Payoff, matrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyConfig:
+    """The model that policies start from, which is also their reference."""
+
+    model: str = "pocket"
+    """A folder in from_pretrained layout, a hub name, or an embedded one: `pocket` (reviews) or
+    `pocket-arithmetic`."""
+
+    models: tuple[str, ...] = ()
+    """One model per policy if they differ; their tokenizers must not. Each is its policy's reference."""
+
+    kind: str = "causal_lm"
+    """`causal_lm` trains all weights. `lora_team`: one frozen model, an adapter for each policy. `table`: lookup table
+    indexed by (position, prompt token at that position), for tiny games. Or an entry point of `cory.policies`, or
+    `module:Class`."""
+
+    kernels: Literal["auto", "plain"] = "auto"
+    """`auto`: faster replacements of some modules and hooks for unpadding, on a CPU only. `plain`: none, the model's
+    modules stay what they were."""
+
+    shared: bool = False
+    """Whether one policy sits in all seats (parameter sharing)."""
+
+    temperature: float = 1.0
+    """Of sampling and scoring alike."""
+
+    mismatch: Literal["none", "released"] = "none"
+    """`released`: sample with repetition penalty 1.1 and dropout but score without, as the released code does; PPO's
+    ratios are then not those of the sampled distribution."""
+
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Compute dtype of matrix products; trained weights are always float32. `auto` is bfloat16 on GPUs that have it."""
+
+    gradient_checkpointing: bool = False
+    """Whether layers are recomputed in the backward pass: slower, with less memory."""
+
+    device: str = "auto"
+    """Where policies and judge live: cpu, cuda, cuda:1, ...; `auto` is cuda where there is one, else cpu."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"policy.temperature is {self.temperature}; give a finite number above 0")
+        if self.models and (self.shared or self.kind != "causal_lm"):
+            raise ValueError(
+                "policy.models names one model per policy; it needs policy.kind causal_lm, unshared"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PayoffConfig:
+    """A schedule of the payoff."""
+
+    to: str | None = None
+    """The payoff moves linearly to this one (same syntax as `payoff`); none = it is constant."""
+
+    over: int = 0
+    """Iterations of the schedule."""
+
+    def __post_init__(self) -> None:
+        if (self.to is None) != (self.over == 0) or self.over < 0:
+            raise ValueError(
+                f"payoff.to {self.to} over {self.over} iterations; give both, payoff.over from 1"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A run of CORY; with one seat it is single-agent fine-tuning."""
+
+    task: str = "reviews"
+    """The task: a file in cory_env/tasks, an entry point, or `module:Class`."""
+
+    task_options: Any = None
+    """The task's arguments; none = their defaults."""
+
+    judge: str = "pocket"
+    """What scores responses: a classifier (folder or hub name), `pocket`, `module:function`, an entry point,
+    `regex:PATTERN`, `math-verify:COLUMN`, or a weighted sum: `0.5*module:function + 2*regex:####`."""
+
+    judge_options: Annotated[JudgeConfig, arg(name="judge")] = field(default_factory=JudgeConfig)
+
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+
+    seats: int = 2
+    """Seats of the game: one pioneer, the others observers. 1 = single-agent training."""
+
+    sees: Literal["all", "previous", "pioneer", "none"] = "all"
+    """Which responses an observer reads; `none` is the ablation without knowledge transfer."""
+
+    payoff: str = "cooperative"
+    """How scores become payoffs: cooperative (the sum of all scores, CORY's collective reward), independent, competitive, a number lambda (own + lambda *
+    others), or a matrix as JSON, `[[1, 0.5], [0, 1]]`: row i pays seat i."""
+
+    payoff_options: Annotated[PayoffConfig, arg(name="payoff")] = field(default_factory=PayoffConfig)
+
+    iterations: int = 30
+    """Batches of games, each followed by its updates."""
+
+    batch: int = 128
+    """Games per iteration; every seat's policy learns from this many responses."""
+
+    max_response: tuple[int, int] = (4, 16)
+    """The cap of each response is drawn between these, both included."""
+
+    cap_per_batch: bool = False
+    """Whether one cap is drawn for a whole batch, as the released code does, instead of one per response."""
+
+    seed: int = 0
+    """Random seed."""
+
+    algorithm: str = "ppo"
+    """Learning algorithm: a file in cory/algorithms, an entry point, or an importable module."""
+
+    algorithm_options: Any = None
+    """The `Config` of that algorithm; none = its defaults."""
+
+    critic: CriticConfig = field(default_factory=CriticConfig)
+    exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
+    lora: LoRAConfig = field(default_factory=LoRAConfig)
+    kl: KLConfig = field(default_factory=KLConfig)
+    payoff_scaling: PayoffScalingConfig = field(default_factory=PayoffScalingConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    export: Literal["as_trained", "merged"] = "as_trained"
+    """What is written to policies/: `as_trained` (adapters of a LoRA team as PEFT folders), or `merged` whole models."""
+
+    run: Path | None = None
+    """Run directory; by default a new one, runs/<preset>-<seats>-seats-seed-<seed>."""
+
+    overwrite: bool = False
+    """Whether a non-empty run directory is emptied first."""
+
+    checkpoint_every: int = 20
+    """Iterations between checkpoints (one is written before the first and after the last); 0 = none."""
+
+    keep_checkpoints: int = 2
+    """How many of the latest checkpoints are kept."""
+
+    resume: Literal["never", "auto", "must"] = "never"
+    """Whether to resume the run in the directory from its newest whole checkpoint: `auto` starts anew if there is none,
+    `must` makes that an error. Settings that are left out are those the run was started with."""
+
+    grace: float = 30.0
+    """Seconds an iteration whose update has begun may still take after SIGTERM or Ctrl-C."""
+
+    failed_saves: int = 3
+    """Consecutive failed saves (a full disk) that end the run."""
+
+    alerts: AlertsConfig = field(default_factory=AlertsConfig)
+
+    sample_rows: int = 8
+    """Games per evaluation written to samples.jsonl."""
+
+    threads: int = 0
+    """CPU threads; 0 = as many as torch finds."""
+
+    matmul: Matmul = "auto"
+    """Library of float32 matrix products on the CPU; `auto` is oneDNN where MKL is slow and oneDNN is exact."""
+
+    def __post_init__(self) -> None:
+        algorithm = algorithms.load(self.algorithm)
+        for name, kind in {"task": task_options(self.task), "algorithm": algorithm.Config}.items():
+            if getattr(self, f"{name}_options") is None:
+                object.__setattr__(self, f"{name}_options", kind())
+        if not 1 <= self.seats <= 16:
+            raise ValueError(f"seats is {self.seats}; a game has 1 to 16 seats")
+        for name, least in {
+            "iterations": 1,
+            "batch": 1,
+            "checkpoint_every": 0,
+            "keep_checkpoints": 1,
+            "sample_rows": 0,
+            "threads": 0,
+        }.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; give {least} or more")
+        if self.resume != "never" and self.overwrite:
+            raise ValueError("resume goes on with a run and overwrite removes it; give one of them")
+        if self.grace < 0 or self.failed_saves < 1:
+            raise ValueError(
+                f"grace is {self.grace}, failed_saves {self.failed_saves}; give seconds from 0, saves from 1"
+            )
+        low, high = self.max_response
+        if not 1 <= low <= high:
+            raise ValueError(
+                f"max_response is {low} {high}; give the smallest and the largest cap in order, from 1"
+            )
+        matrix(self.payoff_rule, self.seats)
+        if self.policy.models and len(self.policy.models) != self.seats:
+            raise ValueError(
+                f"policy.models names {len(self.policy.models)} models for {self.seats} seats; one per policy"
+            )
+        if not isinstance(self.algorithm_options, algorithm.Config):
+            raise ValueError(
+                f"algorithm_options are of {type(self.algorithm_options).__module__}, the algorithm is "
+                f"{self.algorithm!r}; give its own Config"
+            )
+        needs = algorithm.needs(self.algorithm_options)
+        if self.batch % needs.group:
+            raise ValueError(f"a batch of {self.batch} games does not divide into groups of {needs.group}")
+        if self.critic.kind != "own" and not needs.values:
+            raise ValueError(
+                f"algorithm {self.algorithm!r} uses no values; leave out --critic.kind {self.critic.kind}"
+            )
+        self.learner.check_batch(self.batch * (self.seats if self.policy.shared else 1))
+
+    @property
+    def policy_names(self) -> tuple[str, ...]:
+        """llm_1, llm_2, ...: the policies in the seats at iteration 0, in their order."""
+        return tuple("llm_1" if self.policy.shared else f"llm_{i + 1}" for i in range(self.seats))
+
+    @property
+    def payoff_rule(self) -> Payoff:
+        """`payoff` as the game takes it: a name, a number, rows of numbers, or a schedule of them."""
+        if self.payoff_options.to is None:
+            return mix(self.payoff)
+        return Linear(mix(self.payoff), mix(self.payoff_options.to), self.payoff_options.over)
+
+
+def mix(text: str) -> Mix:
+    """Parse a payoff as written on the command line: a name, a number, or rows as JSON."""
+    try:
+        rule: Mix = json.loads(text)
+    except ValueError:
+        return text
+    return rule if type(rule) in (int, float, list) else text

@@ -1,0 +1,1 @@
+"""Held-out evaluation: responses, text metrics, intervals, collapse, tables."""

@@ -1,0 +1,225 @@
+"""Held-out evaluation of policies, with random numbers of its own: standalone (query only) and in their seats.
+
+Shapes: B games, T tokens, Q queries, S samples (responses to a query).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+
+from cory.evaluation import text_metrics
+from cory.policies.base import Policy
+from cory.rollout.spec import RolloutSpec
+from cory.policies.scoring import evaluate
+from cory.rollout.rollout import sample_responses
+from cory.generation.strategies import SamplingStrategy
+from cory_env.tasks.base import Task
+from cory_env.vector import VectorGame
+
+Measure = Callable[[Sequence[str], np.ndarray], np.ndarray]
+"""(texts of query + response, their task rewards) -> one number per text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """Schedule, size and sampling of held-out evaluations."""
+
+    every: int = 10
+    """Iterations between evaluations during training; 0 = only before and after."""
+
+    queries: int = 512
+    """Held-out queries per evaluation; the same for all, since distinct-n falls as texts are added."""
+
+    samples: int = 1
+    """Responses to each query; pass@k is reported for k up to this."""
+
+    sampling: SamplingStrategy = "own"
+    """`own` samples the policy's distribution; `paper` with repetition penalty 1.1, then top-k 10, then top-p
+    0.7; `greedy` takes the likeliest token. KL and perplexity are of the policy's own in any case."""
+
+    threshold: float | None = None
+    """The task reward from which a response counts as correct; by default 1 if all rewards are 0 or 1."""
+
+    batch: int = 256
+    """Queries per batch."""
+
+    seed: int = 20_000
+    """Random seed of evaluations; the same for all policies, so that comparisons are paired."""
+
+    def __post_init__(self) -> None:
+        if self.every < 0:
+            raise ValueError(
+                f"evaluation.every is {self.every}; give iterations, or 0 for before and after only"
+            )
+        for name in ("queries", "samples", "batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"evaluation.{name} is {getattr(self, name)}; give 1 or more")
+        if self.sampling not in get_args(SamplingStrategy):
+            raise ValueError(
+                f"evaluation.sampling is {self.sampling!r}; there are {', '.join(get_args(SamplingStrategy))}"
+            )
+        if self.sampling == "greedy" and self.samples > 1:
+            raise ValueError(
+                f"evaluation.samples is {self.samples} and greedy sampling gives the same response each time; give "
+                "1, or another evaluation.sampling"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Responses:
+    """S responses of one policy to each of Q queries, with their metrics."""
+
+    queries: list[str]
+    texts: list[list[str]]
+    """The responses to each query."""
+    ids: list[list[tuple[int, ...]]]
+    """The responses as token ids, EOS included when it was chosen."""
+    arrays: dict[str, np.ndarray]
+    """Per response, [Q, S]: task_reward, kl (exact, nats), length (tokens), eos_share, repetition,
+    reference_nats, the payoff in a game, and measures."""
+
+    def per_query(self, *, kl_coef: float, threshold: float | None = None) -> dict[str, np.ndarray]:
+        """Every quantity as numbers [Q] whose mean it is; see `cory.evaluation.text_metrics`.
+
+        `kl_coef` is the fixed price of the combined reward. distinct-n is that of the first response to each
+        query; accuracy and pass@k are there where `measures.passes` can tell what is correct.
+        """
+        found = {
+            name: values_QS.mean(1) for name, values_QS in self.arrays.items() if name != "reference_nats"
+        }
+        tokens_Q = self.arrays["length"].sum(1)
+        found["combined_reward"] = found["task_reward"] - kl_coef * found["kl"]
+        found["kl_per_token"] = text_metrics.ratio(self.arrays["kl"].sum(1), tokens_Q)
+        found["reference_perplexity"] = text_metrics.perplexity(self.arrays["reference_nats"].sum(1), tokens_Q)
+        for n in (1, 2):
+            found[f"distinct_{n}"] = text_metrics.distinct([texts[0] for texts in self.texts], n)
+        correct_QS = text_metrics.passes(self.arrays["task_reward"], threshold)
+        if correct_QS is not None:
+            found["accuracy"] = correct_QS.mean(1)
+            S = correct_QS.shape[1]
+            for k in range(1, S + 1) if S > 1 else ():
+                found[f"pass_at_{k}"] = np.array([text_metrics.pass_at_k(S, int(c), k) for c in correct_QS.sum(1)])
+        return found
+
+    def metrics(self, *, kl_coef: float, threshold: float | None = None) -> dict[str, float]:
+        """Means over the queries."""
+        per_query = self.per_query(kl_coef=kl_coef, threshold=threshold)
+        return {name: float(values_Q.mean()) for name, values_Q in per_query.items()}
+
+
+def evaluate_standalone(
+    policy: Policy,
+    task: Task,
+    config: EvaluationConfig,
+    *,
+    max_response: tuple[int, int],
+    measures: Mapping[str, Measure],
+    interrupt: Callable[[], None] = lambda: None,
+) -> Responses:
+    """Responses of `policy` to the query only, as it is deployed: a game of one seat."""
+    game = VectorGame(task, seats=1, max_response=max_response, window=policy.window)
+    (seat,) = game.seats
+    return evaluate_in_game(game, {seat: policy}, config, measures=measures, interrupt=interrupt)[seat]
+
+
+def evaluate_in_game(
+    game: VectorGame,
+    policies_by_seat: Mapping[str, Policy],
+    config: EvaluationConfig,
+    *,
+    measures: Mapping[str, Measure],
+    interrupt: Callable[[], None] = lambda: None,
+) -> dict[str, Responses]:
+    """Responses of every seat in games on the first held-out queries.
+
+    Random numbers are keyed by seed, sample, seat and query index: two policies get the same numbers, and so does
+    the next call, whatever the batch. Policies are sampled by `config.sampling`, whatever mismatch they were trained
+    with.
+    """
+    held_out = game.task.queries("test")[: config.queries]
+    if not held_out:
+        raise ValueError("the task has no held-out queries; give it data with a test split")
+    parts: dict[str, list[_Part]] = {seat: [] for seat in game.seats}
+    for sample in range(config.samples):
+        for start in range(0, len(held_out), config.batch):
+            queries = held_out[start : start + config.batch]
+            spec = RolloutSpec.draw(
+                queries,
+                seats=game.seats,
+                games_B=np.arange(start, start + len(queries)),
+                key=(config.seed, "evaluation", sample),
+                max_response=game.cap_range,
+            )
+            played = _play(game, policies_by_seat, spec, config.sampling, measures, interrupt)
+            for seat, part in played.items():
+                parts[seat].append(part)
+    return {seat: _gather([query.text for query in held_out], parts[seat]) for seat in game.seats}
+
+
+@contextmanager
+def without_mismatch(policy: Policy) -> Iterator[None]:
+    """Inside, the sampled distribution is the scored one."""
+    before, policy.mismatch = policy.mismatch, "none"
+    try:
+        yield
+    finally:
+        policy.mismatch = before
+
+
+_Part = tuple[list[str], list[tuple[int, ...]], dict[str, np.ndarray]]
+
+
+def _play(
+    game: VectorGame,
+    policies_by_seat: Mapping[str, Policy],
+    spec: RolloutSpec,
+    strategy: SamplingStrategy,
+    measures: Mapping[str, Measure],
+    interrupt: Callable[[], None],
+) -> dict[str, _Part]:
+    """One game per query of `spec`: texts, ids and arrays [B] of every seat."""
+    game.reset(spec.queries, spec.caps_BN)
+    rows = {}
+    for seat, policy in ((seat, policies_by_seat[seat]) for seat in game.seats):
+        with without_mismatch(policy):
+            rows[seat], _ = sample_responses(
+                game, seat, policy, spec, strategy=strategy, interrupt=interrupt
+            )
+    scores_BN, payoffs_BN = game.scores(), game.payoffs()
+    parts: dict[str, _Part] = {}
+    for i, seat in enumerate(game.seats):
+        scored = evaluate(policies_by_seat[seat], rows[seat])
+        responses, eos = game.responses(seat), game.task.tokenizer.eos
+        texts = [query.text + response.text for query, response in zip(spec.queries, responses, strict=True)]
+        bare = [response.ids[:-1] if response.ids[-1] in eos else response.ids for response in responses]
+        arrays = {
+            "task_reward": scores_BN[:, i],
+            "kl": scored.exact_kl_BT.sum(1).double().cpu().numpy(),
+            "length": rows[seat].response_length_B.double().cpu().numpy(),
+            "eos_share": np.array([response.ids[-1] in eos for response in responses], dtype=float),
+            "repetition": np.array([text_metrics.repetition(ids) for ids in bare]),
+            "reference_nats": -scored.ref_logprobs_BT.sum(1).double().cpu().numpy(),
+            **{name: np.asarray(measure(texts, scores_BN[:, i])) for name, measure in measures.items()},
+        }
+        if len(game.seats) > 1:
+            arrays["payoff"] = payoffs_BN[:, i]
+        ids = [tuple(response.ids) for response in responses]
+        parts[seat] = ([response.text for response in responses], ids, arrays)
+    return parts
+
+
+def _gather(queries: list[str], parts: Sequence[_Part]) -> Responses:
+    """Responses from parts that are ordered by sample."""
+    Q = len(queries)
+    texts = [text for part in parts for text in part[0]]
+    ids = [response for part in parts for response in part[1]]
+    names = parts[0][2]
+    return Responses(
+        queries=queries,
+        texts=[texts[i::Q] for i in range(Q)],
+        ids=[ids[i::Q] for i in range(Q)],
+        arrays={name: np.concatenate([part[2][name] for part in parts]).reshape(-1, Q).T for name in names},
+    )

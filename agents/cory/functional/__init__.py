@@ -1,0 +1,1 @@
+"""Pure functions: advantages, KL estimators, token rewards, softmax statistics."""

@@ -1,0 +1,150 @@
+"""The KL penalty: estimators of KL(policy || reference) per token, and their coefficient (the paper's eta).
+
+Shapes: B games, T response tokens, K chosen tokens.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+Estimator = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(logprobs, reference logprobs, exact KL) -> estimate, all of one shape."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KLConfig:
+    """The KL penalty that keeps a policy near its reference."""
+
+    kind: str = "k1"
+    """Estimator per token: k1, k2, k3, abs, full, or `module:function` of your own. `full` (the paper's) is exact
+    over the vocabulary, but in the reward it depends on the state only: it gives the sampled token no direct
+    gradient. `k1` does."""
+
+    place: Literal["reward", "loss"] = "reward"
+    """`reward`: subtracted from the reward of each token, as in CORY. `loss`: a term of the loss with its own
+    gradient: `full` and `k2` penalise KL(policy || reference), k3 KL(reference || policy), k1 nothing (mean 0).
+    Whitened advantages rescale the payoff but not this term: turn whitening off (algorithm.no-whiten)."""
+
+    coef: float = 0.2
+    """KL coefficient: penalty per nat (the paper's eta)."""
+
+    final: float | None = None
+    """The coefficient moves linearly from `coef` to this over `over` iterations; none = it does not."""
+
+    over: int = 0
+    """Iterations in which the coefficient reaches `final`."""
+
+    target: float | None = None
+    """KL per response in nats that an adaptive coefficient steers to; none = the coefficient stays fixed."""
+
+    horizon: int = 10_000
+    """Responses over which the adaptive coefficient reacts."""
+
+    def __post_init__(self) -> None:
+        estimator(self.kind)
+        if not 0 <= self.coef < float("inf"):
+            raise ValueError(f"kl.coef is {self.coef}; a KL coefficient is finite and 0 or more")
+        if self.place not in ("reward", "loss"):
+            raise ValueError(f"kl.place is {self.place!r}; there are reward, loss")
+        if self.place == "loss" and self.kind == "k1":
+            raise ValueError(
+                "kl.kind k1 in the loss has a gradient of mean 0 and penalises nothing; take k2, k3 or full"
+            )
+        if self.final is not None and (not 0 <= self.final < float("inf") or self.over < 1):
+            raise ValueError(
+                f"kl.final is {self.final} over {self.over} iterations; give a coefficient of 0 or more and "
+                "kl.over"
+            )
+        if self.final is not None and self.target is not None:
+            raise ValueError("kl.final and kl.target both change the coefficient; give one of them")
+        if self.target is not None and self.target <= 0:
+            raise ValueError(
+                f"kl.target is {self.target}; give nats per response above 0, or none for a fixed coefficient"
+            )
+        if self.horizon < 1:
+            raise ValueError(f"kl.horizon is {self.horizon}; give a number of responses, 1 or more")
+
+
+def k1(logprobs: Tensor, ref_logprobs: Tensor, exact_kl: Tensor) -> Tensor:
+    """x = log pi - log ref: unbiased, may be negative (`kl` in the released code)."""
+    return logprobs - ref_logprobs
+
+
+def k2(logprobs: Tensor, ref_logprobs: Tensor, exact_kl: Tensor) -> Tensor:
+    """x^2 / 2 (`mse` in the released code)."""
+    return (logprobs - ref_logprobs).square() / 2
+
+
+def k3(logprobs: Tensor, ref_logprobs: Tensor, exact_kl: Tensor) -> Tensor:
+    """exp(-x) - 1 + x: unbiased and never negative."""
+    log_ratio = logprobs - ref_logprobs
+    return (-log_ratio).expm1() + log_ratio
+
+
+def absolute(logprobs: Tensor, ref_logprobs: Tensor, exact_kl: Tensor) -> Tensor:
+    """|x|."""
+    return (logprobs - ref_logprobs).abs()
+
+
+def full(logprobs: Tensor, ref_logprobs: Tensor, exact_kl: Tensor) -> Tensor:
+    """sum_v pi_v (log pi_v - log ref_v), exact over the vocabulary."""
+    return exact_kl
+
+
+ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "abs": absolute, "full": full}
+"""By the names that `kl.kind` takes (http://joschu.net/blog/kl-approx.html)."""
+
+SAMPLED = ("k1", "k2", "k3", "abs")
+"""Estimators that look at the sampled token only; others need the exact KL."""
+
+
+def estimator(kind: str) -> Estimator:
+    """The estimator called `kind`, or `module:function`."""
+    if kind in ESTIMATORS:
+        return ESTIMATORS[kind]
+    module, _, function = kind.partition(":")
+    if not function:
+        raise ValueError(f"kl.kind is {kind!r}; there are {', '.join(ESTIMATORS)}, or module:function")
+    try:
+        found: Estimator = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"kl.kind {kind!r} cannot be imported ({error}); write module:function") from error
+    return found
+
+
+def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_BT: Tensor) -> Tensor:
+    """KL(policy || reference) at each token in nats, by the estimator called `kind`.
+
+    k1, k3 and full have the same mean.
+    """
+    return estimator(kind)(logprobs_BT, ref_logprobs_BT, exact_kl_BT)
+
+
+def add_to_loss(
+    loss_K: Tensor, logprob_K: Tensor, ref_logprob_K: Tensor, exact_kl_K: Tensor | None, *, kind: str, coef: float
+) -> Tensor:
+    """loss + coef * KL of each token, with the gradient of KL at the sampled tokens.
+
+    Exact for one token per response; for longer ones it leaves out a token's effect on the KL of later states.
+    """
+    exact_K = loss_K.new_zeros(loss_K.shape) if exact_kl_K is None else exact_kl_K
+    return loss_K + coef * estimate(kind, logprob_K, ref_logprob_K, exact_K)
+
+
+def coefficient_at(config: KLConfig, iteration: int) -> float:
+    """The scheduled coefficient: coef + (final - coef) min(iteration / over, 1)."""
+    if config.final is None:
+        return config.coef
+    return config.coef + (config.final - config.coef) * min(iteration / config.over, 1.0)
+
+
+def next_coefficient(coef: float, kl: float, *, target: float, horizon: int, responses: int) -> float:
+    """The adaptive coefficient after a batch of mean KL `kl` per response (arXiv:1909.08593, section 2.2).
+
+    e = clip(kl / target - 1, -0.2, 0.2)        coef * (1 + e * responses / horizon)
+    """
+    error = min(max(kl / target - 1, -0.2), 0.2)
+    return coef * (1 + error * responses / horizon)

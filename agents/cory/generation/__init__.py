@@ -1,0 +1,1 @@
+"""Batched sampling and sampling strategies."""

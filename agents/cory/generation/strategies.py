@@ -1,0 +1,114 @@
+"""Sampling strategies: decoders that change the logits of another decoder, as Hugging Face logits processors do.
+
+Knows no games.
+
+Shapes: B rows, P prompt tokens, T response tokens, V vocabulary.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cory.generation.sampling import Decoder
+
+
+class PenalisedDecoder:
+    """Repetition penalty (Keskar et al. 2019, as in transformers).
+
+    The logit of every token that occurs in a row's prompt or response is divided by `penalty` if positive and
+    multiplied by it otherwise.
+    """
+
+    def __init__(self, decoder: Decoder, penalty: float) -> None:
+        self.decoder, self.penalty = decoder, penalty
+
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
+        logits_BV = self.decoder.start(prompt_BP, prompt_length_B)
+        at_P = torch.arange(prompt_BP.shape[1], device=prompt_BP.device)
+        ids_BP = torch.where(at_P < prompt_length_B[:, None], prompt_BP, prompt_BP[:, :1])
+        self.seen_BV = torch.zeros_like(logits_BV, dtype=torch.bool).scatter_(1, ids_BP, True)
+        return self._penalised(logits_BV)
+
+    def step(self, token_B: Tensor) -> Tensor:
+        self.seen_BV.scatter_(1, token_B[:, None], True)
+        return self._penalised(self.decoder.step(token_B))
+
+    def _penalised(self, logits_BV: Tensor) -> Tensor:
+        lowered_BV = torch.where(logits_BV > 0, logits_BV / self.penalty, logits_BV * self.penalty)
+        return torch.where(self.seen_BV, lowered_BV, logits_BV)
+
+
+class TruncatedDecoder:
+    """Top-k, then top-p truncation (Fan et al. 2018, Holtzman et al. 2020).
+
+    Keeps the `top_k` largest logits, with all ties of the last; of these the fewest most likely ones whose
+    probability reaches `top_p`. As in transformers, except that removed tokens get the lowest finite logit
+    instead of -inf: their probability is 0 as well, and a NaN still signals broken weights.
+    """
+
+    def __init__(self, decoder: Decoder, *, top_k: int, top_p: float) -> None:
+        self.decoder, self.top_k, self.top_p = decoder, top_k, top_p
+
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
+        return self._truncated(self.decoder.start(prompt_BP, prompt_length_B))
+
+    def step(self, token_B: Tensor) -> Tensor:
+        return self._truncated(self.decoder.step(token_B))
+
+    def _truncated(self, logits_BV: Tensor) -> Tensor:
+        lowest = torch.finfo(logits_BV.dtype).min
+        kth_B1 = logits_BV.topk(min(self.top_k, logits_BV.shape[1])).values[:, -1:]
+        kept_BV = logits_BV.masked_fill(logits_BV < kth_B1, lowest)
+        ascending_BV, order_BV = kept_BV.sort(dim=-1)
+        unlikely_BV = ascending_BV.softmax(-1).cumsum(-1) <= 1 - self.top_p
+        unlikely_BV[:, -1] = False
+        return kept_BV.masked_fill(unlikely_BV.scatter(1, order_BV, unlikely_BV), lowest)
+
+
+class GreedyDecoder:
+    """Keeps only the most likely token; of several, the first."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
+        return self._greedy(self.decoder.start(prompt_BP, prompt_length_B))
+
+    def step(self, token_B: Tensor) -> Tensor:
+        return self._greedy(self.decoder.step(token_B))
+
+    def _greedy(self, logits_BV: Tensor) -> Tensor:
+        others_BV = torch.ones_like(logits_BV, dtype=torch.bool)
+        others_BV.scatter_(1, logits_BV.argmax(-1, keepdim=True), False)
+        return logits_BV.masked_fill(others_BV, torch.finfo(logits_BV.dtype).min)
+
+
+SamplingStrategy = Literal["own", "paper", "greedy"]
+"""`own`: the policy's own distribution. `paper`: repetition penalty 1.1, then top-k 10, then top-p 0.7.
+`greedy`: always the most likely token."""
+
+
+def with_strategy(decoder: Decoder, strategy: SamplingStrategy) -> Decoder:
+    """`decoder` with the logits processing of `strategy`."""
+    if strategy == "own":
+        return decoder
+    if strategy == "greedy":
+        return GreedyDecoder(decoder)
+    return TruncatedDecoder(PenalisedDecoder(decoder, 1.1), top_k=10, top_p=0.7)
+
+
+@contextmanager
+def dropout_from(uniforms_BT: Tensor, model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Switch dropout on inside the block, seeded by `uniforms_BT` alone; torch's generators stay untouched."""
+    digest = hashlib.blake2b(uniforms_BT.cpu().numpy().tobytes(), digest_size=8).digest()
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
+        torch.manual_seed(int.from_bytes(digest, "little") >> 1)
+        model.train()
+        try:
+            yield
+        finally:
+            model.eval()

@@ -1,0 +1,137 @@
+"""Make a judge from its specification, a text.
+
+    SPEC = TERM [" + " TERM]...        TERM = [WEIGHT "*"] JUDGE
+    JUDGE = ALIAS | FOLDER | OWNER/NAME           a Hugging Face sequence classifier
+          | MODULE:FUNCTION | NAME                a Python function; NAME is an entry point of `cory.judges`
+          | regex:PATTERN | regex:'PATTERN'       1 if the response matches, else 0
+          | math-verify:COLUMN                    1 if the response equals the gold answer in that column
+
+A WEIGHT is any finite number, 1 if left out. Quote patterns that contain " + ".
+"""
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from cory.judges.config import JudgeConfig
+from cory.judges.user_function import UserFunction
+from cory.judges.weighted_sum import WeightedSum, Term
+from cory.judges.process_pool import Pool, Source
+from cory_env.grading.reward_functions import Judge
+
+if TYPE_CHECKING:
+    from cory.judges.classifier import Classifier
+
+GROUP = "cory.judges"
+"""Entry points of this group name functions, as `my_judge = "my_package.my_module:my_function"`."""
+
+KINDS = ("regex", "math-verify")
+"""Judges made from a text, by `cory.judges.rules`."""
+
+_REGISTERED: dict[str, Judge] = {}
+
+TERM = re.compile(
+    r"\s*(?:(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*\*\s*)?"
+    r"(?P<judge>regex:(?P<quote>['\"]).*?(?P=quote)|\S.*?)(?:\s+\+(?=\s)|\s*$)",
+    re.DOTALL,
+)
+
+
+class ParsedTerm(NamedTuple):
+    """One term of a specification; `source` is None for a classifier."""
+
+    weight: float
+    name: str
+    source: Source | None
+
+
+def names(aliases: Collection[str] = ()) -> list[str]:
+    """Judges with a name: the aliases, and the entry points of other distributions."""
+    return sorted({*aliases, *_REGISTERED} | entry_points(group=GROUP).names)
+
+
+def register(name: str, judge: Judge) -> None:
+    """Make a Python function available as the judge `name` in this process; it runs in this process."""
+    if name in names():
+        raise ValueError(f"there is a judge {name!r} already; choose another name")
+    _REGISTERED[name] = judge
+
+
+def parse(spec: str, *, aliases: Collection[str] = ()) -> list[ParsedTerm]:
+    """The terms of a specification; ValueError if it is malformed."""
+    terms: list[ParsedTerm] = []
+    position = 0
+    while position < len(spec) or not terms:
+        found = TERM.match(spec, position)
+        if found is None:
+            raise ValueError(
+                f"judge {spec!r} cannot be read at {spec[position:]!r}; write one judge, or several as "
+                "'0.5*module:function + 2*regex:PATTERN'"
+            )
+        weight, judge = float(found["weight"] or 1), found["judge"]
+        if not math.isfinite(weight):
+            raise ValueError(f"judge {spec!r} has a weight of {weight}; give a finite number")
+        terms.append(ParsedTerm(weight, judge, source_of(judge, aliases=aliases)))
+        position = found.end()
+    return terms
+
+
+def is_classifier(spec: str, *, aliases: Collection[str] = ()) -> bool:
+    """Whether the judge is a single classifier with weight 1."""
+    terms = parse(spec, aliases=aliases)
+    return [(term.weight, term.source) for term in terms] == [(1.0, None)]
+
+
+def source_of(judge: str, *, aliases: Collection[str] = ()) -> Source | None:
+    """What a worker process must load for one judge; None for a classifier or a registered function."""
+    foreign = entry_points(group=GROUP)
+    if judge in _REGISTERED:
+        return None
+    if judge in foreign.names:
+        return "function", f"{foreign[judge].module}:{foreign[judge].attr}"
+    kind, colon, rest = judge.partition(":")
+    if colon and kind in KINDS:
+        quoted = kind == "regex" and len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "'\""
+        return kind, rest[1:-1] if quoted else rest
+    if colon:
+        return "function", judge
+    if judge not in names(aliases) and "/" not in judge and not Path(judge).is_dir():
+        raise ValueError(
+            f"no judge called {judge!r}; there are {', '.join(names(aliases))}; a classifier is a folder or "
+            "owner/name on the Hub, a function of your own module:function, a rule regex:PATTERN or "
+            "math-verify:COLUMN"
+        )
+    return None
+
+
+def make(
+    spec: str, config: JudgeConfig, *, device: str, aliases: Mapping[str, str | Path] = MappingProxyType({})
+) -> WeightedSum:
+    """The judge of a specification; `aliases` are folders of classifiers by name.
+
+    User functions are imported right away, in worker processes that end with the judge.
+    """
+    pool = Pool(workers=config.workers, seconds=config.timeout, memory_mb=config.memory_mb)
+    terms: list[Term] = []
+    for weight, judge, source in parse(spec, aliases=aliases):
+        label = judge.replace("/", ":") if source is None or source[0] == "function" else source[0]
+        same = sum(term.name.partition("#")[0] == label for term in terms)
+        name = f"{label}#{same + 1}" if same else label
+        if judge in _REGISTERED:
+            terms.append(Term(name, weight, _REGISTERED[judge]))
+        elif source is None:
+            terms.append(Term(name, weight, _classifier(aliases.get(judge, judge), config, device)))
+        else:
+            terms.append(Term(name, weight, UserFunction(source, name=judge, pool=pool, config=config)))
+    return WeightedSum(terms, reads=config.reads)
+
+
+def _classifier(folder: str | Path, config: JudgeConfig, device: str) -> "Classifier":
+    from cory.judges.classifier import Classifier
+
+    label = int(config.label) if config.label.isdigit() else config.label
+    return Classifier(folder, label=label, output=config.output, device=device)

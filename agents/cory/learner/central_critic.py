@@ -1,0 +1,158 @@
+"""A central critic (MAPPO, arXiv:2103.01955): values of every seat's tokens from the whole transcript so far.
+
+Its input is the transcript of a game, the pioneer's prompt and then the responses in the order of play, as hidden
+states of the frozen reference, including what a seat's own view hides. It has one small head per seat; heads stay with
+the seats when policies are exchanged.
+
+Shapes: B games, P prompt tokens, T response tokens, K chosen tokens, D width.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from cory import rng
+from cory.batch import Batch, Rows
+from cory.policies.base import Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticConfig:
+    """The critic whose values advantages are computed with."""
+
+    kind: str = "own"
+    """`own`: each policy's value head, which sees what its seat sees. `central`: one critic for all seats that sees
+    everything; the policies' value heads are then not trained (`value_loss` of a policy is reported, not minimised).
+    `module:Class`: a critic of your own, made and called as `CentralCritic`."""
+
+    lr: float = 3e-3
+    """Learning rate of the central critic's Adam."""
+
+    epochs: int = 8
+    """Its passes over each batch."""
+
+    hidden: int = 64
+    """Width of its heads' hidden layer."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("own", "central") and ":" not in self.kind:
+            raise ValueError(f"critic.kind is {self.kind!r}; there are own, central, or module:Class")
+        if not 0 < self.lr < float("inf"):
+            raise ValueError(f"critic.lr is {self.lr}; give a finite number above 0")
+        for name in ("epochs", "hidden"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"critic.{name} is {getattr(self, name)}; give 1 or more")
+
+
+def transcripts(batches: Mapping[str, Batch]) -> dict[str, Rows]:
+    """Each seat's responses after the transcript before them; `batches` come in the order of play.
+
+    The first seat's prompt opens every transcript. Responses keep their EOS.
+    """
+    first = next(iter(batches.values()))
+    transcript_BP, length_B = first.prompt_BP, first.prompt_length_B
+    rows_by_seat = {}
+    for seat, batch in batches.items():
+        rows_by_seat[seat] = Rows(
+            prompt_BP=transcript_BP,
+            prompt_length_B=length_B,
+            response_BT=batch.response_BT,
+            response_length_B=batch.response_length_B,
+        )
+        transcript_BP, length_B = rows_by_seat[seat].joined(), length_B + batch.response_length_B
+    return rows_by_seat
+
+
+class Head(nn.Module):
+    """A perceptron with one hidden layer that predicts 0 before training."""
+
+    def __init__(self, width: int, hidden: int, *, key: tuple[int | str, ...]) -> None:
+        """`key` seeds the first layer's weights, uniform with variance 1 / width."""
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.inner, self.outer = nn.Linear(width, hidden), nn.Linear(hidden, 1)
+        drawn_HD = torch.from_numpy(rng.uniforms(key, np.arange(hidden), width))
+        with torch.no_grad():
+            self.inner.weight.copy_((2 * drawn_HD - 1) * (3 / width) ** 0.5)
+            for zero in (self.inner.bias, self.outer.weight, self.outer.bias):
+                zero.zero_()
+
+    def forward(self, state_KD: Tensor) -> Tensor:
+        """Expected payoff still to come [K]."""
+        value_K1: Tensor = self.outer(torch.tanh(self.inner(self.norm(state_KD.float()))))
+        return value_K1.squeeze(1)
+
+
+class CentralCritic:
+    """One head per seat on the reference's hidden states of the transcript, and their optimiser."""
+
+    def __init__(
+        self, reference: Policy, seats: Sequence[str], config: CriticConfig, *, max_length: int, seed: int
+    ) -> None:
+        """`max_length` is the largest number of tokens of a transcript, the last response included."""
+        if reference.window is not None and max_length > reference.window:
+            raise ValueError(
+                f"a central critic reads whole games, up to {max_length} tokens; the model's "
+                f"window is {reference.window}: lower max_response, shorten the query or take critic.kind own"
+            )
+        self.reference, self.config, self.max_length = reference, config, max_length
+        width = _width(reference, max_length)
+        self.heads = nn.ModuleDict(
+            {seat: Head(width, config.hidden, key=(seed, "critic", seat)) for seat in seats}
+        ).to(reference.device)
+        self.optimizer = torch.optim.Adam(self.heads.parameters(), lr=config.lr)
+        self._states: dict[str, tuple[Tensor, Tensor]] = {}
+
+    @torch.no_grad()
+    def value(self, batches: Mapping[str, Batch]) -> dict[str, Batch]:
+        """The batches, in the order of play, with this critic's values in place of the policies' own."""
+        valued, self._states = {}, {}
+        for seat, rows in transcripts(batches).items():
+            state_KD, mask_BT = self.reference.critic_states(rows, self.max_length), rows.mask_BT
+            values_BT = torch.zeros_like(batches[seat].values_BT)
+            values_BT[mask_BT] = self.heads[seat](state_KD)
+            valued[seat] = replace(batches[seat], values_BT=values_BT)
+            self._states[seat] = state_KD, mask_BT
+        return valued
+
+    def update(self, returns: Mapping[str, Tensor]) -> dict[str, float]:
+        """Learn the returns [B, T] of the games that were valued last, by seat.
+
+        The loss is the mean of (V - R)^2 over the chosen tokens of all seats. Returns the loss before the first pass and
+        the explained variance of the returns then.
+        """
+        return_K = torch.cat([returns[seat][mask_BT] for seat, (_, mask_BT) in self._states.items()])
+        metrics: dict[str, float] = {}
+        for _ in range(self.config.epochs):
+            value_K = torch.cat([self.heads[seat](state_KD) for seat, (state_KD, _) in self._states.items()])
+            loss = (value_K - return_K).square().mean()
+            if not metrics:
+                explained = 1 - (return_K - value_K).var() / return_K.var()
+                metrics = {"value_loss": loss.item(), "explained_variance": explained.item()}
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            self.optimizer.step()
+        return metrics
+
+    def save(self, folder: Path) -> None:
+        """Write one safetensors file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(self.heads.state_dict(), folder / "heads.safetensors")
+
+    def restore(self, folder: Path) -> None:
+        """Load what `save` wrote, in place."""
+        self.heads.load_state_dict(load_file(folder / "heads.safetensors"))
+
+
+@torch.no_grad()
+def _width(reference: Policy, max_length: int) -> int:
+    """D, the width of the critic's inputs."""
+    id_11 = torch.zeros(1, 1, dtype=torch.long, device=reference.device)
+    one_1 = torch.ones_like(id_11[0])
+    rows = Rows(prompt_BP=id_11, prompt_length_B=one_1, response_BT=id_11, response_length_B=one_1)
+    return reference.critic_states(rows, max_length).shape[-1]

@@ -1,0 +1,252 @@
+"""The learner of one policy: batches and advantages in, an updated policy and metrics out.
+
+Everything that belongs to a policy and stays with it through every exchange is here: optimiser, KL coefficient,
+payoff statistics, the state of its algorithm. Knows no games.
+
+Shapes: B rows, T response tokens, K chosen tokens.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cory.algorithms.base import Algorithm, AlgorithmState, Verdict
+from cory.batch import Batch
+from cory.functional import kl, token_rewards
+from cory.functional.advantage import Advantage
+from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
+from cory.policies.base import KLLoss, LossSums, Policy
+
+LOWEST_MEAN_KL = -0.5
+"""Mean k1 per response, in nats, that sampling noise alone does not reach in many consecutive iterations."""
+PATIENCE = 5
+"""Consecutive iterations below it that are an error."""
+
+
+class Learner:
+    """Optimiser and learning state of one policy."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        algorithm: Algorithm,
+        algorithm_config: Any,
+        *,
+        config: LearnerConfig,
+        kl_config: kl.KLConfig,
+        payoff_config: token_rewards.PayoffScalingConfig,
+    ) -> None:
+        self.policy = policy
+        self.algorithm = algorithm
+        self.algorithm_config = algorithm_config
+        self.config = config
+        self.kl_config = kl_config
+        self.payoff_config = payoff_config
+        self.epochs: int = getattr(algorithm_config, "epochs", 1)
+        self.token_loss = partial(algorithm.token_loss, config=algorithm_config)
+        self.trainable = [p for p in policy.parameters() if p.requires_grad]
+        self.reset()
+
+    def reset(self) -> None:
+        """Start anew but for the weights: optimiser, KL coefficient, statistics, the algorithm's state."""
+        self.kl_coef = self.kl_config.coef
+        self.moments = token_rewards.Moments()
+        self.algorithm_state: AlgorithmState = {}
+        self.negative_kl_streak = 0
+        self.optimizer = make_optimizer(self.policy, self.config)
+
+    def state(self) -> dict[str, Any]:
+        """What belongs to the policy beside its weights and its optimiser, as JSON."""
+        return {
+            "kl_coef": self.kl_coef,
+            "moments": vars(self.moments),
+            "algorithm_state": self.algorithm_state,
+            "negative_kl_streak": self.negative_kl_streak,
+            "version": self.policy.version,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Load what `state` returned."""
+        self.kl_coef, self.moments = state["kl_coef"], token_rewards.Moments(**state["moments"])
+        self.algorithm_state = dict(state["algorithm_state"])
+        self.negative_kl_streak = state["negative_kl_streak"]
+        self.policy.version = state["version"]
+
+    def begin_iteration(self, iteration: int, iterations: int) -> None:
+        """Set the learning rates and, if scheduled, the KL coefficient of `iteration`."""
+        rates = learning_rates(self.config, iteration, iterations)
+        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = lr
+        if self.kl_config.final is not None:
+            self.kl_coef = kl.coefficient_at(self.kl_config, iteration)
+
+    def rewards(self, batches: Sequence[Batch]) -> list[Tensor]:
+        """Token rewards [B, T] of each seat this policy sat in: the scaled payoff less the KL penalty.
+
+        Payoff statistics are updated with these payoffs first, all seats at once.
+        """
+        if self.payoff_config.scaling != "none":
+            self.moments = self.moments.after(torch.cat([batch.payoff_B for batch in batches]))
+        coef = self.kl_coef if self.kl_config.place == "reward" else 0.0
+        return [
+            token_rewards.token_rewards(
+                token_rewards.scaled(batch.payoff_B, self.moments, self.payoff_config),
+                self.kl(batch),
+                batch.mask_BT,
+                kl_coef=coef,
+            )
+            for batch in batches
+        ]
+
+    def kl(self, batch: Batch) -> Tensor:
+        """The configured estimate of KL to the reference at each chosen token [B, T]; zero elsewhere."""
+        kl_BT = kl.estimate(
+            self.kl_config.kind, batch.old_logprobs_BT, batch.ref_logprobs_BT, batch.exact_kl_BT
+        )
+        return torch.where(batch.mask_BT, kl_BT, 0.0)
+
+    @property
+    def kl_loss(self) -> KLLoss | None:
+        """The KL term of the loss, None where KL is part of the reward."""
+        if self.kl_config.place == "reward":
+            return None
+        return KLLoss(kind=self.kl_config.kind, coef=self.kl_coef)
+
+    def update(
+        self,
+        batch: Batch,
+        advantage: Advantage,
+        orders: Sequence[Tensor],
+        *,
+        on_microbatch: Callable[[dict[str, float]], None] = lambda metrics: None,
+        interrupt: Callable[[], None] = lambda: None,
+    ) -> dict[str, float]:
+        """One pass over `batch` per order (a permutation of its rows); then the KL coefficient adapts.
+
+        An algorithm with its own `update` replaces the passes. Returns means over the last pass,
+        `first_ratio_deviation`, the largest |ratio - 1| in the very first micro-batch (before any step only
+        rounding can cause one), and `steps`, the number of optimiser steps. `on_microbatch` receives the metrics
+        of every micro-batch; `interrupt` is called before every step and may raise.
+        """
+        self._check_kl(batch)
+        if self.algorithm.update is not None:
+            metrics = self.algorithm.update(self, batch, advantage, self.algorithm_config)
+            return self._adapt_kl_coef(batch, metrics)
+        if len(orders) != self.epochs:
+            raise ValueError(f"{len(orders)} orders for {self.epochs} epochs; give one permutation per epoch")
+        version, first, verdict = self.policy.version, None, "step"
+        for order_B in orders:
+            epoch: list[dict[str, float]] = []
+            for index_B in order_B.split(self.config.minibatch or len(batch)):
+                interrupt()
+                history, verdict = self.step(batch, advantage, index_B)
+                for metrics in history:
+                    on_microbatch(metrics)
+                first = first or history[0]
+                epoch += history
+                if verdict == "stop":
+                    break
+            if verdict == "stop":
+                break
+        metrics = mean_metrics(epoch)
+        metrics["first_ratio_deviation"] = (first or {}).get("ratio_deviation", 0.0)
+        metrics["steps"] = float(self.policy.version - version)
+        return self._adapt_kl_coef(batch, metrics)
+
+    def step(
+        self, batch: Batch, advantage: Advantage, index_B: Tensor
+    ) -> tuple[list[dict[str, float]], Verdict]:
+        """One optimiser step on the rows at `index_B`, unless the algorithm's verdict is against it.
+
+        Returns the metrics of each micro-batch and the verdict.
+        """
+        parts = self._microbatches(batch, index_B)
+        tokens = int(batch.response_length_B[index_B].sum())
+        self.optimizer.zero_grad(set_to_none=True)  # drop stale gradients
+        history = []
+        for part_B in parts:
+            rows, targets = select(batch, advantage, part_B)
+            sums = self.policy(rows, targets, self.token_loss, kl_loss=self.kl_loss)
+            by_token = self.config.accumulation_mean == "token"
+            (sums.loss / (tokens if by_token else len(parts) * sums.tokens)).backward()
+            history.append(self._metrics(sums, part_B))
+        gradient = torch.nn.utils.get_total_norm([p.grad for p in self.trainable if p.grad is not None])
+        norm = gradient.item()
+        if not math.isfinite(norm):
+            raise FloatingPointError(
+                f"the gradient of policy {self.policy.name!r} is not finite; lower learner.lr"
+            )
+        for metrics in history:
+            metrics["gradient_norm"] = norm
+        verdict = self.algorithm.verdict(mean_metrics(history), self.algorithm_config)
+        if verdict == "step":
+            if self.config.max_grad_norm is not None:
+                torch.nn.utils.clip_grads_with_norm_(self.trainable, self.config.max_grad_norm, gradient)
+            self.optimizer.step()
+            self.policy.version += 1
+        self.optimizer.zero_grad(set_to_none=True)  # free the gradients while others sample and learn
+        return history, verdict
+
+    def _microbatches(self, batch: Batch, index_B: Tensor) -> list[Tensor]:
+        """The configured micro-batches, split further where a pass would not fit memory.
+
+        A mean over micro-batches (`accumulation_mean="microbatch"`) is never split further.
+        """
+        parts = list(index_B.chunk(self.config.microbatches))
+        if self.config.accumulation_mean == "microbatch":
+            return parts
+        longest = int((batch.prompt_length_B + batch.response_length_B)[index_B].max())
+        at_once = self.policy.max_rows(longest)
+        return [piece_B for part_B in parts for piece_B in part_B.chunk(-(-len(part_B) // at_once))]
+
+    def _metrics(self, sums: LossSums, part_B: Tensor) -> dict[str, float]:
+        tensors = {name: total / sums.tokens for name, total in sums.metrics.items()}
+        tensors |= sums.maxima | {"loss": sums.loss.detach() / sums.tokens}
+        metrics = dict(zip(tensors, torch.stack(list(tensors.values())).tolist(), strict=True))  # one sync
+        if broken := [name for name, value in metrics.items() if not math.isfinite(value)]:
+            raise FloatingPointError(
+                f"{', '.join(broken)} of policy {self.policy.name!r} is not finite on rows "
+                f"{part_B.tolist()[:8]}; lower learner.lr or raise kl.coef"
+            )
+        return metrics
+
+    def _check_kl(self, batch: Batch) -> None:
+        """KL is never negative: if its estimate stays so, other tokens are scored than were sampled."""
+        mean = (batch.old_logprobs_BT - batch.ref_logprobs_BT).sum(1).mean().item()
+        sound = mean >= LOWEST_MEAN_KL or self.policy.mismatch == "released"
+        self.negative_kl_streak = 0 if sound else self.negative_kl_streak + 1
+        if self.negative_kl_streak >= PATIENCE:
+            raise ArithmeticError(
+                f"KL of policy {self.policy.name!r} to its reference was estimated below {LOWEST_MEAN_KL} nats "
+                f"per response in {PATIENCE} consecutive updates (now {mean:.2f}); the distribution that is "
+                "sampled is not the one that is scored"
+            )
+
+    def _adapt_kl_coef(self, batch: Batch, metrics: dict[str, float]) -> dict[str, float]:
+        """Record the KL coefficient of this update, then adapt it towards `kl.target`."""
+        metrics["kl_coef"] = self.kl_coef
+        if self.kl_config.target is not None:
+            self.kl_coef = kl.next_coefficient(
+                self.kl_coef,
+                self.kl(batch).sum(1).mean().item(),
+                target=self.kl_config.target,
+                horizon=self.kl_config.horizon,
+                responses=len(batch),
+            )
+        return metrics
+
+
+def select(batch: Batch, advantage: Advantage, index_B: Tensor) -> tuple[Batch, dict[str, Tensor]]:
+    """The rows at `index_B` and their targets by name, cut to the longest response among them."""
+    rows = batch.take(index_B)
+    T = rows.response_BT.shape[1]
+    return rows, {name: tensor_BT[index_B, :T] for name, tensor_BT in advantage._asdict().items()}
+
+
+def mean_metrics(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean of each metric over the rows."""
+    return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}

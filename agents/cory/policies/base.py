@@ -1,0 +1,302 @@
+"""The contract of every policy: hidden states, a language-model head, a value head, a decoder.
+
+Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, D width, V vocabulary.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from cory.batch import Batch, Rows
+from cory.functional import kl
+from cory.functional.logit_statistics import LogitStatistics, logit_statistics, plain_logit_statistics
+from cory.generation.acting import Actor
+from cory.generation.sampling import Decoder, Sampled, merge, sample
+from cory.generation.strategies import SamplingStrategy, with_strategy
+from cory.policies.chunked_loss import SumOverChunks
+from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, memory_budget
+from cory.token_loss import LossFunction, TokenLoss, Tokens
+
+Kernels = Literal["auto", "plain"]
+"""`auto`: the CPU kernels of `cory.policies.kernels` on a CPU. `plain`: none of them anywhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSums:
+    """Sums over the chosen tokens of a batch; divide by all `tokens`, micro-batches and ranks, for means."""
+
+    loss: Tensor
+    """Carries the gradient."""
+    tokens: int
+    metrics: dict[str, Tensor]
+    maxima: dict[str, Tensor]
+    """Largest values over the tokens, not sums."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KLLoss:
+    """A KL term of the loss: `coef` times the estimator `kind`."""
+
+    kind: str
+    coef: float
+
+
+class Policy(nn.Module):
+    """A language model that learns.
+
+    Subclasses implement `hidden_states`, `logits`, `values`, `head_parameters`, `value_parameters`, `decoder`,
+    `save` and `restore`. The sampled distribution is the scored distribution: temperature applies to both and
+    nothing else lies between them.
+    """
+
+    name: str
+    eos: frozenset[int]
+    pad: int
+    vocab_size: int
+    temperature: float = 1.0
+    window: int | None = None
+    """Longest prompt + response in tokens; None = unlimited."""
+    precision: str = "float32"
+    """Precision of matrix products."""
+    kernels: Kernels = "auto"
+    mismatch: Literal["none", "released"] = "none"
+    """`released`: sample with repetition penalty 1.1 and dropout but score without, as the released code does.
+    For comparison only."""
+    tolerance: float = 1e-4
+    """Largest accepted difference in nats between sampler and learner on a token before any update."""
+    version: int = 0
+    """Optimiser steps taken: identifies the weights a rollout was played with."""
+    budget: MemoryBudget | None = None
+    """Memory for passes and logits; None = measured on the device at first use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reference: tuple[Policy, ...] = ()
+        self._actor: tuple[object, Actor] | None = None
+
+    @property
+    def reference(self) -> "Policy":
+        """The frozen policy this one started from. No submodule: its weights are no parameters of this one."""
+        if not self._reference:
+            raise ValueError(
+                f"policy {self.name!r} has no reference; call policy.set_reference before computing KL"
+            )
+        return self._reference[0]
+
+    def set_reference(self, policy: "Policy") -> None:
+        """Measure KL against `policy` from now on."""
+        self._reference = (policy,)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return next(self.parameters()).device
+
+    @property
+    def uses_cpu_kernels(self) -> bool:
+        """Whether CPU kernels are in use: asked for, and on a CPU."""
+        return self.kernels == "auto" and self.device.type == "cpu"
+
+    @property
+    def memory(self) -> MemoryBudget:
+        """Memory that passes may take."""
+        if self.budget is None:
+            self.budget = memory_budget(self.device)
+        return self.budget
+
+    def max_rows(self, length: int, *, learning: bool = True) -> int:
+        """Rows of `length` tokens that fit one pass: with the activations of all layers when learning, else
+        those of one layer and a KV cache for all."""
+        return 1 << 30
+
+    def max_logit_rows(self) -> int:
+        """Tokens whose logits may be held at once; at least 1."""
+        return max(1, self.memory.logits // (BYTES_PER_LOGIT * self.vocab_size))
+
+    def hidden_states(self, rows: Rows) -> Tensor:
+        """Hidden states [K, D] that predict each chosen token, in the order of `rows.mask_BT`."""
+        raise NotImplementedError
+
+    def logits(self, state_KD: Tensor) -> Tensor:
+        """Next-token logits [K, V] with temperature applied, in the precision of the products.
+
+        A fresh tensor: the caller may overwrite it.
+        """
+        raise NotImplementedError
+
+    def values(self, state_KD: Tensor) -> Tensor:
+        """Expected payoff still to come [K]."""
+        raise NotImplementedError
+
+    def head_parameters(self) -> Sequence[nn.Parameter]:
+        """Trainable parameters that `logits` and `values` use."""
+        raise NotImplementedError
+
+    def value_parameters(self) -> Sequence[nn.Parameter]:
+        """Parameters that only `values` uses."""
+        raise NotImplementedError
+
+    def decoder(self) -> Decoder:
+        """A fresh decoder for `sample`."""
+        raise NotImplementedError
+
+    def save(self, folder: str | Path) -> None:
+        """Write everything this policy is, in a form that needs nothing else."""
+        raise NotImplementedError
+
+    def save_merged(self, folder: str | Path) -> None:
+        """Write one whole model, for policies that otherwise save a part of one."""
+        self.save(folder)
+
+    def restore(self, folder: str | Path) -> None:
+        """Load what `save` wrote, in place: optimisers keep their parameters."""
+        raise NotImplementedError
+
+    def critic_states(self, rows: Rows, max_length: int) -> Tensor:
+        """Inputs of a central critic for each chosen token [K, D], in the order of `rows.mask_BT`.
+
+        `max_length` is the largest prompt + response in tokens that `rows` may have.
+        """
+        return self.hidden_states(rows)
+
+    def statistics(
+        self,
+        state_KD: Tensor,
+        token_K: Tensor,
+        ref_logits_KV: Tensor | None = None,
+        *,
+        kl_gradient: bool = True,
+    ) -> LogitStatistics:
+        """Log-prob, entropy and KL of the chosen tokens' distributions; gradients flow once."""
+        logits_KV = self.logits(state_KD)
+        if not self.uses_cpu_kernels:
+            return plain_logit_statistics(logits_KV, token_K, ref_logits_KV)
+        return logit_statistics(logits_KV, token_K, ref_logits_KV, kl_gradient=kl_gradient)
+
+    def sample(
+        self,
+        prompt_BP: Tensor,
+        prompt_length_B: Tensor,
+        *,
+        uniforms_BT: Tensor,
+        caps_B: Tensor,
+        strategy: SamplingStrategy = "own",
+        interrupt: Callable[[], None] = lambda: None,
+    ) -> Sampled:
+        """Respond to each prompt; see `cory.generation.sampling.sample`. Strategies other than `own` are for
+        evaluation."""
+        longest = int((prompt_length_B + caps_B).max())
+        self._check_window(longest)
+        size = min(self.max_logit_rows(), self.max_rows(longest, learning=False))
+        inputs = (tensor.to(self.device) for tensor in (prompt_BP, prompt_length_B, uniforms_BT, caps_B))
+        parts = zip(*(tensor.split(size) for tensor in inputs), strict=True)
+        return merge([
+            sample(
+                with_strategy(self.decoder(), strategy),
+                prompt_NP,
+                length_N,
+                uniforms_BT=uniforms_NT,
+                caps_B=caps_N,
+                eos=self.eos,
+                interrupt=interrupt,
+            )
+            for prompt_NP, length_N, uniforms_NT, caps_N in parts
+        ])  # fmt: skip
+
+    def act(self, observation: Any, info: Mapping[str, Any], *, seed: int = 0) -> int:
+        """The token id to play next in the PettingZoo AEC env, for `env.last()`'s observation and info.
+
+        See `cory.generation.acting.Actor.act`; the draw is a function of `seed` and of the ids, and the KV cache is
+        kept between calls for the same response.
+        """
+        key = (self.version, seed, self.fingerprint())
+        if self._actor is None or self._actor[0] != key:
+            actor = Actor(self.decoder, eos=self.eos, pad=self.pad, device=self.device, seed=seed)
+            self._actor = key, actor
+        return self._actor[1].act(observation, info)
+
+    def _check_window(self, needed: int) -> None:
+        if self.window is not None and needed > self.window:
+            raise ValueError(
+                f"a prompt and its response may reach {needed} tokens; policy {self.name!r} has a window of "
+                f"{self.window}: lower the response cap, shorten the query or take a model with a larger one"
+            )
+
+    def fingerprint(self) -> tuple[tuple[int, int, bool], ...]:
+        """A value that changes when a weight is written, replaced, frozen or unfrozen; reads no weights."""
+        return tuple((p.data_ptr(), p._version, p.requires_grad) for p in self.parameters())
+
+    def forward(
+        self,
+        batch: Batch,
+        targets: Mapping[str, Tensor],
+        token_loss: LossFunction,
+        *,
+        kl_loss: KLLoss | None = None,
+    ) -> LossSums:
+        """One pass of the trunk; head, value head and `token_loss` chunk by chunk.
+
+        `targets` holds advantage_BT and return_BT; `kl_loss` adds a KL term to the loss. The exact KL needs a
+        pass of the reference. No logits outlive their chunk and nothing is computed twice: the gradient of a
+        chunk is taken while its logits are at hand (`SumOverChunks`).
+        """
+        exact_kl = kl_loss is not None and kl_loss.kind not in kl.SAMPLED
+        fixed = {
+            "old_logprob_K": batch.chosen(batch.old_logprobs_BT),
+            "ref_logprob_K": batch.chosen(batch.ref_logprobs_BT),
+            "old_value_K": batch.chosen(batch.values_BT),
+            "advantage_K": batch.chosen(targets["advantage_BT"]),
+            "return_K": batch.chosen(targets["return_BT"]),
+        }
+        token_K = batch.chosen(batch.response_BT)
+        state_KD = self.hidden_states(batch)
+        with torch.no_grad():
+            ref_state_KD = self.reference.hidden_states(batch) if exact_kl else None
+
+        def chunk_loss(state_ND: Tensor, at: slice) -> TokenLoss:
+            ref_logits_NV = None
+            if ref_state_KD is not None:
+                with torch.no_grad():
+                    ref_logits_NV = self.reference.logits(ref_state_KD[at])
+            found = self.statistics(state_ND, token_K[at], ref_logits_NV)
+            tokens = Tokens(
+                logprob_K=found.logprob_N,
+                value_K=self.values(state_ND),
+                entropy_K=found.entropy_N,
+                exact_kl_K=found.kl_N if exact_kl else None,
+                **{name: tensor_K[at] for name, tensor_K in fixed.items()},
+            )
+            loss = token_loss(tokens)
+            if kl_loss is None:
+                return loss
+            return loss._replace(
+                loss_K=kl.add_to_loss(
+                    loss.loss_K,
+                    tokens.logprob_K,
+                    tokens.ref_logprob_K,
+                    tokens.exact_kl_K,
+                    kind=kl_loss.kind,
+                    coef=kl_loss.coef,
+                )
+            )
+
+        parts: list[TokenLoss] = []
+        loss = SumOverChunks.apply(
+            chunk_loss, self.max_logit_rows(), parts, state_KD, *self.head_parameters()
+        )
+        return LossSums(
+            loss=loss,
+            tokens=len(token_K),
+            metrics={
+                name: torch.stack([part.metrics[name].sum() for part in parts]).sum()
+                for name in parts[0].metrics
+            },
+            maxima={
+                name: torch.stack([part.maxima[name].max() for part in parts]).max()
+                for name in parts[0].maxima
+            },
+        )

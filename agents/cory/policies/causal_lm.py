@@ -1,0 +1,272 @@
+"""A Hugging Face causal LM with a linear value head on its last hidden states.
+
+With `kernels="plain"`, and on every device but a CPU, the model's classes and modules stay what was handed in.
+Knows no games.
+
+Shapes: B rows, P prompt tokens, L tokens of prompt + response, K chosen tokens, D width, V vocabulary.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from cory.batch import Rows
+from cory.functional.logit_statistics import LogitStatistics
+from cory.generation.sampling import Decoder, Sampled
+from cory.generation.strategies import PenalisedDecoder, dropout_from
+from cory.policies.base import Kernels, Policy
+from cory.policies.gradient_checkpointing import recomputable_layers, recomputing
+from cory.policies.kernels import CpuKernels, fused_lm_head
+from cory.policies.kv_cache import CachedDecoder
+from cory.policies.loading import eos_ids, head_shape, load_model, pad_id
+from cory.policies.precision import Precision, autocast, cast_linear_weights, check_precision, resolved
+
+VALUE_HEAD = "value_head.safetensors"
+RELEASED_PENALTY = 1.1
+"""Repetition penalty of the released scripts."""
+ACTIVATIONS_PER_CHANNEL, KEPT_PER_CHANNEL = 34, 18
+"""Numbers per token, layer and channel at the peak of a pass, and kept for its backward pass."""
+
+
+class CausalLMPolicy(Policy):
+    """Full fine-tuning of a causal LM. Dropout is off: the scored distribution is the sampled one."""
+
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        tokenizer: Any,
+        *,
+        temperature: float = 1.0,
+        value_head: nn.Linear | None = None,
+        gradient_checkpointing: bool = False,
+        precision: Precision = "auto",
+        kernels: Kernels | CpuKernels = "auto",
+    ) -> None:
+        """`gradient_checkpointing` recomputes layers in the backward pass instead of keeping activations.
+
+        `precision` is that of matrix products; trained weights are float32 in any case. `kernels`: see
+        `cory.policies.base.Kernels`; policies that share a model share its `CpuKernels`.
+        """
+        super().__init__()
+        check_precision(precision)
+        self.name, self.temperature = name, temperature
+        self.model = (model if getattr(model, "is_quantized", False) else model.float()).eval()
+        self.tokenizer = tokenizer
+        rows, width = head_shape(model)
+        self.value_head = value_head or zero_value_head(width)
+        self.vocab_size = min(len(tokenizer), rows)
+        self.eos = eos_ids(model, tokenizer, vocab_size=self.vocab_size)
+        self.pad = pad_id(tokenizer, vocab_size=self.vocab_size, eos=self.eos)
+        self.window = getattr(model.config, "max_position_embeddings", None)
+        if gradient_checkpointing:
+            recomputable_layers(model)
+        self.gradient_checkpointing = gradient_checkpointing
+        self._precision = precision
+        self.kernels = kernels if isinstance(kernels, str) else "auto"
+        self.cpu_kernels: CpuKernels | None = None
+        if self.kernels == "auto" and model.device.type == "cpu":
+            self.cpu_kernels = kernels if isinstance(kernels, CpuKernels) else CpuKernels(model)
+
+    @classmethod
+    def load(cls, name: str, path: str | Path, *, device: str = "cpu", **options: Any) -> Self:
+        """From a local folder or a hub name; with its value head where the folder holds one.
+
+        `options` are the constructor's.
+        """
+        model, tokenizer = load_model(path, device=device)
+        policy = cls(name, model, tokenizer, **options)
+        if (Path(path) / VALUE_HEAD).exists():
+            policy.value_head.load_state_dict(load_file(Path(path) / VALUE_HEAD))
+        return policy.to(device)
+
+    @property
+    def precision(self) -> Literal["float32", "bfloat16"]:  # type: ignore[override]
+        """Precision of matrix products; weights, log-softmax and the value head are float32."""
+        return resolved(self._precision, self.device)
+
+    @property
+    def tolerance(self) -> float:  # type: ignore[override]
+        """Accepted difference in nats between sampler and learner on a token; infinite if `mismatch` is released.
+
+        In float32 a sharp model rounds to 1.5e-4 (pocket arithmetic). Bfloat16 keeps 8 bits: 0.12 was the
+        most on 6,400 tokens of a small pretrained Llama, and logits of larger models are larger.
+        """
+        if self.mismatch == "released":
+            return math.inf
+        return 1.0 if self.precision == "bfloat16" else 1e-3
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of this module but keep the model in eval mode: wrappers must not switch dropout on."""
+        super().train(mode)
+        self.model.eval()
+        return self
+
+    def save(self, folder: str | Path, *, value_head: bool = True) -> None:
+        """Write the plain `from_pretrained` layout in float32, with the value head beside it."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        if value_head:
+            save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD)
+
+    def restore(self, folder: str | Path) -> None:
+        """Load the weights and the value head that `save` wrote, in place."""
+        saved, _ = load_model(folder)  # by transformers: names in the file may not be those in the model
+        try:
+            self.model.load_state_dict(saved.state_dict())
+        except RuntimeError as error:
+            raise ValueError(
+                f"{folder} was not saved by policy {self.name!r}: it holds a {type(saved).__name__} of other "
+                f"shape than its {type(self.model).__name__}; name the folder this policy was saved to"
+            ) from error
+        self.value_head.load_state_dict(load_file(Path(folder) / VALUE_HEAD))
+
+    @contextmanager
+    def forward_context(self, index: tuple[Tensor, Tensor] | None = None) -> Iterator[None]:
+        """Precision, and with `index` (real_BL, predicting_K) unpadding, of a forward pass and its recomputation."""
+        unpadded = nullcontext() if self.cpu_kernels is None or index is None else self.cpu_kernels.unpadded(*index)
+        with autocast(self._precision, self.device), unpadded:
+            yield
+
+    def trunk(
+        self, *, real_BL: Tensor | None = None, predicting_K: Tensor | None = None, **inputs: Any
+    ) -> Any:
+        """The transformer without its head, for training, scoring and decoding.
+
+        `real_BL` marks the real tokens and `predicting_K` indexes, flattened, those whose hidden states are used
+        (by default the last column's); other hidden states are undefined.
+        """
+        index = None
+        if real_BL is not None:
+            B, L = real_BL.shape
+            last_B = (torch.arange(B, device=real_BL.device) + 1) * L - 1
+            index = (real_BL, last_B if predicting_K is None else predicting_K)
+        with self.forward_context(index):
+            if self.gradient_checkpointing and torch.is_grad_enabled():
+                with recomputing(self.model, partial(self.forward_context, index)):
+                    return self.model.base_model(**inputs)
+            return self.model.base_model(**inputs)
+
+    def max_rows(self, length: int, *, learning: bool = True) -> int:
+        return max(1, self.memory.activations // self.row_bytes(length, learning=learning))
+
+    def row_bytes(self, length: int, *, learning: bool = True) -> int:
+        """Bytes a row of `length` tokens takes at the peak of a pass: activations, or one layer's and a KV cache.
+
+        Eager attention holds some 3 numbers for each pair of tokens and head.
+        """
+        config = self.model.config.get_text_config()
+        eager = config._attn_implementation == "eager"
+        numbers = ACTIVATIONS_PER_CHANNEL * config.hidden_size + 3 * eager * config.num_attention_heads * length
+        layers, size = config.num_hidden_layers, 2 if self.precision == "bfloat16" else 4
+        if learning:
+            return int(size * length * numbers * layers)
+        return int(size * length * (numbers + 2 * config.hidden_size * layers))
+
+    def hidden_states(self, rows: Rows) -> Tensor:
+        predicting_K = rows.predicting_positions()
+        out = self.trunk(
+            real_BL=rows.input_mask(), predicting_K=predicting_K, input_ids=rows.input_ids(), use_cache=False
+        )
+        states_KD: Tensor = out.last_hidden_state.flatten(0, 1)[predicting_K]
+        return states_KD
+
+    def logits(self, state_KD: Tensor) -> Tensor:
+        head = self.model.get_output_embeddings()
+        with self.forward_context():
+            padded = self.cpu_kernels is not None and fused_lm_head.applies(head)
+            logits_KV = fused_lm_head.apply_head(head, state_KD) if padded else head(state_KD)
+        if logits_KV.shape[1] > self.vocab_size:  # a slice has a copy for its gradient
+            logits_KV = logits_KV[:, : self.vocab_size]
+        return logits_KV if self.temperature == 1.0 else logits_KV / self.temperature
+
+    def statistics(
+        self, state_KD: Tensor, token_K: Tensor, ref_logits_KV: Tensor | None = None, **options: Any
+    ) -> LogitStatistics:
+        head = self.model.get_output_embeddings()
+        if self.cpu_kernels is None or not fused_lm_head.applies(head):
+            return super().statistics(state_KD, token_K, ref_logits_KV, **options)
+        with self.forward_context():
+            return fused_lm_head.head_statistics(
+                head,
+                state_KD,
+                token_K,
+                ref_logits_KV,
+                vocab_size=self.vocab_size,
+                temperature=self.temperature,
+                **options,
+            )
+
+    def values(self, state_KD: Tensor) -> Tensor:
+        values_K: Tensor = self.value_head(state_KD.float()).squeeze(-1)
+        return values_K
+
+    def head_parameters(self) -> Sequence[nn.Parameter]:
+        return [*self.model.get_output_embeddings().parameters(), *self.value_head.parameters()]
+
+    def value_parameters(self) -> Sequence[nn.Parameter]:
+        """Parameters of the value head, which may have a learning rate of their own."""
+        return list(self.value_head.parameters())
+
+    def decoder(self) -> Decoder:
+        decoder = CachedDecoder(self.trunk, self.logits, self.model.config)
+        return decoder if self.mismatch == "none" else PenalisedDecoder(decoder, RELEASED_PENALTY)
+
+    def sample(
+        self, prompt_BP: Tensor, prompt_length_B: Tensor, *, uniforms_BT: Tensor, **options: Any
+    ) -> Sampled:
+        """As every policy samples, with weights cast once per call and, if `mismatch`, as the released code does."""
+        with ExitStack() as contexts:
+            contexts.enter_context(self.forward_context())
+            if self.precision == "bfloat16":
+                contexts.enter_context(cast_linear_weights(self.model, torch.bfloat16))
+            if self.mismatch == "released":
+                warnings.warn(
+                    "sampling.mismatch is 'released': tokens are sampled with repetition penalty and dropout "
+                    "and scored without, so ratios and KL are off from the first step; for comparison only",
+                    stacklevel=2,
+                )
+                contexts.enter_context(dropout_from(uniforms_BT, self.model, self.device))
+            return super().sample(prompt_BP, prompt_length_B, uniforms_BT=uniforms_BT, **options)
+
+
+def check_same_tokenizer(policies: Sequence[CausalLMPolicy]) -> None:
+    """Raise ValueError for policies whose tokenizers, EOS ids, pad ids or vocabularies differ."""
+    first, *others = policies
+    ids = first.tokenizer.get_vocab()
+    for other in others:
+        theirs = other.tokenizer.get_vocab()
+        pair = f"policies {first.name!r} and {other.name!r}"
+        if differing := sorted(set(ids.items()) ^ set(theirs.items()), key=lambda item: item[1]):
+            token, at = differing[0]
+            raise ValueError(
+                f"{pair} have different tokenizers: token {token!r} has id {at} in one of them only "
+                f"({len(ids)} and {len(theirs)} tokens); token ids pass from seat to seat, so start all "
+                "policies from models with one tokenizer"
+            )
+        for what, ours_is, theirs_is in (
+            ("EOS ids", sorted(first.eos), sorted(other.eos)),
+            ("pad ids", first.pad, other.pad),
+            ("vocabularies", first.vocab_size, other.vocab_size),
+        ):
+            if ours_is != theirs_is:
+                raise ValueError(
+                    f"{pair} have different {what}, {ours_is} and {theirs_is}; make the generation configs "
+                    "and tokenizers of their models agree"
+                )
+
+
+def zero_value_head(width: int) -> nn.Linear:
+    """A value head that predicts 0 before training."""
+    value_head = nn.Linear(width, 1)
+    nn.init.zeros_(value_head.weight)
+    nn.init.zeros_(value_head.bias)
+    return value_head

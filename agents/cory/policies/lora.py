@@ -1,0 +1,233 @@
+"""LoRA teams: several policies on one frozen backbone, with an adapter and a value head for each.
+
+Knows no games.
+
+Shapes: none.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from cory.policies import lora_adapters
+from cory.policies.causal_lm import VALUE_HEAD, CausalLMPolicy
+from cory.policies.kernels import CpuKernels
+from cory.policies.loading import load_model
+from cory.policies.lora_config import SETTINGS, LoRAConfig
+
+BACKBONE = "backbone.json"
+REFERENCE = "reference"
+DEFAULT = LoRAConfig()
+
+
+class LoraPolicy(CausalLMPolicy):
+    """One adapter and one value head on a backbone that belongs to the team: made by `LoraTeam`.
+
+    `parameters()` are those of the value head and the adapter, layer by layer in alphabetical order. The backbone
+    is no submodule.
+    """
+
+    def __init__(self, name: str, team: "LoraTeam", **options: Any) -> None:
+        self._team = (team,)
+        super().__init__(name, team.model, team.tokenizer, **options)
+        del self._modules["model"]
+        pairs = lora_adapters.factors(team.model, name)
+        self._adapters = (name,) if pairs else ()
+        self.adapter = nn.ModuleDict({layer.replace(".", "/"): pair for layer, pair in pairs.items()})
+        self.value_head.to(team.device)
+
+    @classmethod
+    def load(cls, name: str, path: str | Path, *, device: str = "cpu", **options: Any) -> "LoraPolicy":
+        """A team of one; see `LoraTeam.load`."""
+        return LoraTeam.load([name], path, device=device, **options).policies[name]
+
+    @property
+    def model(self) -> Any:
+        """The backbone with the adapters of all policies; `forward_context` activates this policy's."""
+        return self._team[0].model
+
+    @contextmanager
+    def forward_context(self, index: tuple[Tensor, Tensor] | None = None) -> Iterator[None]:
+        """As in every causal LM, with this policy's adapter active and no other."""
+        with super().forward_context(index), self._team[0].switch.on(self._adapters):
+            yield
+
+    def head_parameters(self) -> Sequence[nn.Parameter]:
+        """Parameters of the value head: the language-model head belongs to the frozen backbone."""
+        return self.value_parameters()
+
+    def save(self, folder: str | Path, *, value_head: bool = True) -> None:
+        """Write a PEFT folder: adapter, tokenizer, value head, and the backbone they belong to."""
+        team = self._team[0]
+        lora_adapters.write(self.model, self.name, team.settings, folder)
+        self.tokenizer.save_pretrained(folder)
+        backbone = {"path": team.settings.base_model_name_or_path, "sha256": team.backbone_sha256}
+        (Path(folder) / BACKBONE).write_text(json.dumps(backbone, indent=1) + "\n", encoding="utf-8")
+        if value_head:
+            save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD)
+
+    def save_merged(self, folder: str | Path) -> None:
+        """Write one whole model in plain `from_pretrained` layout, float32, with the value head beside it.
+
+        The adapter is merged in main memory into a copy of the backbone loaded from its folder; a 4-bit backbone is
+        merged unquantised, so logits differ by the quantisation error.
+        """
+        with TemporaryDirectory() as parts:
+            self.save(parts)
+            whole, tokenizer = load_model(parts)
+        CausalLMPolicy(self.name, whole, tokenizer, value_head=self.value_head, kernels="plain").save(folder)
+
+    def restore(self, folder: str | Path) -> None:
+        """Load what `save` wrote, in place; ValueError on a backbone with other weights."""
+        self._team[0].check_backbone(folder)
+        lora_adapters.read(self.model, self.name, folder)
+        self.value_head.load_state_dict(load_file(Path(folder) / VALUE_HEAD))
+
+
+class LoraTeam:
+    """Policies that share a backbone, and their reference: the same backbone with adapters off.
+
+    If training starts from an adapter, the reference keeps a frozen copy of it. `requires_grad` is set once, here,
+    and never changes.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        model: Any,
+        tokenizer: Any,
+        *,
+        path: str | Path,
+        config: LoRAConfig = DEFAULT,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        """`model` is the backbone, loaded from `path`; `options` are those of `CausalLMPolicy`."""
+        for name in names:
+            if name == REFERENCE or "." in name or list(names).count(name) > 1:
+                raise ValueError(
+                    f"a LoRA team cannot name a policy {name!r} here; give every policy a name of its own, "
+                    f"without dots and not {REFERENCE!r}"
+                )
+        self.model, self.tokenizer, self.path = model, tokenizer, path
+        base = str(Path(path).resolve()) if Path(path).exists() else str(path)
+        self.settings = lora_adapters.settings(model, config, base=base)
+        adapted = [*names, REFERENCE] if config.adapter is not None else list(names)
+        for name in adapted:
+            lora_adapters.add(model, name, self.settings, seed=seed)
+            if config.adapter is not None:
+                lora_adapters.read(model, name, config.adapter)
+        self.switch = lora_adapters.Switch(model)
+        if options.get("kernels", "auto") == "auto" and model.device.type == "cpu":
+            options["kernels"] = CpuKernels(model)
+        model.requires_grad_(False)
+        self.policies = {name: LoraPolicy(name, self, **options) for name in names}
+        self.reference = LoraPolicy(REFERENCE, self, **options).requires_grad_(False)
+        for policy in self.policies.values():
+            policy.requires_grad_(True)
+            if config.adapter is not None and (config.adapter / VALUE_HEAD).exists():
+                policy.value_head.load_state_dict(load_file(config.adapter / VALUE_HEAD))
+        for policy in (*self.policies.values(), self.reference):
+            policy.set_reference(self.reference)
+        if config.adapter is not None and (config.adapter / BACKBONE).exists():
+            self.check_backbone(config.adapter)
+
+    @classmethod
+    def load(
+        cls,
+        names: Sequence[str],
+        path: str | Path,
+        *,
+        device: str = "cpu",
+        config: LoRAConfig = DEFAULT,
+        **options: Any,
+    ) -> Self:
+        """Policies called `names` on the model in a folder or under a hub name.
+
+        Adapters are initialised from `seed` (0) and the policy's name, and change nothing before the first step.
+        `options` are those of `CausalLMPolicy`.
+        """
+        if (Path(path) / SETTINGS).exists():
+            raise ValueError(
+                f"{path} is an adapter; name its base model as backbone, and start from the adapter "
+                "with lora.adapter"
+            )
+        four_bit = config.four_bit == "yes" or (config.four_bit == "auto" and device.startswith("cuda"))
+        load = load_four_bit if four_bit else load_model
+        return cls(names, *load(path, device=device), path=path, config=config, **options)
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.model.device
+        return device
+
+    @cached_property
+    def backbone_sha256(self) -> str:
+        """SHA-256 of the backbone's safetensors files, concatenated in the order of their names."""
+        digest = hashlib.sha256()
+        for file in sorted(_folder(self.path).glob("*.safetensors")):
+            if file.name != VALUE_HEAD:
+                with file.open("rb") as stream:
+                    while block := stream.read(1 << 20):
+                        digest.update(block)
+        return digest.hexdigest()
+
+    def check_backbone(self, folder: str | Path) -> None:
+        """Raise ValueError for an adapter that belongs to a backbone with other weights."""
+        saved = json.loads((Path(folder) / BACKBONE).read_text(encoding="utf-8"))
+        if saved["sha256"] != self.backbone_sha256:
+            raise ValueError(
+                f"{folder} belongs to the backbone {saved['path']} with sha256 {saved['sha256'][:12]}; "
+                f"{self.path} has {self.backbone_sha256[:12]}; name the model this adapter was trained on"
+            )
+
+
+def _folder(path: str | Path) -> Path:
+    """The folder of a loaded model: its own, or the one in the hub's cache."""
+    if Path(path).is_dir():
+        return Path(path)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(str(path), local_files_only=True))
+
+
+def load_four_bit(path: str | Path, *, device: str) -> tuple[Any, Any]:
+    """Model and tokenizer with the trunk's linear layers in NF4; products in bfloat16."""
+    if not device.startswith("cuda") or not torch.cuda.is_available():
+        raise ValueError(f"lora.four_bit needs a CUDA device and device is {device!r}; take one or say no")
+    try:
+        import bitsandbytes  # noqa: F401
+    except ImportError as error:
+        raise ValueError("lora.four_bit needs bitsandbytes; pip install 'cory[quant]'") from error
+    return _four_bit(path, device=device)
+
+
+def _four_bit(path: str | Path, *, device: str) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+
+    quantised = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    model = AutoModelForCausalLM.from_pretrained(
+        path,
+        dtype=torch.float32,
+        quantization_config=quantised,
+        device_map={"": device},
+        attn_implementation="sdpa",
+        use_safetensors=True,
+        trust_remote_code=False,
+    )
+    return model, tokenizer

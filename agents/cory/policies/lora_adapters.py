@@ -1,0 +1,147 @@
+"""LoRA adapters (PEFT) injected into a causal LM.
+
+Knows no games.
+
+Shapes: none.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peft import LoraConfig, PeftConfig, inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from cory import rng
+from cory.policies.lora_config import WEIGHTS, LoRAConfig
+
+
+def linear_layers(model: Any) -> dict[str, nn.Module]:
+    """The linear layers of the trunk, without the head, by name."""
+    from transformers.pytorch_utils import Conv1D
+
+    within = f"{model.base_model_prefix}."
+    return {
+        name: layer
+        for name, layer in model.named_modules()
+        if isinstance(layer, (nn.Linear, Conv1D)) and name.startswith(within)
+    }
+
+
+def settings(model: Any, config: LoRAConfig, *, base: str) -> LoraConfig:
+    """The PEFT configuration of an adapter; ValueError for targets the model lacks."""
+    from transformers.pytorch_utils import Conv1D
+
+    layers = linear_layers(model)
+    if config.adapter is not None:
+        saved = PeftConfig.from_pretrained(str(config.adapter))
+        if not isinstance(saved, LoraConfig):
+            raise ValueError(f"lora.adapter {config.adapter} is {saved.peft_type.value}; name a LoRA adapter")
+        saved.lora_dropout, saved.init_lora_weights, saved.inference_mode = 0.0, True, False
+        saved.base_model_name_or_path = base
+        return saved
+    known = sorted({name.rsplit(".", 1)[-1] for name in layers})
+    for target in config.targets:
+        if not any(name.endswith(f".{target}") for name in layers):
+            raise ValueError(
+                f"lora.targets names {target!r}, which is no linear layer of the trunk of "
+                f"{type(model).__name__}; there are {', '.join(known)}"
+            )
+    return LoraConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,
+        target_modules=list(config.targets or known),
+        fan_in_fan_out=any(isinstance(layer, Conv1D) for layer in layers.values()),
+        base_model_name_or_path=base,
+        task_type="CAUSAL_LM",
+    )
+
+
+def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:
+    """Add a float32 adapter to the layers `config` targets. Its second factor is 0, so outputs do not change yet.
+
+    The first factor is a function of `seed` and `name` only.
+    """
+    key = int(rng.bits((seed, "adapter", name), np.zeros(1), 1)[0, 0])
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Already found a `peft_config`")
+        torch.manual_seed(key % 2**63)
+        inject_adapter_in_model(copy(config), model, adapter_name=name)
+    for pair in factors(model, name).values():
+        pair.float()  # PEFT gives them the type 4-bit layers compute in; in bfloat16 small steps are lost
+
+
+def factors(model: Any, name: str) -> dict[str, nn.ModuleDict]:
+    """The two factors of the adapter `name`, by layer, in alphabetical order."""
+    found = {
+        layer: nn.ModuleDict({"lora_A": module.lora_A[name], "lora_B": module.lora_B[name]})
+        for layer, module in model.named_modules()
+        if isinstance(module, LoraLayer) and name in module.lora_A
+    }
+    return dict(sorted(found.items()))
+
+
+def tensors(model: Any, name: str) -> dict[str, nn.Parameter]:
+    """The parameters of the adapter `name`, by their names in PEFT's files."""
+    return {
+        f"base_model.model.{layer}.{key}": parameter
+        for layer, pair in factors(model, name).items()
+        for key, parameter in pair.named_parameters()
+    }
+
+
+@torch.no_grad()
+def read(model: Any, name: str, folder: str | Path) -> None:
+    """Load the weights of a PEFT folder into the adapter `name`, in place."""
+    own, saved = tensors(model, name), load_file(Path(folder) / WEIGHTS)
+    for key in sorted(own.keys() | saved.keys()):
+        if key not in own or key not in saved or own[key].shape != saved[key].shape:
+            raise ValueError(
+                f"{folder} and the adapter of policy {name!r} differ in {key} or its shape; name a folder of "
+                "the same rank and targets, plain LoRA on linear layers of the trunk"
+            )
+    for key, tensor in own.items():
+        tensor.copy_(saved[key])
+
+
+def write(model: Any, name: str, config: LoraConfig, folder: str | Path) -> None:
+    """Write the adapter `name` as a PEFT folder."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    kept = copy(config)
+    if isinstance(kept.target_modules, set):
+        kept.target_modules = sorted(kept.target_modules)  # the order of a set differs between processes
+    kept.inference_mode = True
+    kept.save_pretrained(str(folder))
+    contiguous = {key: tensor.detach().contiguous() for key, tensor in tensors(model, name).items()}
+    save_file(contiguous, Path(folder) / WEIGHTS, metadata={"format": "pt"})
+
+
+class Switch:
+    """Activates adapters in all layers at once without touching `requires_grad`.
+
+    PEFT's `set_adapter` and `disable_adapter` freeze and unfreeze what they switch. Every layer reads its list of
+    active adapters at each call; here all layers share one list.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._active: list[str] = []
+        for layer in model.modules():
+            if isinstance(layer, LoraLayer):
+                layer._active_adapter = self._active
+
+    @contextmanager
+    def on(self, names: Sequence[str]) -> Iterator[None]:
+        """Inside, only the adapters `names` are active; none of them = the plain backbone."""
+        before = self._active.copy()
+        self._active[:] = names
+        try:
+            yield
+        finally:
+            self._active[:] = before

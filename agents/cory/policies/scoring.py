@@ -1,0 +1,56 @@
+"""Scoring: log-probs, values, entropy and exact KL of responses that are already written.
+
+Shapes: B rows, T response tokens, K chosen tokens, N tokens of a chunk.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cory.batch import Rows
+from cory.functional.logit_statistics import logit_statistics
+from cory.policies.base import Policy
+from cory.policies.chunked_loss import chunks
+
+
+class Evaluation(NamedTuple):
+    """Statistics of responses under a policy; zero where no token was chosen."""
+
+    logprobs_BT: Tensor
+    values_BT: Tensor
+    entropy_BT: Tensor
+    ref_logprobs_BT: Tensor
+    exact_kl_BT: Tensor
+    """KL(policy || reference) over the whole vocabulary, in nats."""
+
+
+@torch.no_grad()
+def evaluate(policy: Policy, rows: Rows) -> Evaluation:
+    """Score `rows` under `policy` and its reference, without gradient."""
+    token_K = rows.chosen(rows.response_BT)
+    state_KD, ref_state_KD = all_hidden_states(policy, rows), all_hidden_states(policy.reference, rows)
+    parts: list[Tensor] = []
+    for at in chunks(len(token_K), policy.max_logit_rows()):
+        logits_NV, ref_logits_NV = policy.logits(state_KD[at]), policy.reference.logits(ref_state_KD[at])
+        found = logit_statistics(logits_NV, token_K[at], ref_logits_NV)
+        parts.append(
+            torch.stack([
+                found.logprob_N,
+                policy.values(state_KD[at]),
+                found.entropy_N,
+                found.ref_logprob_N,
+                found.kl_N,
+            ])  # fmt: skip
+        )
+        del logits_NV, ref_logits_NV  # free them before the next chunk's are made
+    out = parts[0].new_zeros(5, *rows.mask_BT.shape)
+    out[:, rows.mask_BT] = torch.cat(parts, dim=1)
+    return Evaluation(*out)
+
+
+@torch.no_grad()
+def all_hidden_states(policy: Policy, rows: Rows) -> Tensor:
+    """`policy.hidden_states` without gradient, in as many passes as memory requires."""
+    size = policy.max_rows(rows.max_length, learning=False)
+    return torch.cat([policy.hidden_states(part) for part in rows.split(size)])

@@ -1,0 +1,61 @@
+"""Role exchange: which policy sits in which seat, as a function of time. Weights never move."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cory import rng
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeConfig:
+    """When and how policies change seats."""
+
+    every: int = 5
+    """Iterations between exchanges (the paper's T_REx); 0 = never."""
+
+    order: Literal["rotate", "random"] = "rotate"
+    """`rotate`: each policy moves on by one seat. `random`: the seats are drawn anew each time."""
+
+    reset: bool = False
+    """Whether an exchange resets optimisers, KL coefficients and payoff statistics, as the released code's
+    reloading does."""
+
+    def __post_init__(self) -> None:
+        if self.every < 0:
+            raise ValueError(
+                f"exchange.every is {self.every}; give the iterations between exchanges, or 0 for never"
+            )
+        if self.order not in ("rotate", "random"):
+            raise ValueError(f"exchange.order is {self.order!r}; there are rotate, random")
+
+
+def seating_at(
+    iteration: int,
+    *,
+    every: int,
+    seats: Sequence[str],
+    first: Sequence[str],
+    random_key: tuple[int | str, ...] | None = None,
+) -> Mapping[str, str]:
+    """The policy in each seat at `iteration`; `first` names who sits where at iteration 0, in the order of
+    `seats`.
+
+    At each exchange the policy in seat i moves to seat i + 1 mod N; with a `random_key` the policies are
+    shuffled instead, by that key and the number of the exchange. A pure function of the counter: a resumed
+    run needs no flag to agree with the run it resumes. One policy may hold several seats.
+    """
+    if len(first) != len(seats):
+        raise ValueError(
+            f"{len(first)} policies for {len(seats)} seats; name one policy per seat (repeats are allowed)"
+        )
+    turns = exchanges_before(iteration, every=every)
+    if random_key is not None and turns:
+        order = rng.permutation((*random_key, "seating", turns), len(seats))
+        return {seat: first[int(order[i])] for i, seat in enumerate(seats)}
+    return {seat: first[(i - turns) % len(seats)] for i, seat in enumerate(seats)}
+
+
+def exchanges_before(iteration: int, *, every: int) -> int:
+    """How many exchanges lie before `iteration`, one at its very start included."""
+    return iteration // every if every else 0

@@ -1,0 +1,102 @@
+"""Query -> pioneer -> observer -> scores: B games at once, one Batch per seat.
+
+Shapes: B games, N seats, P prompt tokens, T response tokens.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cory.batch import Batch, Rows, pad_to
+from cory.generation.strategies import SamplingStrategy
+from cory.policies.base import Policy
+from cory.policies.scoring import Evaluation, evaluate
+from cory.rollout.spec import RolloutSpec
+from cory.runtime.clock import Clock
+from cory_env.vector import VectorGame
+
+
+def play(
+    game: VectorGame,
+    policies_by_seat: Mapping[str, Policy],
+    spec: RolloutSpec,
+    *,
+    clock: Clock,
+    interrupt: Callable[[], None] = lambda: None,
+) -> dict[str, Batch]:
+    """Play one game per query of `spec`; the batch of every seat, in the order of play.
+
+    `interrupt` is called before every token and between the phases, and may raise.
+    """
+    game.reset(spec.queries, spec.caps_BN)
+    responses: dict[str, tuple[Rows, Tensor]] = {}
+    with clock.phase("sample"):
+        for seat in game.seats:
+            responses[seat] = sample_responses(
+                game, seat, policies_by_seat[seat], spec, interrupt=interrupt
+            )
+    with clock.phase("judge"):
+        interrupt()
+        scores_BN, payoffs_BN = game.scores(), game.payoffs()
+    interrupt()
+    batches = {}
+    with clock.phase("statistics"):
+        for i, seat in enumerate(game.seats):
+            policy, (rows, logprobs_BT) = policies_by_seat[seat], responses[seat]
+            score_B, payoff_B = (
+                torch.from_numpy(array_BN[:, i]).to(policy.device, torch.float32)
+                for array_BN in (scores_BN, payoffs_BN)
+            )
+            batches[seat] = make_batch(evaluate(policy, rows), rows, logprobs_BT, score_B, payoff_B)
+    return batches
+
+
+def sample_responses(
+    game: VectorGame,
+    seat: str,
+    policy: Policy,
+    spec: RolloutSpec,
+    *,
+    strategy: SamplingStrategy = "own",
+    interrupt: Callable[[], None] = lambda: None,
+) -> tuple[Rows, Tensor]:
+    """Let `policy` write the response of `seat` in every game; the rows, and the sampler's log-probs [B, T]."""
+    prompt_BP, length_B = (torch.from_numpy(array).to(policy.device) for array in game.prompts(seat))
+    caps_B = torch.from_numpy(np.ascontiguousarray(game.caps_BN[:, game.seats.index(seat)]))
+    sampled = policy.sample(
+        prompt_BP,
+        length_B,
+        uniforms_BT=spec.uniforms_BT[seat],
+        caps_B=caps_B.to(policy.device),
+        strategy=strategy,
+        interrupt=interrupt,
+    )
+    game.respond(seat, sampled.response_BT.cpu().numpy(), sampled.response_length_B.cpu().numpy())
+    rows = Rows(
+        prompt_BP=prompt_BP,
+        prompt_length_B=length_B,
+        response_BT=sampled.response_BT,
+        response_length_B=sampled.response_length_B,
+    )
+    return rows, sampled.logprobs_BT
+
+
+def make_batch(
+    evaluation: Evaluation, rows: Rows, behaviour_logprobs_BT: Tensor, score_B: Tensor, payoff_B: Tensor
+) -> Batch:
+    """Everything the learner needs of `rows`, recorded before its first step."""
+    return Batch(
+        prompt_BP=rows.prompt_BP,
+        prompt_length_B=rows.prompt_length_B,
+        response_BT=rows.response_BT,
+        response_length_B=rows.response_length_B,
+        behaviour_logprobs_BT=pad_to(behaviour_logprobs_BT, rows.response_BT.shape[1]),
+        old_logprobs_BT=evaluation.logprobs_BT,
+        ref_logprobs_BT=evaluation.ref_logprobs_BT,
+        exact_kl_BT=evaluation.exact_kl_BT,
+        values_BT=evaluation.values_BT,
+        score_B=score_B,
+        payoff_B=payoff_B,
+    )

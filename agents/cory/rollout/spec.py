@@ -1,0 +1,51 @@
+"""What determines a batch of games beside the weights: queries, response caps, random numbers.
+
+Shapes: B games, N seats, T response tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cory import rng
+from cory_env.types import Query
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutSpec:
+    """Queries, caps and uniform numbers of a batch of games, drawn once."""
+
+    queries: Sequence[Query]
+    caps_BN: np.ndarray
+    """Response cap in tokens of every game and seat."""
+    uniforms_BT: Mapping[str, Tensor]
+    """By seat: the numbers in [0, 1) that choose its tokens."""
+
+    @classmethod
+    def draw(
+        cls,
+        queries: Sequence[Query],
+        *,
+        seats: Sequence[str],
+        games_B: np.ndarray,
+        key: rng.Key,
+        max_response: tuple[int, int],
+        cap_per_batch: bool = False,
+    ) -> Self:
+        """Draw caps and uniforms for the games with the global indices `games_B`.
+
+        `key` is (seed, purpose, iteration). Caps lie between the two numbers of `max_response`, both included; with
+        `cap_per_batch` one cap is drawn for the whole batch.
+        """
+        low, high = max_response
+        if cap_per_batch:
+            cap_11 = rng.caps((*key, "cap"), np.zeros(1), 1, low=low, high=high)
+            caps_BN = np.broadcast_to(cap_11, (len(games_B), len(seats)))
+        else:
+            caps_BN = rng.caps((*key, "cap"), games_B, len(seats), low=low, high=high)
+        uniforms_BT = {seat: torch.from_numpy(rng.uniforms((*key, seat), games_B, high)) for seat in seats}
+        return cls(queries=queries, caps_BN=caps_BN, uniforms_BT=uniforms_BT)

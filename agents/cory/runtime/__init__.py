@@ -1,0 +1,1 @@
+"""The process: CPU settings, signals, clock."""

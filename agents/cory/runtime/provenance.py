@@ -1,0 +1,58 @@
+"""Where a result comes from: command, versions, commit and machine of this process."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cory.runtime import cpu
+
+PACKAGES = ("cory", "torch", "transformers", "numpy", "pettingzoo", "gymnasium")
+
+
+def environment() -> dict[str, Any]:
+    """Command, versions, machine and commit of this process, as JSON."""
+    return {
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "commit": commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "matmul": cpu.chosen_matmul(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "versions": {name: found for name in PACKAGES if (found := _version(name)) is not None},
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def commit() -> str | None:
+    """The commit of this package's own checkout, `-dirty` with changes; None if installed elsewhere or without git."""
+    root = Path(__file__).resolve().parents[3]
+    if shutil.which("git") is None or not (root / ".git").exists():
+        return None
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
+    found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None
+
+
+def processor() -> str:
+    """The processor's name, as /proc/cpuinfo or the platform tells it."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

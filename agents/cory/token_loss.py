@@ -1,0 +1,43 @@
+"""What a per-token loss receives and returns.
+
+Shapes: K chosen tokens.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Tokens(NamedTuple):
+    """Inputs of a loss for K chosen tokens; gradients flow through the first four."""
+
+    logprob_K: Tensor
+    value_K: Tensor
+    entropy_K: Tensor
+    """Nats, with a gradient; add it with a positive coefficient to keep the policy random."""
+    exact_kl_K: Tensor | None
+    """KL(policy || reference) over the vocabulary; None unless `kl.kind` is full and `kl.place` is loss."""
+
+    old_logprob_K: Tensor
+    ref_logprob_K: Tensor
+    old_value_K: Tensor
+    advantage_K: Tensor
+    return_K: Tensor
+
+
+class TokenLoss(NamedTuple):
+    """Loss and statistics of each token; the learner takes the means over tokens."""
+
+    loss_K: Tensor
+    """To minimise."""
+
+    metrics: dict[str, Tensor]
+    """Quantities whose means over tokens are reported, each [K] without gradient."""
+
+    maxima: dict[str, Tensor]
+    """Quantities whose largest value is reported, likewise."""
+
+
+LossFunction = Callable[[Tokens], TokenLoss]
+"""A per-token loss with its configuration bound."""

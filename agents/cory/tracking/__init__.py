@@ -1,0 +1,1 @@
+"""Metrics of a run: the tracker, curves, labels, alerts."""

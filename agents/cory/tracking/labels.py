@@ -1,0 +1,40 @@
+"""Labels of metrics on axes and in tables, and their order."""
+
+import re
+from collections.abc import Iterable
+
+LABELS = {
+    "task_reward": "task reward (judge's units)",
+    "accuracy": "correct responses (share)",
+    "payoff": "payoff (judge's units)",
+    "kl": "KL to the reference (nats per response)",
+    "kl_per_token": "KL to the reference (nats per token)",
+    "combined_reward": "combined reward (task reward \N{MINUS SIGN} η KL)",
+    "probability": "P(positive)",
+    "second_judge": "second judge (log odds)",
+    "distinct_1": "distinct-1 (share of words)",
+    "distinct_2": "distinct-2 (share of bigrams)",
+    "repetition": "repeated token pairs in a response (share)",
+    "reference_perplexity": "perplexity under the reference",
+    "length": "response length (tokens)",
+    "response_length": "response length (tokens)",
+    "eos_share": "responses ended by EOS (share)",
+    "differing": "answers that differ (share)",
+    "ngram_distance": "distance between answers (1 \N{MINUS SIGN} Jaccard of n-grams)",
+    "clip_share": "clipped ratios (share)",
+    "entropy": "entropy (nats per token)",
+    "kl_coef": "KL coefficient η",
+}
+"""What each quantity is called on an axis or in a table; others show their own name."""
+
+
+def label(quantity: str) -> str:
+    """The words for a quantity, with its unit."""
+    return LABELS.get(quantity, quantity.replace("pass_at_", "pass@").replace("_", " "))
+
+
+def in_order(quantities: Iterable[str]) -> list[str]:
+    """Quantities once each, in the order of `LABELS`, then by name: pass_at_2 before pass_at_10."""
+    found = set(quantities)
+    known = [quantity for quantity in LABELS if quantity in found]
+    return known + sorted(found.difference(known), key=lambda q: re.sub(r"\d+", lambda n: n[0].zfill(9), q))

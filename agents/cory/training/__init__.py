@@ -1,0 +1,1 @@
+"""A training run: factory, trainer, loop, checkpoints, resume."""

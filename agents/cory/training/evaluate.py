@@ -1,0 +1,121 @@
+"""Held-out evaluation of saved policies: standalone and in every seat, beside their references."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cory.config.parsing import flat
+from cory.config.schema import Config
+from cory.evaluation.evaluator import Measure, Responses, evaluate_in_game, evaluate_standalone
+from cory.evaluation.summary import EvaluatedTarget, summary
+from cory.judges import weighted_sum
+from cory.policies.base import Policy
+from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
+from cory.training.factory import load_players, make_game, make_measures
+from cory.training.targets import Target, labels
+from cory_env.tasks.base import Task, counted
+
+COMPARED = ("task", "task_options", "judge", "judge_options", "max_response", "evaluation")
+"""Settings that must agree between targets that are compared."""
+
+
+def evaluate_targets(
+    targets: Sequence[Target], *, game: bool = True, on_progress: Callable[[str], None] = lambda text: None
+) -> tuple[dict[str, Any], list[EvaluatedTarget]]:
+    """The evaluation summary of one or more targets as JSON, and everything behind it.
+
+    With `game`, policies also play every seating. ValueError if the targets' evaluation settings differ.
+    """
+    check_comparable(targets)
+    names = labels([target.name for target in targets])
+    evaluated = [
+        evaluate_target(target, label, game=game, on_progress=on_progress)
+        for target, label in zip(targets, names, strict=True)
+    ]
+    on_progress("computing intervals")
+    return summary(evaluated), evaluated
+
+
+def evaluate_target(
+    target: Target, label: str, *, game: bool, on_progress: Callable[[str], None]
+) -> EvaluatedTarget:
+    """Evaluate the references and policies of a target standalone and, with `game`, in the seats of the game."""
+    config = target.config
+    task, known, policies = load_players(config, target.folders)
+    references = {name: known[name] for name in policies}
+    for name, policy in policies.items():
+        reference = references[name]
+        if isinstance(policy, CausalLMPolicy) and isinstance(reference, CausalLMPolicy):
+            check_same_tokenizer([reference, policy])
+    measures = make_measures(config)
+    standalone: dict[str, Responses] = {}
+    with weighted_sum.closing(task):
+        for name, policy in {**{r.name: r for r in references.values()}, **policies}.items():
+            on_progress(f"{label}: {name} standalone")
+            standalone[name] = evaluate_standalone(
+                policy, task, config.evaluation, max_response=config.max_response, measures=measures
+            )
+        games = evaluate_seatings(config, task, references, policies, measures, on_progress) if game else []
+        metrics, failures = weighted_sum.metrics(task), weighted_sum.failures(task)
+    return EvaluatedTarget(
+        label=label,
+        settings=flat(config),
+        kl_coef=config.kl.coef,
+        samples=config.evaluation.samples,
+        sampling=config.evaluation.sampling,
+        threshold=config.evaluation.threshold,
+        references={name: policy.name for name, policy in references.items()},
+        standalone=standalone,
+        games=games,
+        judge=metrics,
+        failures=failures,
+        data=counted(task),
+    )
+
+
+def evaluate_seatings(
+    config: Config,
+    task: Task,
+    references: Mapping[str, Policy],
+    policies: Mapping[str, Policy],
+    measures: Mapping[str, Measure],
+    on_progress: Callable[[str], None],
+) -> list[tuple[dict[str, str], dict[str, Responses]]]:
+    """For every seating: the policy names by seat, and the responses of each seat; empty for one seat."""
+    if config.seats == 1:
+        return []
+    game = make_game(config, task, policies)
+    results = []
+    for policies_by_seat in seatings(game.seats, policies, references):
+        names = {seat: policy.name for seat, policy in policies_by_seat.items()}
+        on_progress("in the game: " + ", ".join(names.values()))
+        found = evaluate_in_game(game, policies_by_seat, config.evaluation, measures=measures)
+        results.append((names, found))
+    return results
+
+
+def seatings(
+    seats: Sequence[str], policies: Mapping[str, Policy], references: Mapping[str, Policy]
+) -> list[dict[str, Policy]]:
+    """The references in all seats; then as many seatings as it takes for each policy to sit in each seat."""
+    frozen, trained = list(references.values()), list(policies.values())
+    found = [{seat: frozen[i % len(frozen)] for i, seat in enumerate(seats)}]
+    for turn in range(len(trained)):
+        found.append({seat: trained[(i - turn) % len(trained)] for i, seat in enumerate(seats)})
+    return found
+
+
+def check_comparable(targets: Sequence[Target]) -> None:
+    """Raise ValueError if targets are evaluated on other tasks, judges or settings than the first."""
+    first = targets[0]
+    for target in targets[1:]:
+        for setting in COMPARED:
+            ours, theirs = (getattr(one.config, setting) for one in (first, target))
+            if setting == "evaluation":
+                ours, theirs = (replace(one, every=0, batch=1) for one in (ours, theirs))
+            if ours != theirs:
+                flag = setting.removesuffix("_options").replace("_", "-")
+                raise ValueError(
+                    f"{first.name} and {target.name} are not evaluated alike: {flag} is {ours} and {theirs}; give "
+                    f"--{flag} and its options as flags, they hold for every target"
+                )

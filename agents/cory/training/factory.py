@@ -1,0 +1,330 @@
+"""Build the parts of a run from its settings: task, judge, policies, game, learners, critic."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from cory import algorithms, pocket
+from cory.config.schema import Config
+from cory.evaluation.evaluator import Measure
+from cory.judges import parsing
+from cory.judges.ngrams import NGrams
+from cory.judges.weighted_sum import WeightedSum
+from cory.learner.central_critic import CentralCritic
+from cory.learner.learner import Learner
+from cory.policies.base import Policy
+from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
+from cory.policies.loading import check_device
+from cory.policies.table import TablePolicy
+from cory_env import tasks
+from cory_env.grading.reward_functions import CaseJudge, Judge
+from cory_env.tasks.base import Task
+from cory_env.tokenizer import Tokenizer, wrap
+from cory_env.vector import VectorGame
+
+if TYPE_CHECKING:
+    from cory.policies.lora import LoraTeam
+
+POLICY_GROUP = "cory.policies"
+"""Entry points of this group name policy classes, as `my_kind = "my_package.my_module:MyPolicy"`."""
+JUDGE_ALIASES = {"pocket": pocket.JUDGE}
+_POLICY_KINDS: dict[str, type[Policy]] = {"causal_lm": CausalLMPolicy}
+
+
+class Players(NamedTuple):
+    """The task, the frozen reference of each policy by the policy's name, and the policies."""
+
+    task: Task
+    references: dict[str, Policy]
+    policies: dict[str, Policy]
+
+
+def silence_transformers() -> None:
+    """Switch off loading bars and advice about attention masks, which right padding does not need."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def register_policy(kind: str, policy_class: type[Policy]) -> None:
+    """Make `policy_class` available as `policy.kind` in this process; it needs a classmethod `load`."""
+    if kind in _POLICY_KINDS or kind in ("lora_team", "table"):
+        raise ValueError(f"there is a policy kind {kind!r} already; choose another name")
+    _POLICY_KINDS[kind] = policy_class
+
+
+def policy_class(kind: str) -> type[Policy]:
+    """The class of a policy kind: built in, registered, an entry point, or `module:Class`.
+
+    It is made as `CausalLMPolicy` is: `load(name, path, *, device, **options)`.
+    """
+    if kind in _POLICY_KINDS:
+        return _POLICY_KINDS[kind]
+    foreign = entry_points(group=POLICY_GROUP)
+    found = foreign[kind].load() if kind in foreign.names else _imported(kind, "policy.kind")
+    if found is None:
+        known = sorted({*_POLICY_KINDS, "lora_team", "table", *foreign.names})
+        raise ValueError(f"policy.kind is {kind!r}; there are {', '.join(known)}, or module:Class")
+    if not hasattr(found, "load"):
+        raise ValueError(f"policy.kind {kind!r} has no classmethod load(name, path, *, device, **options)")
+    return found  # type: ignore[no-any-return]
+
+
+def _imported(name: str, setting: str) -> Any:
+    """`module:attribute`, None if `name` is not of that form; ValueError if it cannot be imported."""
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        return None
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{setting} {name!r} cannot be imported ({error}); write module:Class") from error
+
+
+def load_policy(name: str, config: Config, folder: str | Path) -> Policy:
+    """A policy from a folder, an embedded model or a hub name; an adapter is loaded on top of its base."""
+    loaded: Any = policy_class("causal_lm" if config.policy.kind == "lora_team" else config.policy.kind)
+    path = pocket.lm_path(folder)
+    policy: Policy = loaded.load(name, path, device=device_of(config), **policy_options(config))
+    policy.mismatch = config.policy.mismatch
+    return policy
+
+
+def device_of(config: Config) -> str:
+    """The device of the settings; `auto` is cuda if there is one, else cpu."""
+    if config.policy.device != "auto":
+        return config.policy.device
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def policy_options(config: Config) -> dict[str, Any]:
+    """Keyword arguments of a language model's constructor."""
+    settings = config.policy
+    return {
+        "temperature": settings.temperature,
+        "precision": settings.precision,
+        "kernels": settings.kernels,
+        "gradient_checkpointing": settings.gradient_checkpointing,
+    }
+
+
+def make_players(
+    config: Config,
+    *,
+    task: Task | None = None,
+    policies: Mapping[str, Policy] | None = None,
+    judge: Judge | CaseJudge | None = None,
+) -> Players:
+    """Task, references and policies of a run; objects that are given take the place of the settings.
+
+    Given policies must be named as `config.policy_names` and have a reference each.
+    """
+    names = list(dict.fromkeys(config.policy_names))
+    if policies is not None:
+        if sorted(policies) != sorted(names):
+            raise ValueError(f"policies are {', '.join(policies)}; this run needs {', '.join(names)}")
+        references = {name: policies[name].reference for name in names}
+        return _players(config, task, references, dict(policies), judge)
+    if config.policy.kind == "table":
+        task = task or make_task(config, None, judge=judge)
+        references = dict.fromkeys(names, _table("reference", task, config))
+        return _players(config, task, references, {name: _table(name, task, config) for name in names}, judge)
+    if config.policy.kind == "lora_team":
+        team = load_team(config, names)
+        return _players(config, task, dict.fromkeys(names, team.reference), {**team.policies}, judge)
+    references = load_references(config, names)
+    loaded = {name: load_policy(name, config, path) for name, path in start_models(config, names).items()}
+    check_same_tokenizer([p for p in loaded.values() if isinstance(p, CausalLMPolicy)])
+    return _players(config, task, references, loaded, judge)
+
+
+def load_players(config: Config, folders: Mapping[str, str]) -> Players:
+    """The same for policies saved in `folders`, by name: to evaluate or to play with."""
+    if config.policy.kind == "table":
+        players = make_players(config)
+        for name, folder in folders.items():
+            players.policies[name].restore(folder)
+        return players._replace(policies={name: players.policies[name] for name in folders})
+    references = load_references(config, list(folders))
+    loaded = {name: load_policy(name, config, folder) for name, folder in folders.items()}
+    return _players(config, None, references, loaded, None)
+
+
+def _players(
+    config: Config,
+    task: Task | None,
+    references: dict[str, Policy],
+    policies: dict[str, Policy],
+    judge: Judge | CaseJudge | None,
+) -> Players:
+    """Freeze the references, link every policy to its own, and make the task unless it is given."""
+    for name, policy in policies.items():
+        references[name].requires_grad_(False)
+        references[name].set_reference(references[name])
+        policy.set_reference(references[name])
+    first = next(iter(references.values()))
+    return Players(task or make_task(config, first, judge=judge), references, policies)
+
+
+def start_models(config: Config, names: Sequence[str]) -> dict[str, str]:
+    """The model each policy starts from."""
+    several = config.policy.models
+    if not several:
+        return dict.fromkeys(names, str(config.lora.adapter or config.policy.model))
+    return {name: several[config.policy_names.index(name)] for name in names}
+
+
+def load_references(config: Config, names: Sequence[str]) -> dict[str, Policy]:
+    """One frozen policy per model that policies start from, by the policies' names."""
+    models = start_models(config, names)
+    first = {model: name for name, model in reversed(models.items())}
+    loaded = {
+        model: load_policy("reference" if len(first) == 1 else f"reference_{name}", config, model)
+        for model, name in first.items()
+    }
+    return {name: loaded[model] for name, model in models.items()}
+
+
+def load_team(config: Config, names: Sequence[str]) -> "LoraTeam":
+    """The adapters of all policies on one frozen model."""
+    from cory.policies.lora import LoraTeam
+
+    model = pocket.lm_path(config.policy.model)
+    team = LoraTeam.load(
+        names, model, device=device_of(config), config=config.lora, **policy_options(config)
+    )
+    for policy in team.policies.values():
+        policy.mismatch = config.policy.mismatch
+    return team
+
+
+def _table(name: str, task: Task, config: Config) -> Policy:
+    tokenizer = task.tokenizer
+    check_device(device := device_of(config))
+    table = TablePolicy(
+        name,
+        vocab_size=tokenizer.vocab_size,
+        eos=tokenizer.eos,
+        pad=tokenizer.pad,
+        max_response=config.max_response[1],
+    )
+    return table.to(device)
+
+
+def make_task(config: Config, policy: Policy | None, *, judge: Judge | CaseJudge | None = None) -> Task:
+    """The task of the run in the policy's tokens, with `judge` in place of the configured one if given."""
+    known, options = tasks.options(config.task), vars(config.task_options)
+    tokenizer = getattr(policy, "tokenizer", None)
+    if policy is not None and tokenizer is not None:
+        if "tokenizer" not in known:
+            raise ValueError(
+                f"a language model passes its tokenizer to the task, and {config.task} takes none; give its "
+                "class an argument `tokenizer`, or play it with --policy.kind table"
+            )
+        wrapped = wrap(tokenizer, eos=policy.eos, vocab_size=policy.vocab_size)
+        options = options | {"tokenizer": wrapped}
+    if config.task == "prompts" and config.judge == "pocket" and judge is None:
+        raise ValueError(
+            "the prompts task has no reward of its own; name one with --judge: module:function, "
+            "regex:PATTERN, math-verify:COLUMN, a classifier (folder or hub name), or a weighted sum"
+        )
+    if "judge" in known:
+        options = options | {"judge": make_judge(config) if judge is None else judge}
+    elif config.judge != "pocket" or judge is not None:
+        raise ValueError(f"task {config.task} scores by itself and takes no judge; leave out --judge")
+    if config.task == "reviews" and options["data"] is None:
+        options = options | {"data": _openings(options["tokenizer"])}
+    return tasks.load(config.task, **options)
+
+
+def _openings(tokenizer: Tokenizer) -> Path:
+    """The bundled openings; ValueError for models with another tokenizer."""
+    from cory_env.tokenizer import load
+
+    ours = load(pocket.LM)
+    probe = "The quick brown fox wasn't moved by this film at all, 7/10."
+    if tokenizer.vocab_size != ours.vocab_size or tokenizer.encode(probe) != ours.encode(probe):
+        raise ValueError(
+            "the bundled openings are token ids of the pocket model and this model has another tokenizer; "
+            "give reviews of your own with --task.data (a parquet, CSV or JSONL file with a column `text`)"
+        )
+    return pocket.OPENINGS
+
+
+def make_judge(config: Config) -> WeightedSum:
+    """The judge that scores; functions of the user are imported in processes of their own."""
+    return parsing.make(config.judge, config.judge_options, device=device_of(config), aliases=JUDGE_ALIASES)
+
+
+def make_measures(config: Config) -> dict[str, Measure]:
+    """What evaluations report beside the score: its probability, and a judge never trained against."""
+    if config.task != "reviews":
+        return {}
+    second = NGrams(pocket.SECOND_JUDGE)
+    measures: dict[str, Measure] = {"second_judge": lambda texts, score_B: np.array(second(texts))}
+    classifier = parsing.is_classifier(config.judge, aliases=JUDGE_ALIASES)
+    if classifier and config.judge_options.output == "log_odds":
+        measures["probability"] = lambda texts, score_B: 1 / (1 + np.exp(-score_B))
+    return measures
+
+
+def make_game(config: Config, task: Task, policies: Mapping[str, Policy]) -> VectorGame:
+    """The game of the settings, for prompts and responses that fit the smallest window of the policies."""
+    windows = [policy.window for policy in policies.values() if policy.window is not None]
+    return VectorGame(
+        task,
+        seats=config.seats,
+        views=config.sees,
+        payoff=config.payoff_rule,
+        max_response=config.max_response,
+        window=min(windows, default=None),
+    )
+
+
+def make_learners(config: Config, policies: Mapping[str, Policy]) -> dict[str, Learner]:
+    """One learner per policy: nothing is shared between them.
+
+    With a central critic value heads are not trained: an algorithm's `value_coef` and `value_steps` are set to 0.
+    """
+    options = config.algorithm_options
+    if config.critic.kind != "own":
+        untrained = {"value_coef": 0.0, "value_steps": 0}
+        known = {field.name for field in fields(options)}
+        options = replace(options, **{name: value for name, value in untrained.items() if name in known})
+    return {
+        name: Learner(
+            policy,
+            algorithms.load(config.algorithm),
+            options,
+            config=config.learner,
+            kl_config=config.kl,
+            payoff_config=config.payoff_scaling,
+        )
+        for name, policy in policies.items()
+    }
+
+
+def make_critic(config: Config, references: Mapping[str, Policy], game: VectorGame) -> CentralCritic | None:
+    """The critic of all seats, None with `critic.kind` own; it uses the first policy's reference."""
+    if config.critic.kind == "own":
+        return None
+    critic = (
+        CentralCritic if config.critic.kind == "central" else _imported(config.critic.kind, "critic.kind")
+    )
+    cap = config.max_response[1]
+    prompt = game.views[0].max_prompt(game.task.max_query, cap)
+    made: CentralCritic = critic(
+        references[config.policy_names[0]],
+        game.seats,
+        config.critic,
+        max_length=prompt + len(game.seats) * cap,
+        seed=config.seed,
+    )
+    return made

@@ -1,0 +1,249 @@
+"""The iterations of a run: checkpoints, evaluations, logging and alerts between them."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from cory.batch import Batch, columns
+from cory.judges import weighted_sum
+from cory.runtime.signals import Signals, Stopped
+from cory.tracking import alerts
+from cory.tracking.tracker import METRICS, SAMPLES, Tracker, read_lines
+from cory.training import checkpoint, metrics
+from cory.training.trainer import Trainer
+
+Say = Callable[[str], None]
+OnProgress = Callable[[str, Mapping[str, float]], None]
+
+
+class Callback(Protocol):
+    """Hooks of a run; any of them may be missing. They may read the trainer and must not change it."""
+
+    def on_iteration(self, trainer: Trainer, iteration: int, metrics: Mapping[str, float]) -> None:
+        """Called after every iteration."""
+
+    def on_evaluate(self, trainer: Trainer, iteration: int, metrics: Mapping[str, float]) -> None:
+        """Called after every held-out evaluation."""
+
+    def on_exchange(self, trainer: Trainer, iteration: int, seating: Mapping[str, str]) -> None:
+        """Called before an iteration at whose start policies change seats."""
+
+    def on_save(self, trainer: Trainer, iteration: int, folder: Path) -> None:
+        """Called after every checkpoint."""
+
+
+class Loop:
+    """Runs a trainer in a run directory."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        run: Path,
+        tracker: Tracker,
+        signals: Signals,
+        *,
+        say: Say,
+        documents: Mapping[str, str],
+        callbacks: Sequence[object] = (),
+    ) -> None:
+        """`say` prints a line for the user; `documents`, texts by file name, go into every checkpoint."""
+        self.trainer, self.run, self.tracker, self.signals = trainer, run, tracker, signals
+        self.config, self.say, self.documents = trainer.config, say, documents
+        self.callbacks = callbacks
+        self.rows: list[Mapping[str, float]] = [
+            row for row in read_lines(run / METRICS) if "time/update/seconds" in row
+        ]
+        self.warned: set[str] = set()
+        self.failed_saves = 0
+        self.saving_seconds = 0.0
+
+    def go(self, start: int, *, on_progress: OnProgress) -> None:
+        """Run the iterations from `start` and the last evaluation.
+
+        `on_progress` receives the phase and, after an iteration, its metrics. `Stopped`, the ValueError of a judge
+        that failed too often and the OSError of a full disk carry a note that says where the run can go on.
+        """
+        for iteration in range(start, self.config.iterations + 1):
+            try:
+                self.between(iteration, on_progress)
+                if iteration < self.config.iterations:
+                    on_progress("training", {})
+                    on_progress("training", self.iterate(iteration))
+            except (Stopped, ValueError) as error:
+                self.save_on_exit(iteration, error)
+                raise
+            except OSError as error:
+                error.add_note(self.how_to_resume())
+                raise
+            except ArithmeticError as error:
+                raise type(error)(f"iteration {iteration}: {error}{self.dump(iteration)}") from error
+            except (MemoryError, RuntimeError) as error:
+                raise self.explain_out_of_memory(iteration, error) from error
+            finally:
+                self.show_failures(iteration)
+
+    def evaluates(self, iteration: int) -> bool:
+        """Whether `iteration` starts with an evaluation: the first, the last, and every so many."""
+        every = self.config.evaluation.every
+        return iteration in (0, self.config.iterations) or bool(every and iteration % every == 0)
+
+    def between(self, iteration: int, on_progress: OnProgress) -> None:
+        """Save and evaluate if due at the start of `iteration`."""
+        self.signals.check()
+        every = self.config.checkpoint_every
+        if every and (iteration % every == 0 or iteration == self.config.iterations):
+            self.save(iteration)
+        if self.evaluates(iteration):
+            self.evaluate(iteration, on_progress)
+
+    def iterate(self, iteration: int) -> dict[str, float]:
+        """Run one iteration, log its metrics and check them for alerts."""
+        if self.trainer.exchanged(iteration):
+            self.call("on_exchange", iteration, self.trainer.seating(iteration))
+        found = self.trainer.iterate(
+            iteration, interrupt=self.signals.check, interrupt_update=self.signals.check_grace
+        )
+        found["time/save/seconds"], self.saving_seconds = self.saving_seconds, 0.0
+        self.tracker.log(iteration, found)
+        self.rows.append(found)
+        self.warn(alerts.training(self.rows, self.config.alerts))
+        self.call("on_iteration", iteration, found)
+        return found
+
+    def evaluate(self, iteration: int, on_progress: OnProgress) -> None:
+        """Evaluate every policy standalone, log sample games, keep the best checkpoint so far."""
+        start = time.perf_counter()
+        responses = self.trainer.evaluate(
+            interrupt=self.signals.check, on_policy=lambda name: on_progress(f"evaluating {name}", {})
+        )
+        found = {"time/evaluate/seconds": time.perf_counter() - start}
+        eta, threshold = self.config.kl.coef, self.config.evaluation.threshold
+        policies = list(self.trainer.policies)
+        found |= metrics.evaluation_metrics(responses, policies, kl_coef=eta, threshold=threshold)
+        rows = self.trainer.sample_rows(iteration, responses)
+        found |= weighted_sum.metrics(self.trainer.task, prefix="evaluation_")
+        self.tracker.log(iteration, found)
+        self.tracker.samples(iteration, rows)
+        self.warn(alerts.evaluation(found, self.config.alerts))
+        if self.config.checkpoint_every:
+            self.keep_best(iteration, found)
+        self.call("on_evaluate", iteration, found)
+
+    def keep_best(self, iteration: int, found: Mapping[str, float]) -> None:
+        """Keep a checkpoint of the highest combined reward, averaged over the policies."""
+        scores = [found[f"eval/{name}/combined_reward"] for name in self.trainer.policies]
+        score, best = sum(scores) / len(scores), checkpoint.read_best(self.run)
+        if (best is None or score > best["score"]) and self.save(iteration):
+            checkpoint.write_best(self.run, iteration, score)
+
+    def save(self, iteration: int) -> bool:
+        """Save the state at the start of `iteration`; older checkpoints go once it is whole.
+
+        A full disk is survived `failed_saves` - 1 consecutive times.
+        """
+        start = time.perf_counter()
+        try:
+            self.tracker.flush()  # a run that resumes here writes no earlier line again
+            folder = checkpoint.save(
+                self.run,
+                iteration,
+                self.trainer.learners,
+                self.trainer.state() | {"seating": dict(self.trainer.seating(iteration))},
+                critic=self.trainer.critic,
+                documents=self.documents,
+            )
+            checkpoint.keep_last(self.run, self.config.keep_checkpoints)
+        except OSError as error:
+            self.failed_saves += 1
+            if self.failed_saves >= self.config.failed_saves:
+                raise
+            left = self.config.failed_saves - self.failed_saves
+            self.say(f"warning: no checkpoint of iteration {iteration} ({error}); {left} more may fail")
+            return False
+        self.failed_saves = 0
+        self.saving_seconds += time.perf_counter() - start
+        self.call("on_save", iteration, folder)
+        return True
+
+    def call(self, hook: str, *arguments: object) -> None:
+        """Call a hook of all callbacks that have it."""
+        for callback in self.callbacks:
+            if (function := getattr(callback, hook, None)) is not None:
+                function(self.trainer, *arguments)
+
+    def show_failures(self, iteration: int) -> None:
+        """Log responses that a judge failed on among the samples; print the first of each function."""
+        rows = weighted_sum.failures(self.trainer.task)
+        self.tracker.samples(iteration, rows)
+        for row in rows:
+            text = f"judge {row['judge']!r}: {row['failure']}, for the response {row['response'][:120]!r}"
+            if row["judge"] not in self.warned:
+                self.warned.add(row["judge"])
+                self.say(f"warning: {text}; more are in {SAMPLES}")
+
+    def warn(self, warnings: Mapping[str, str]) -> None:
+        """Print each warning once; raise it with `alerts.stop`."""
+        for name, text in warnings.items():
+            if name not in self.warned:
+                self.warned.add(name)
+                if self.config.alerts.stop:
+                    raise ArithmeticError(text)
+                self.say(f"warning: {text}")
+
+    def save_on_exit(self, iteration: int, error: Exception) -> None:
+        """Save the state if it is consistent, and add to `error` where the run can go on."""
+        if not self.trainer.learning:
+            try:
+                self.save(iteration)
+            except OSError as full:
+                self.say(f"warning: no checkpoint of iteration {iteration} ({full})")
+        error.add_note(self.how_to_resume())
+
+    def how_to_resume(self) -> str:
+        """The newest checkpoint and the command to resume from it."""
+        finished = checkpoint.finished(self.run)
+        where = f"its newest checkpoint is {finished[-1]}" if finished else "it has no checkpoint"
+        return f"{where}; go on with: cory train --run {self.run} --resume must"
+
+    def dump(self, iteration: int) -> str:
+        """Write the batches of a diverged iteration into the run directory; a clause that says where."""
+        batches = self.trainer.batches
+        tensors = {
+            f"{seat}.{name}": getattr(batch, name)
+            for seat, batch in batches.items()
+            for name in columns(Batch)
+        }
+        if not tensors:
+            return ""
+        path = self.run / f"diverged-{iteration:06d}.safetensors"
+        checkpoint.save_tensors(path, tensors)
+        return f"; its batches are in {path}"
+
+    def explain_out_of_memory(self, iteration: int, error: Exception) -> Exception:
+        """The error itself or, if memory ran out, one that names sizes and settings that help."""
+        words = ("out of memory", "allocate memory", "DefaultCPUAllocator")
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not any(
+            word in str(error) for word in words
+        ):
+            return error
+        config, tokenizer = self.config, self.trainer.task.tokenizer
+        return MemoryError(
+            f"iteration {iteration}: memory ran out with {config.batch} games, responses of up to "
+            f"{config.max_response[1]} tokens and {tokenizer.vocab_size} ids "
+            f"({str(error).splitlines()[0][:120]}); raise learner.microbatches (now "
+            f"{config.learner.microbatches}), set policy.gradient_checkpointing or policy.kind lora_team, "
+            "or lower batch"
+        )
+
+
+def documents(settings: str, environment: str, *, seed: int) -> dict[str, Any]:
+    """Texts that every checkpoint holds: settings, environment, and the random seed with its scheme."""
+    return {
+        "config.yaml": settings,
+        "environment.json": environment,
+        "rng.json": json.dumps({"seed": seed, "scheme": "counter-based: see cory/rng.py"}, indent=1),
+    }

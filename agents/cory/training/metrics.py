@@ -1,0 +1,72 @@
+"""Scalar metrics of an iteration and of an evaluation, keyed seat/policy/quantity.
+
+Shapes: B games, T response tokens.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+import torch
+
+from cory.batch import Batch
+from cory.evaluation.evaluator import Responses
+from cory.evaluation.text_metrics import diversity
+
+
+def iteration_metrics(
+    seating: Mapping[str, str],
+    batches: Mapping[str, Batch],
+    updates: Mapping[str, Mapping[str, float]],
+    seconds: Mapping[str, float],
+    *,
+    kl_coef: float,
+    eos: Iterable[int],
+) -> dict[str, float]:
+    """Metrics of each seat, of the update of the policy that sits there, and of the clock.
+
+    `seconds` are by phase; `kl_coef` is the fixed coefficient of the combined reward.
+    """
+    metrics: dict[str, float] = {}
+    for seat, name in seating.items():
+        of_seat = batch_metrics(batches[seat], kl_coef=kl_coef, eos=eos) | dict(updates[name])
+        metrics |= {f"{seat}/{name}/{quantity}": value for quantity, value in of_seat.items()}
+    metrics |= {f"time/{phase}/seconds": spent for phase, spent in seconds.items()}
+    tokens = sum(int(batch.response_length_B.sum()) for batch in batches.values())
+    metrics["speed/tokens/per_second"] = tokens / sum(seconds.values())
+    return metrics
+
+
+def batch_metrics(batch: Batch, *, kl_coef: float, eos: Iterable[int]) -> dict[str, float]:
+    """Means over the games of one seat; KL in nats per response, lengths in tokens."""
+    last_B1 = batch.response_BT.gather(1, batch.response_length_B[:, None] - 1)
+    ended_B1 = torch.isin(last_B1, torch.tensor(sorted(eos), device=last_B1.device))
+    score, kl = float(batch.score_B.mean()), float(batch.exact_kl_BT.sum(1).mean())
+    return {
+        "task_reward": score,
+        "payoff": float(batch.payoff_B.mean()),
+        "kl": kl,
+        "kl_sampled": float((batch.old_logprobs_BT - batch.ref_logprobs_BT).sum(1).mean()),
+        "combined_reward": score - kl_coef * kl,
+        "response_length": float(batch.response_length_B.double().mean()),
+        "eos_share": float(ended_B1.double().mean()),
+    }
+
+
+def evaluation_metrics(
+    responses: Mapping[str, Responses], policies: Sequence[str], *, kl_coef: float, threshold: float | None
+) -> dict[str, float]:
+    """Standalone metrics as `eval/<policy>/<quantity>`, and under `all/policies` the diversity of `policies`.
+
+    Diversity is the mean over pairs of policies of how differently they respond to the same queries.
+    """
+    metrics = {
+        f"eval/{name}/{quantity}": value
+        for name, found in responses.items()
+        for quantity, value in found.metrics(kl_coef=kl_coef, threshold=threshold).items()
+    }
+    pairs = list(combinations(policies, 2))
+    for one, other in pairs:
+        for quantity, values_Q in diversity(responses[one].texts, responses[other].texts).items():
+            key = f"all/policies/{quantity}"
+            metrics[key] = metrics.get(key, 0.0) + float(values_Q.mean()) / len(pairs)
+    return metrics

@@ -1,0 +1,132 @@
+"""Targets of evaluation and play: a run, a checkpoint, a policy's or model's folder, an adapter, a hub name."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cory.training import checkpoint
+from cory.config import presets
+from cory.config.schema import Config
+from cory.config.parsing import read
+from cory.config.parsing import flags_of, value_of
+
+SETTINGS = "config.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Saved policies and the settings to evaluate them with."""
+
+    name: str
+    """Its name on the command line."""
+
+    config: Config
+
+    folders: dict[str, str]
+    """Folder or hub name of each policy, by the policy's name."""
+
+    run: Path | None = None
+    """The run directory, if the target is a run."""
+
+
+def find(name: str, *, preset: str | None = None, flags: Sequence[str] = ()) -> Target:
+    """The target called `name`, its settings changed by `flags`.
+
+    A target inside a run has the settings of that run. Any other model has those of `preset` (by default pocket); its
+    reference is the preset's model, and without a preset or `--policy.model` the model itself (an adapter's base
+    model).
+    """
+    if not name.strip():
+        raise ValueError("a target is empty; name a run directory, a model folder or a hub name")
+    folder = Path(name)
+    if (folder / checkpoint.MANIFEST).exists():
+        return _checkpoint(folder, name, flags)
+    if (folder / SETTINGS).exists() and not _holds_model(folder):
+        return _run(folder, name, flags)
+    if preset is None and (home := _home(folder)) is not None:
+        return Target(name=name, config=_settings(home, flags), folders={folder.name: name})
+    if folder.exists() and not _holds_model(folder):
+        raise ValueError(
+            f"{folder} is neither a run directory with policies nor a model folder nor a "
+            "checkpoint; name one of them"
+        )
+    if not folder.exists() and _looks_local(name):
+        raise ValueError(f"there is no folder {name}; name a run directory, a model folder or a hub name")
+    policy = folder.name if not folder.name.startswith("reference") else f"model_{folder.name}"
+    return Target(name=name, config=_of_a_model(name, preset, flags), folders={policy: name})
+
+
+def labels(names: Sequence[str]) -> list[str]:
+    """The shortest path suffixes that distinguish several targets."""
+    parts = [Path(name).resolve().parts if Path(name).exists() else Path(name).parts for name in names]
+    if len(set(parts)) < len(parts):
+        raise ValueError(f"a target is named twice among {', '.join(names)}; name each once")
+    length = 1
+    while len({part[-length:] for part in parts}) < len(parts):
+        length += 1
+    return ["/".join(part[-length:]) for part in parts]
+
+
+def _run(folder: Path, name: str, flags: Sequence[str]) -> Target:
+    """A run: its exported policies, or those of its newest checkpoint while it is unfinished."""
+    config = _settings(folder, flags)
+    saved = sorted(path for path in folder.glob("policies/*") if path.is_dir())
+    if saved:
+        return Target(name=name, config=config, folders={p.name: str(p) for p in saved}, run=folder)
+    written = checkpoint.finished(folder)
+    if not written:
+        raise ValueError(
+            f"{folder} is neither a run directory with policies nor one with checkpoints; let it write one"
+        )
+    return replace(_checkpoint(written[-1], name, flags), run=folder)
+
+
+def _checkpoint(folder: Path, name: str, flags: Sequence[str]) -> Target:
+    """A verified checkpoint, with the settings in it."""
+    checkpoint.verify(folder)
+    config = _settings(folder, flags)
+    names = dict.fromkeys(config.policy_names)
+    return Target(name=name, config=config, folders={policy: str(folder / policy) for policy in names})
+
+
+def _home(folder: Path) -> Path | None:
+    """The folder with the settings of a policy's folder inside a run or checkpoint, else None."""
+    above = folder.resolve().parent
+    home = above if (above / checkpoint.MANIFEST).exists() else above.parent
+    inside = home == above or above.name == "policies"
+    return home if inside and folder.is_dir() and (home / SETTINGS).exists() else None
+
+
+def _settings(home: Path, flags: Sequence[str]) -> Config:
+    """The settings in a folder, changed by flags; another task starts from its own defaults."""
+    try:
+        saved = read(flags_of(home / SETTINGS), default=Config(), about="", command="cory evaluate")
+    except ValueError as error:
+        raise ValueError(f"{home / SETTINGS} has settings this version does not take: {error}") from error
+    return read(flags, default=saved, about="", command="cory evaluate")
+
+
+def _of_a_model(name: str, preset: str | None, flags: Sequence[str]) -> Config:
+    start = presets.get(preset or "pocket")
+    if preset is None and value_of(flags, "--policy.model") is None:
+        start = replace(start, policy=replace(start.policy, model=_base(name)))
+    return read(flags, default=start, about="", command="cory evaluate")
+
+
+def _base(name: str) -> str:
+    """The base model of an adapter; any other model is its own."""
+    adapter = Path(name) / "adapter_config.json"
+    if not adapter.exists():
+        return name
+    return json.loads(adapter.read_text(encoding="utf-8")).get("base_model_name_or_path") or name
+
+
+def _holds_model(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("config.json", "adapter_config.json"))
+
+
+def _looks_local(name: str) -> bool:
+    """Whether a name can only be a path: hub names are `name` or `owner/name`."""
+    path = Path(name)
+    return name[0] in "./~" or len(path.parts) > 2 or (len(path.parts) == 2 and path.parent.is_dir())

@@ -1,1 +1,0 @@
-"""Kinds of policies, one file each: `table` for tests, `causal_lm` for Hugging Face models."""

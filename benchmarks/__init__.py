@@ -1,0 +1,1 @@
+"""Benchmarks of CORY: `speed` (throughput, memory) and `learning` (training runs with seeds)."""

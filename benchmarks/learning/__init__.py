@@ -1,0 +1,1 @@
+"""Training runs over seeds and settings, and their tables."""

@@ -1,0 +1,1 @@
+"""Throughput and memory, measured beside baselines."""

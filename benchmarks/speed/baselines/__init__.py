@@ -1,0 +1,1 @@
+"""The same workloads in other libraries and in plain Hugging Face code."""

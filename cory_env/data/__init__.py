@@ -1,0 +1,1 @@
+"""Data sets from files and from the Hugging Face Hub."""

@@ -1,0 +1,1 @@
+"""Environments: token-level and turn-level AEC, parallel, single seat, and one-hot observations."""

@@ -1,0 +1,1 @@
+"""Grading: numeric answers, expressions, and reward functions of users."""

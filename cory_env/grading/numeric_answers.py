@@ -1,0 +1,217 @@
+r"""Extraction and comparison of the final number in a worked solution; nothing in it is ever run.
+
+Only the text before the next `Question:` counts. The number follows the last `####`; without one the last
+`\boxed{`; then the last "answer is" or "A:"; else it is the last number in the text. It is normalised:
+`$1,234.50`, `1234.5 dollars` and `2469/2` are all `1234.5`; `20%` is `20`. Words are units, not numbers:
+`5 million` is `5`.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from decimal import Context, Decimal, Inexact
+from fractions import Fraction
+
+LONGEST = 200_000
+"""The number of characters at the end of a text that are read."""
+
+LONGEST_FRACTION = 300
+"""The most digits of a numerator or denominator of a fraction that is reduced; longer ones are not."""
+
+_EXACT = Context(prec=2000, traps=[Inexact])
+"""Decimal context that computes quotients with finite decimals and raises `Inexact` for the others."""
+
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,100}+(?![0-9])|[0-9]++)"
+"""Digits with or without thousands separators; without a bound on groups, long lists take quadratic time."""
+
+_NUMBER = re.compile(
+    rf"""
+    (?P<sign>-\ ?|\b(?:negative|minus)\ )?
+    (?:(?:[$€£¥₹]|\b(?:Rs\.?|USD|EUR|GBP))\ ?(?P<inner>-)?|(?<![a-z0-9]))
+    (?:(?P<whole>[0-9]{{1,9}})\ (?=[0-9]{{1,{LONGEST_FRACTION}}}/[0-9]))?
+    (?P<top>{_DIGITS}(?:\.[0-9]++)?|\.[0-9]++)
+    (?:\ ?/\ ?(?P<bottom>{_DIGITS})(?!\.[0-9]|\ ?/\ ?[0-9]))?
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+_LEAD = re.compile(
+    r"(?:\\[a-z]++|[^a-z0-9.\\-]|\\|[a-z]{1,20}\ ?=|(?:approximately|about|roughly|exactly|therefore|thus"
+    r"|just|only|simply|now|still|equal to|a total of)\b)*+",
+    re.IGNORECASE,
+)
+"""Text that may stand between a mark and its number."""
+
+_UNITS = r"(?:\s?[a-z%°]{1,20}){0,2}"
+
+_END = re.compile(_UNITS + r"\W*+$", re.IGNORECASE)
+"""Text that may follow a number that has a line for itself."""
+
+_OPERATION = re.compile(rf"{_UNITS}[\s)]*+(?P<sign>[=+*/^x-]|:(?=[0-9]))[\s(]*+(?=[-$€£.0-9])", re.IGNORECASE)
+"""Text between two numbers of a calculation."""
+
+_PHRASE = re.compile(r"\banswer\s+(is)\b|\banswer\W{0,4}?:|(?-i:\bA):", re.IGNORECASE)
+
+_SIGNS = str.maketrans(
+    {
+        **dict.fromkeys("\u2212\u2013\u2011\uff0d", "-"),  # minus, en dash, unbreakable and wide hyphen
+        **dict.fromkeys("\u00d7\u00b7", "*"),
+        "\u00f7": "/",
+        "\u00bd": " 1/2",
+        "\u00bc": " 1/4",
+        "\u00be": " 3/4",
+    }
+)
+
+_MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"<<[^<>]*>>"), ""),  # GSM8K's calculator notes: 48/2 = <<48/2=24>>24
+    (re.compile(r"\{,\}|(?<=[0-9])(?:\\,|[\u00a0\u2009\u202f])(?=[0-9]{3})"), ","),
+    (re.compile(r"\\!"), ""),
+    (re.compile(r"\\([$%])"), r"\1"),
+    (re.compile(r"\\(?:times|cdot)\b"), "*"),
+    (re.compile(r"\\div\b"), "/"),
+    (
+        re.compile(r"\\[dt]?frac ?(?:\{ ?([0-9.,]++) ?\}|([0-9])) ?(?:\{ ?([0-9.,]++) ?\}|([0-9]))"),
+        r" \1\2/\3\4",
+    ),
+)
+
+
+def extract_answer(text: str) -> str | None:
+    """Return the final number of `text`, normalised, or None if there is none.
+
+    A calculation behind a mark counts by its result (`#### 48 + 24 = 72`); one without a result is no answer.
+    A fraction without finite decimals is reduced: `2/6` is `1/3`. Time is linear in the length of the text,
+    of which at most `LONGEST` characters are read.
+    """
+    plain = _plain(text)
+    for start, rest in _marked(plain):
+        if number := _first(start):
+            result = _result(start, number)
+            return None if result is None else _normalise(start, result)
+        if (last := _last(rest)) is not None:
+            return last
+    return _last(plain)
+
+
+def is_correct(text: str, answer: str) -> bool:
+    """Return whether the final numbers of `text` and `answer`, by `extract_answer`, are exactly equal."""
+    gold = extract_answer(answer)
+    if gold is None:
+        raise ValueError(f"the gold answer {answer[-60:]!r} holds no number; give one, as in '#### 72'")
+    return extract_answer(text) == gold
+
+
+def is_marked(text: str) -> bool:
+    """Return whether a number stands behind the last `####` of `text`, as in the solutions of GSM8K."""
+    _, mark, rest = _plain(text).rpartition("####")
+    return bool(mark) and _last(_line(rest)) is not None
+
+
+def _plain(text: str) -> str:
+    """Return the part that is read, with typography and LaTeX as plain signs."""
+    text = text.partition("Question:")[0][-LONGEST:].translate(_SIGNS)
+    for pattern, replacement in _MARKUP:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _line(text: str) -> str:
+    """Return the first line that is not blank."""
+    return text.lstrip().partition("\n")[0]
+
+
+def _marked(text: str) -> Iterator[tuple[str, str]]:
+    """Yield for each mark, best first: text that may begin with the number, and text to search for it."""
+    _, mark, rest = text.rpartition("####")
+    if mark:
+        yield _line(rest), _line(rest)
+    _, mark, rest = text.rpartition(r"\boxed{")
+    if mark:
+        yield (content := _braced(rest)), content
+    if (phrase := _final(_PHRASE, text)) is None:
+        return
+    rest = text[phrase.end() :].lstrip()
+    if phrase[1]:
+        yield rest, re.split(r"[.!?](?=\s|$)|\n", rest, maxsplit=1)[0]
+    else:  # "A:" begins a whole solution, unless its line is nothing but the number
+        line = _line(rest)
+        number = _first(line)
+        yield (line if number and _END.match(line, number.end()) else ""), rest
+
+
+def _braced(text: str) -> str:
+    """Return `text` up to the brace that closes one opened just before it; all of `text` if none does."""
+    depth = 1
+    for brace in re.finditer(r"[{}]", text):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return text[: brace.start()]
+    return text
+
+
+def _result(text: str, match: re.Match[str]) -> re.Match[str] | None:
+    """Return the result of the calculation that `match` begins; a single number is its own result.
+
+    None for a calculation of several numbers whose last one does not follow `=`.
+    """
+    number: re.Match[str] | None = match
+    finished = True
+    while number is not None and (operation := _OPERATION.match(text, number.end())):
+        finished = operation["sign"] == "="
+        number = _NUMBER.match(text, operation.end())
+    return number if finished else None
+
+
+def _first(text: str) -> re.Match[str] | None:
+    """Return the number that `text` begins with, after an optional lead."""
+    lead = _LEAD.match(text)
+    return _NUMBER.match(text, lead.end() if lead else 0)
+
+
+def _last(text: str) -> str | None:
+    """Return the last number anywhere in `text`, normalised."""
+    match = _final(_NUMBER, text)
+    return None if match is None else _normalise(text, match)
+
+
+def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the last match of `pattern` in `text`."""
+    return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
+
+
+def _normalise(text: str, match: re.Match[str]) -> str | None:
+    """Return the normal form of a number in `text`; None for a division by zero."""
+    top, bottom = match["top"].replace(",", ""), match["bottom"]
+    if bottom is None:
+        whole, _, part = top.partition(".")
+        whole, part = whole.lstrip("0") or "0", part.rstrip("0")
+        value = f"{whole}.{part}" if part else whole
+    else:
+        bottom = bottom.replace(",", "").lstrip("0")
+        if not bottom:
+            return None
+        if max(len(top), len(bottom)) > LONGEST_FRACTION:
+            value = f"{top}/{bottom}"
+        else:
+            value = _reduced(int(match["whole"] or 0) + Fraction(top) / int(bottom))
+    return f"-{value}" if value != "0" and _is_negative(text, match) else value
+
+
+def _reduced(value: Fraction) -> str:
+    """Return decimals if they are finite, else the fraction in lowest terms."""
+    try:
+        return format(_EXACT.divide(Decimal(value.numerator), Decimal(value.denominator)), "f")
+    except Inexact:
+        return f"{value.numerator}/{value.denominator}"
+
+
+def _is_negative(text: str, match: re.Match[str]) -> bool:
+    """Return whether a number is negative: its sign is no hyphen, dash, bullet or minus of a difference."""
+    if match["sign"] is None:
+        return match["inner"] is not None
+    near = text[max(match.start() - 20, 0) : match.start()]
+    before = near.rstrip(" ")[-1:]
+    if re.search(r"[0-9)%] *$|[\w\]}]$", near):
+        return False
+    return match["sign"] != "- " or before in ("", *"=:(*$")

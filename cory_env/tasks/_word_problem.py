@@ -1,0 +1,146 @@
+"""Base class of the word-problem tasks: a question in, one final number out. Exact match: 1 or 0."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from cory_env.data import tables
+from cory_env.grading.numeric_answers import extract_answer, is_correct, is_marked
+from cory_env.tasks.base import split_of, too_long
+from cory_env.templates import read_template
+from cory_env.tokenizer import Tokenizer, encode_inside
+from cory_env.types import Query, Response
+
+SYSTEM = (
+    "Solve the problem step by step. End with a line that holds #### and the final number, such as: #### 3"
+)
+
+
+def paper_template(seat: str) -> str:
+    """Return the template of the paper: observers read earlier responses as `Reference:` before `Answer:`."""
+    references = "".join(f"Reference:{{response_{k}}}\n" for k in range(int(seat.rsplit("_", 1)[1])))
+    return f"Question:{{query}}\n{references}Answer:"
+
+
+class Problems:
+    """A data set of word problems. A query holds the question only; the rest of a prompt is in the templates.
+
+    `data` is a JSONL, JSON, CSV or parquet file (split 80/20 by the sha256 of the question), a folder of such
+    files whose names start with `train` and `test`, or a name on the Hub. Train and test share no question.
+    `too_long` counts, by split, the questions left out for their length. A subclass is one data set.
+    """
+
+    hub: ClassVar[str | None] = None
+    """Name of the data set on the Hub, the default of `data`."""
+
+    config: ClassVar[str | None] = None
+    """Configuration of the data set on the Hub."""
+
+    columns: ClassVar[Mapping[str, Sequence[str]]] = {"question": ("question",), "answer": ("answer",)}
+    """Possible column names of each part of a problem; an `answer` may also be a list of one."""
+
+    shot: ClassVar[str] = ""
+    """Worked example at the start of every prompt that is no chat."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None = None,
+        *,
+        data: str | Path | None = None,
+        max_query: int = 256,
+        chat: bool = False,
+        format_reward: float = 0.0,
+        length_penalty: float = 0.0,
+    ) -> None:
+        """`data` defaults to the Hub; questions of more than `max_query` tokens are left out.
+
+        `chat` renders the prompts by the tokenizer's chat template, without the worked example. A response
+        that has its number behind `####` scores `format_reward` more, and each of its tokens costs
+        `length_penalty`.
+        """
+        name = type(self).__module__.rpartition(".")[2]
+        if tokenizer is None:
+            raise ValueError(
+                f"the {name} task needs a tokenizer; pass tokenizer=... (the cory package has one)"
+            )
+        if max_query < 1:
+            raise ValueError(f"max_query is {max_query}; give the most tokens of a question, from 1")
+        for option, value in (("format_reward", format_reward), ("length_penalty", length_penalty)):
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{option} is {value}; give a finite number from 0 (0 turns it off)")
+        where = self.hub if data is None else data
+        if where is None:
+            raise ValueError(f"the {name} task has no data set on the Hub; give a file with data=...")
+        self.tokenizer = tokenizer
+        self.chat = chat
+        self.format_reward = format_reward
+        self.length_penalty = length_penalty
+        rows = tables.separate(self._problems(where), "question", where=where)
+        every = {split: [self._query(row, where) for row in problems] for split, problems in rows.items()}
+        self._queries = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in every.items()}
+        self.longest = max_query
+        self.too_long = {split: len(every[split]) - len(self._queries[split]) for split in every}
+        for split, queries in self._queries.items():
+            if not queries:
+                raise ValueError(
+                    f"{where}: every one of {len(every[split])} {split} questions is longer than max_query, "
+                    f"{max_query} tokens; raise it to at least {min(len(q.ids) for q in every[split])}"
+                )
+        self.max_query = max(len(query.ids) for queries in self._queries.values() for query in queries)
+
+    def problem(self, row: tables.Row) -> tables.Row:
+        """Return `question` and `answer` of a row of `columns`; a subclass may rewrite them."""
+        return row
+
+    def _problems(self, where: str | Path) -> dict[str, list[tables.Row]]:
+        rows = tables.read_rows(where, self.columns, config=self.config, listed=("answer",))
+        return {split: [self.problem(row) for row in problems] for split, problems in rows.items()}
+
+    def _query(self, row: tables.Row, where: str | Path) -> Query:
+        """Encode the question behind a space, which the templates leave out, so that words get usual ids."""
+        if not row["question"].strip() or extract_answer(row["answer"]) is None:
+            raise ValueError(f"{where}: the row {str(row)[:120]} lacks a question or a number in its answer")
+        return Query(
+            row["question"], tuple(encode_inside(self.tokenizer, f" {row['question'].strip()}")), row
+        )
+
+    @property
+    def left_out(self) -> list[str]:
+        """Lines about the questions longer than `max_query`."""
+        return too_long(self.too_long, self.longest)
+
+    def queries(self, split: str) -> Sequence[Query]:
+        """Return the questions of a split in the order of the data; `row["answer"]` is the solution."""
+        return split_of(self._queries, split)
+
+    def query(self, rng: np.random.Generator) -> Query:
+        """Draw one of the train questions uniformly."""
+        train = self._queries["train"]
+        return train[int(rng.integers(len(train)))]
+
+    def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
+        """Score 1 for the gold final number, else 0; add the format reward, subtract the length penalty."""
+        return [
+            is_correct(response.text, query.row["answer"])
+            + self.format_reward * is_marked(response.text)
+            - self.length_penalty * len(response.ids)
+            for query, response in zip(queries, responses, strict=True)
+        ]
+
+    def template(self, seat: str) -> str:
+        """Return `paper_template` behind the worked example; in a chat, its parts as a user message."""
+        if not self.chat:
+            return f"{self.shot}{paper_template(seat)}"
+        attempts = range(int(seat.rsplit("_", 1)[1]))
+        references = "".join(f"\nReference:\n{{response_{k}}}" for k in attempts)
+        messages = (
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": f"Question:{{query}}{references}"},
+        )
+        return "".join(
+            literal.replace("{", "{{").replace("}", "}}") + (f"{{{name}}}" if name else "")
+            for literal, name in read_template(seat, messages, self.tokenizer)
+        )

@@ -1,0 +1,79 @@
+"""Pretrain the arithmetic model on problems made here: `python -m examples.pocket_models.arithmetic.pretrain`.
+
+Nothing is read but the seed. Started again with the same `--work`, it goes on where it was; progress goes to
+`progress.jsonl` there.
+
+Shapes: B rows, T tokens.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from examples.pocket_models.arithmetic.problems import Shares, documents
+from examples.pocket_models.arithmetic.tokens import train_tokenizer
+from examples.pocket_models.pretrain import Recipe, fit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Recipe):
+    """The recipe of the embedded model."""
+
+    work: Path = Path("runs/pretrain-arithmetic")
+    out: Path = Path("agents/cory/pocket/arithmetic_lm")
+    steps: int = 3600
+    rows: int = 16
+    context: int = 512
+    width: int = 128
+
+    row: int = 192
+    """Tokens per row; every eighth batch has fewer rows that fill the window."""
+
+    vocab_size: int = 1024
+    """Entries of the tokenizer."""
+
+    shares: Shares = field(default_factory=Shares)
+
+
+def packed(texts: Iterator[Sequence[int]], *, rows: int, length: int, end: int) -> Tensor:
+    """[rows, length]: each row begins with a new document, as prompts do; END follows every document."""
+    made = []
+    for _ in range(rows):
+        row: list[int] = []
+        while len(row) < length:
+            row += [*next(texts), end]
+        made.append(row[:length])
+    return torch.tensor(made)
+
+
+def batches(config: Config, tokenizer: Any, *, start: int) -> Iterator[Tensor]:
+    """Batches from step `start` on; each has a seed of its own, so a resumed run agrees."""
+    for step in count(start):
+        length = config.context if step % 8 == 7 else config.row
+        texts = documents(config.seed * 10**9 + step, config.shares)
+        ids = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts)
+        yield packed(ids, rows=config.rows * config.row // length, length=length, end=tokenizer.eos_token_id)
+
+
+def train(config: Config) -> None:
+    """Fit or continue; leaves the model in `config.out`."""
+    from transformers import AutoTokenizer
+
+    config.work.mkdir(parents=True, exist_ok=True)
+    if not (config.work / "tokenizer.json").exists():
+        texts = islice(documents(config.seed, config.shares), 20_000)
+        train_tokenizer(texts, config.work, vocab_size=config.vocab_size, window=config.context)
+    tokenizer = AutoTokenizer.from_pretrained(config.work)
+    fit(config, tokenizer, partial(batches, config, tokenizer))
+
+
+if __name__ == "__main__":
+    import tyro
+
+    train(tyro.cli(Config, description=__doc__))

@@ -1,0 +1,126 @@
+"""The corpus of the arithmetic model: sums and word problems from a seed, answered with steps or without.
+
+    Question: 37 + 48 - 12
+    Reference: 37 + 48 = 86          (in some documents: an attempt, which may hold a slip)
+    86 - 12 = 74
+    #### 74
+    Answer: 37 + 48 = 85             (in others the result alone: `Answer: #### 73`)
+    85 - 12 = 73
+    #### 73
+
+Sums that `cory_env.tasks.arithmetic` holds out are never drawn.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from examples.pocket_models.arithmetic.stories import WORDS
+from cory_env.tasks.arithmetic import OPERATIONS, Step, expression, held_out, steps, worked
+
+LARGEST = 999
+"""No number of a word problem, and no result of its steps, is larger."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares:
+    """How often what is drawn."""
+
+    stories: float = 0.35
+    """Word problems among the problems."""
+
+    worked: float = 0.5
+    """Answers with steps; the others state the result only, as people do too."""
+
+    references: float = 0.2
+    """Documents that show an attempt before the answer."""
+
+    slips: float = 0.5
+    """Attempts that go wrong at one step."""
+
+    asides: float = 0.15
+    """Word problems with a number that is not needed."""
+
+
+def documents(seed: int, shares: Shares) -> Iterator[str]:
+    """Texts without end, a function of the seed."""
+    rng = random.Random(seed)
+    while True:
+        problem, done = story(rng, shares) if rng.random() < shares.stories else small_sum(rng)
+        text = f"Question: {problem}\n"
+        if rng.random() < shares.references:
+            attempt = slipped(done, rng) if rng.random() < shares.slips else done
+            text += f"Reference: {answer(attempt, rng, shares)}\n"
+        yield f"{text}Answer: {answer(done, rng, shares)}"
+
+
+def answer(done: Sequence[Step], rng: random.Random, shares: Shares) -> str:
+    """The steps and the result, or the result alone."""
+    whole = worked(done)
+    return whole if rng.random() < shares.worked else whole[whole.index("####") :]
+
+
+def small_sum(rng: random.Random) -> tuple[str, list[Step]]:
+    """Two to four numbers of up to two digits to add and subtract, or two to multiply; no step below 0."""
+    while True:
+        count = rng.choice((2, 3, 3, 3, 4))
+        numbers = [rng.randrange(10 ** rng.choice((1, 2, 2, 2))) for _ in range(count)]
+        signs = [rng.choice("+-") for _ in numbers[1:]]
+        if count == 2 and rng.random() < 0.2:
+            numbers, signs = [rng.randrange(100), rng.randrange(10)], ["*"]
+        done, text = steps(numbers, signs), expression(numbers, signs)
+        if min(step.result for step in done) >= 0 and not held_out(text):
+            return text, done
+
+
+def story(rng: random.Random, shares: Shares) -> tuple[str, list[Step]]:
+    """A word problem and its steps."""
+    text, calculation = rng.choice(WORDS.stories)
+    men = rng.random() < 0.5
+    first = rng.choice(WORDS.men if men else WORDS.women)
+    second = rng.choice([name for name in (*WORDS.men, *WORDS.women) if name != first])
+    things, others = rng.sample(WORDS.things, 2)
+    if rng.random() < 0.2:
+        things = f"{rng.choice(WORDS.colours)} {things}"
+    box, boxes = rng.choice(WORDS.boxes)
+    if rng.random() < shares.asides:
+        told, question = text[: (cut := text[:-1].rfind(".") + 1)], text[cut:]
+        text = f"{told} {rng.choice(WORDS.asides)}{question}".strip()
+    numbers, done = calculated(calculation, rng)
+    problem = text.format(
+        A=first, B=second, things=things, others=others, box=box, boxes=boxes, place=rng.choice(WORDS.places),
+        colour=rng.choice(WORDS.colours), w=rng.randint(2, 99), he="he" if men else "she",
+        He="He" if men else "She", his="his" if men else "her", him="him" if men else "her", **numbers,
+    )  # fmt: skip
+    return problem[0].upper() + problem[1:], done
+
+
+def calculated(calculation: str, rng: random.Random) -> tuple[dict[str, int], list[Step]]:
+    """Numbers for x, y, z with which every step is whole, above 0 and not too large; and those steps."""
+    while True:
+        numbers = {name: rng.randint(2, rng.choice((12, 40, 99))) for name in "xyz"}
+        done: list[Step] = []
+        for part in calculation.split(", "):
+            left, sign, right = part.split()
+            a, b = (done[-1].result if name == "_" else numbers[name] for name in (left, right))
+            if sign == "*" and max(a, b) > 20 and min(a, b) > 9:
+                break
+            if sign == "/" and (b > 12 or a % b):
+                break
+            done.append(Step(a, sign, b, OPERATIONS[sign](a, b)))
+            if not 0 < done[-1].result <= LARGEST:
+                break
+        else:
+            return numbers, done
+
+
+def slipped(done: Sequence[Step], rng: random.Random) -> list[Step]:
+    """The same with one result wrong by 1, 2 or 10; each later step begins with the result before it."""
+    at, wrong = rng.randrange(len(done)), list(done)
+    now = max(done[at].result + rng.choice((-10, -2, -1, 1, 2, 10)), 0)
+    wrong[at] = done[at]._replace(result=now)
+    for i in range(at + 1, len(wrong)):
+        _, sign, right, _ = wrong[i]
+        wrong[i] = Step(now, sign, right, max(OPERATIONS[sign](now, right), 0))
+        now = wrong[i].result
+    return wrong

@@ -1,0 +1,231 @@
+"""`cory evaluate` from the command line: what it takes, what it leaves, what it refuses."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from peft import LoraConfig, get_peft_model
+
+from cory import pocket
+from cory.cli.main import main
+from cory.cli.evaluate import divided
+from cory.evaluation.bootstrap import interval
+from cory.policies.loading import load_model
+from cory.cli.targets import find, labels
+from tests.cory.training.test_trainer import made_up_reviews
+
+TABLES = ["--task", "echo", "--policy.kind", "table", "--max-response", "3", "3", "--learner.lr", "0.1"]
+TABLES += ["--iterations", "4", "--batch", "16", "--evaluation.queries", "12", "--checkpoint-every", "2"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs of tables, `a` with two seats and `b` with one."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, seats in (("a", "2"), ("b", "1")):
+        assert main(["train", *TABLES, "--seats", seats, "--run", str(folder / name)]) == 0
+    return folder
+
+
+@pytest.fixture
+def place(runs, tmp_path, monkeypatch):
+    shutil.copytree(runs, tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def evaluated(place, *argv):
+    assert main(["evaluate", *argv, "--json", str(place / "told.json")]) == 0
+    return json.loads((place / "told.json").read_text())
+
+
+def samples(place):
+    return [json.loads(line) for line in (place / "told.samples.jsonl").read_text().splitlines()]
+
+
+def test_a_run_is_judged_as_it_was_at_its_end_alone_and_in_every_seat(place, capsys):
+    assert main(["evaluate", "runs/a"]) == 0
+    told = json.loads((place / "runs/a/evaluation.json").read_text())
+    last = json.loads((place / "runs/a/metrics.jsonl").read_text().splitlines()[-1])
+    for name in ("reference", "llm_1", "llm_2"):
+        for quantity, value in told["figures"][name].items():
+            assert last[f"eval/{name}/{quantity}"] == value
+            low, high = told["intervals"][name][quantity]
+            assert low <= value <= high
+    assert last["all/policies/differing"] == told["diversity"]["llm_1, llm_2"]["differing"]["value"]
+    seats = [f"{seat}/{name}" for seat in ("pioneer_0", "observer_1") for name in ("llm_1", "llm_2")]
+    assert {*seats, "pioneer_0/reference", "observer_1/reference"} == set(told["in_game"])
+    assert told["in_game"]["observer_1/llm_1"]["seating"] == {"pioneer_0": "llm_2", "observer_1": "llm_1"}
+    shown = capsys.readouterr().out
+    assert f"each policy alone: 12 of {told['data']['test']} held-out queries, own sampling" in shown
+    assert told["data"]["test"] > 12
+    assert told["data"]["left_out"] == []
+    assert "observer_1/llm_2" in shown
+    assert "Signs of collapse: distinct_2 below half" in shown
+
+
+def test_a_checkpoint_and_a_policys_folder_are_judged_under_the_settings_of_their_run(place):
+    whole = evaluated(place, "runs/a")
+    saved = evaluated(place, "runs/a/checkpoints/step-000004")
+    assert saved["figures"] == whole["figures"]
+    assert evaluated(place, "runs/a/checkpoints/step-000002")["figures"]["llm_1"] != whole["figures"]["llm_1"]
+    for one in ("runs/a/policies/llm_2", "runs/a/checkpoints/step-000004/llm_2"):
+        assert evaluated(place, one)["figures"]["llm_2"] == whole["figures"]["llm_2"]
+    with_itself = evaluated(place, "runs/a/policies/llm_2")["in_game"]
+    assert {"pioneer_0/llm_2", "observer_1/llm_2"} <= set(with_itself)
+
+
+def test_a_run_that_is_not_finished_is_judged_at_its_newest_checkpoint(place):
+    whole = evaluated(place, "runs/a")
+    shutil.rmtree("runs/a/policies")
+    assert evaluated(place, "runs/a")["figures"] == whole["figures"]
+
+
+def test_a_checkpoint_is_left_as_it_was(place):
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    assert main(["evaluate", "runs/a/checkpoints/step-000004"]) == 0
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
+
+
+def test_several_targets_are_compared_query_by_query(place):
+    told = evaluated(place, "runs/a", "runs/b", "--no-game")
+    assert set(told["figures"]) == {"reference", "a:llm_1", "a:llm_2", "b:llm_1"}
+    assert list(told["comparison"]) == ["b:llm_1 minus a:llm_1", "b:llm_1 minus a:llm_2"]
+    one, other = (
+        np.array([row["targets"][run]["alone"]["llm_1"]["task_reward"] for row in samples(place)])
+        for run in ("b", "a")
+    )
+    difference = told["comparison"]["b:llm_1 minus a:llm_1"]["task_reward"]
+    assert difference["value"] == pytest.approx(np.mean(one - other))
+    assert (difference["low"], difference["high"]) == pytest.approx(interval(one - other))
+    assert told["in_game"] == {}
+
+
+def test_samples_are_every_response_with_what_it_is_worth(place):
+    told = evaluated(place, "runs/a", "--queries", "5", "--samples", "3")
+    rows = samples(place)
+    assert [row["sample"] for row in rows] == [0, 1, 2] * 5
+    scores = [row["targets"]["a"]["alone"]["llm_2"]["task_reward"] for row in rows]
+    assert np.mean(scores) == pytest.approx(told["figures"]["llm_2"]["task_reward"])
+    assert [list(game) for game in rows[0]["targets"]["a"]["games"]] == [
+        ["pioneer_0/reference", "observer_1/reference"],
+        ["pioneer_0/llm_1", "observer_1/llm_2"],
+        ["pioneer_0/llm_2", "observer_1/llm_1"],
+    ]
+    assert (told["queries"], told["samples"]) == (5, 3)
+
+
+def test_a_run_is_judged_with_its_own_threads_and_library_of_products(place, monkeypatch):
+    told = []
+    monkeypatch.setattr("cory.runtime.cpu.settle", lambda **given: told.append(given))
+    settings = place / "runs/a/config.yaml"
+    text = settings.read_text()
+    assert "\nmatmul: auto\n" in text
+    settings.write_text(text.replace("\nmatmul: auto\n", "\nmatmul: mkl\n"))
+    evaluated(place, "runs/a", "--no-game")
+    evaluated(place, "runs/a", "--no-game", "--threads", "1", "--matmul", "auto")
+    assert told == [{"threads": 0, "matmul": "mkl"}, {"threads": 1, "matmul": "auto"}]
+
+
+def test_options_of_the_evaluation_and_settings_of_the_run_follow_the_targets(place):
+    argv = ["x", "y", "--samples", "4", "--task", "echo", "--threshold", "-0.5", "--kl.coef=2", "--no-game"]
+    ours, settings = divided(argv)
+    assert ours == ["x", "y", "--samples", "4", "--threshold", "-0.5", "--no-game"]
+    assert settings == ["--task", "echo", "--kl.coef=2"]
+    told = evaluated(place, "runs/a", "--samples", "4", "--threshold", "0.5", "--kl.coef", "2", "--no-game")
+    of = told["figures"]["llm_1"]
+    assert of["combined_reward"] == pytest.approx(of["task_reward"] - 2 * of["kl"])
+    assert of["accuracy"] == of["pass_at_1"] <= of["pass_at_2"] <= of["pass_at_4"]
+    assert told["threshold"] == 0.5
+    assert "pass_at_5" not in of
+
+
+def test_greedy_tables_say_the_likeliest_tokens(place):
+    """The reference's table is flat: of equally likely tokens the first, so all its responses are alike."""
+    evaluated(place, "runs/a", "--sampling", "greedy")
+    said = {row["targets"]["a"]["alone"]["reference"]["response"] for row in samples(place)}
+    assert len(said) == 1
+
+
+@pytest.fixture
+def models(tiny_folder, tmp_path, monkeypatch):
+    """A model and an adapter on it, of no run; reviews to judge them on."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reviews.jsonl").write_text(made_up_reviews())
+    model, tokenizer = load_model(tiny_folder)
+    adapted = get_peft_model(model, LoraConfig(r=2, init_lora_weights=False, fan_in_fan_out=True))
+    adapted.peft_config["default"].base_model_name_or_path = str(tiny_folder)
+    adapted.save_pretrained(tmp_path / "adapter")
+    tokenizer.save_pretrained(tmp_path / "adapter")
+    return tmp_path
+
+
+REVIEWS = ["--task.data", "reviews.jsonl", "--judge", "tests.helpers.scorers:judge"]
+REVIEWS += ["--max-response", "2", "4", "--queries", "6"]
+
+
+def test_a_bare_model_is_its_own_reference_and_an_adapter_has_its_base(models, tiny_folder):
+    told = evaluated(models, str(tiny_folder), *REVIEWS)
+    assert told["figures"][tiny_folder.name]["kl"] == 0
+    assert told["figures"]["reference"] == told["figures"][tiny_folder.name]
+    assert f"observer_1/{tiny_folder.name}" in told["in_game"]
+    adapted = evaluated(models, "adapter", *REVIEWS, "--no-game")
+    assert adapted["figures"]["adapter"]["kl"] > 0.01
+    assert adapted["figures"]["reference"] == told["figures"]["reference"]
+    beside = evaluated(models, "adapter", *REVIEWS, "--no-game", "--policy.model", "adapter")
+    assert beside["figures"]["adapter"]["kl"] == 0
+
+
+def test_presets_and_their_reference_are_there_for_bare_models():
+    assert find("gpt2", preset="imdb").config.policy.model == "gpt2-large"
+    assert find("gpt2").config.policy.model == "gpt2"
+    assert find("gpt2", flags=["--policy.model", "distilgpt2"]).config.policy.model == "distilgpt2"
+    assert find("owner/name").folders == {"name": "owner/name"}
+
+
+def test_labels_are_the_shortest_that_tell_targets_apart():
+    assert labels(["runs/x/a", "runs/y/b"]) == ["a", "b"]
+    assert labels(["runs/x/a", "runs/y/a"]) == ["x/a", "y/a"]
+    with pytest.raises(ValueError, match="named twice"):
+        labels(["a", "./a"])
+
+
+BAD = {
+    "nothing": ([], "name one or more"),
+    "an empty name": ([""], "a target is empty"),
+    "a folder that is neither": (["runs"], "neither a run directory with policies nor a model folder"),
+    "no folder": (["runs/c"], "there is no folder runs/c"),
+    "an unknown setting": (["runs/a", "--kl.coeff", "1"], "--kl.coef"),
+    "an unknown option": (["runs/a", "--sample", "1"], "--sample"),
+    "a wrong value": (["runs/a", "--sampling", "beam"], "beam"),
+    "no samples": (["runs/a", "--samples", "0"], "evaluation.samples is 0"),
+    "an unknown preset": (["runs/a", "--preset", "poket"], "there are pocket"),
+    "one run twice": (["runs/a", "runs/a"], "named twice"),
+    "other queries": (["runs/a", "{lm}"], "were not asked the same: task is echo and reviews; give --task"),
+    "nowhere to write": (["runs/a", "--json", "nowhere/told.json"], "there is no folder nowhere"),
+    "settings of another version": (["runs/b"], "runs/b/config.yaml has settings this version does not take"),
+    "a damaged checkpoint": (["runs/a/checkpoints/step-000002"], "use an older checkpoint"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_paragraph_and_writes_nothing(case, place, capsys):
+    argv, says = BAD[case]
+    (place / "runs/a/checkpoints/step-000002/llm_1/table.safetensors").unlink()
+    with (place / "runs/b/config.yaml").open("a") as settings:
+        settings.write("ppo.epochs: 4\n")
+    before = sorted(place.rglob("*"))
+    assert main(["evaluate", *(word.replace("{lm}", str(pocket.LM)) for word in argv)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert told.count("\n") == 1
+    assert says in told
+    assert sorted(place.rglob("*")) == before
+
+
+def test_help_tells_the_options(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", "--help"])
+    assert not stopped.value.code
+    assert "--sampling" in capsys.readouterr().out

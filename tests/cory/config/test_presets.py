@@ -1,0 +1,128 @@
+"""Every preset builds and runs, a tiny model of the same architecture in the place of the hub's."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from cory.config import presets
+from cory.cli.main import main
+from cory.config.parsing import read
+from cory.training.trainer import Trainer
+from tests.cory.conftest import END, make_model
+from tests.cory.training.test_trainer import made_up_reviews
+
+CHAT = (
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+KIND = {"imdb": "gpt2", "gsm8k": "llama", "one": "qwen2"}
+
+
+def letters() -> PreTrainedTokenizerFast:
+    """One id per byte: reads any text as it was written."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = [END, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    made = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END, pad_token=END, chat_template=CHAT)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A model folder per architecture, all with the same tokenizer; windows as long as a worked example."""
+    made, tokenizer = {}, letters()
+    shape = Qwen2Config(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=1400, bos_token_id=0,
+        eos_token_id=0,
+    )  # fmt: skip
+    models = {
+        "gpt2": make_model("gpt2", len(tokenizer), window=1400),
+        "llama": make_model("llama", len(tokenizer), window=1400),
+        "qwen2": Qwen2ForCausalLM._from_config(shape, attn_implementation="eager"),
+    }
+    for kind, model in models.items():
+        made[kind] = tmp_path_factory.mktemp(kind)
+        tokenizer.save_pretrained(made[kind])
+        model.save_pretrained(made[kind])
+    return made
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Reviews, and sums in the layout of GSM8K."""
+    folder, chance = tmp_path_factory.mktemp("data"), random.Random(0)
+    (folder / "reviews.jsonl").write_text(made_up_reviews())
+    sums = [(chance.randrange(90), chance.randrange(90)) for _ in range(60)]
+    rows = [{"question": f"What is {a} + {b}?", "answer": f"It is {a + b}.\n#### {a + b}"} for a, b in sums]
+    (folder / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+def flags_for(name, folders, data):
+    reviews = presets.get(name).task == "reviews"
+    return [
+        *("--policy.model", str(folders[KIND[name.split("-")[0]]])),
+        *("--task.data", str(data / ("reviews.jsonl" if reviews else "sums.jsonl"))),
+        *("--batch", "16", "--max-response", "2", "4", "--evaluation.queries", "2"),
+        *(("--judge", "tests.helpers.scorers:judge", "--task.min-chars", "1") if reviews else ()),
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in presets.PRESETS if not name.startswith("pocket")])
+def test_a_preset_builds_and_runs_two_iterations(name, folders, data):
+    told = flags_for(name, folders, data)
+    trainer = Trainer(read(told, default=presets.get(name), about="", command="cory train"))
+    for iteration in range(2):
+        numbers = trainer.iterate(iteration)
+        seats = {key.split("/")[0] for key in numbers if key.endswith("/task_reward")}
+        assert seats == ({"pioneer_0"} if "-ppo" in name else {"pioneer_0", "observer_1"})
+        # four epochs of one step each; where nothing was right yet, its gradient is 0
+        assert {numbers[key] for key in numbers if key.endswith("/steps")} == {4.0}
+
+
+def test_a_preset_that_nobody_has_run_says_so_and_names_its_sources(folders, data, tmp_path, capsys):
+    told = [*flags_for("imdb-ppo", folders, data), "--iterations", "1", "--evaluation.every", "0"]
+    assert main(["train", "--preset", "imdb-ppo", *told, "--run", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().err
+    assert "Not yet run on its real weights" in said
+    assert "[the paper, table 1]" in said
+
+
+def test_pairs_differ_in_nothing_but_what_is_said():
+    for name in ("imdb", "gsm8k", "one-gpu-24gb"):
+        both, single = presets.get(name), presets.get(f"{name}-ppo")
+        alike = replace(single, seats=2, exchange=both.exchange, learner=both.learner)
+        assert alike == both
+
+
+def test_the_papers_numbers():
+    imdb, gsm8k = presets.get("imdb"), presets.get("gsm8k")
+    assert (imdb.learner.lr, imdb.batch, imdb.iterations, imdb.kl.coef, imdb.kl.kind) == (
+        *(1.41e-5, 256, 100, 0.3, "full"),
+    )
+    ppo = imdb.algorithm_options
+    assert (ppo.epochs, ppo.gamma, ppo.lam, ppo.clip, ppo.value_clip, ppo.value_coef) == (
+        4,
+        1,
+        0.95,
+        0.2,
+        0.2,
+        0.1,
+    )
+    assert (gsm8k.batch, gsm8k.learner.microbatches, gsm8k.kl.coef, gsm8k.learner.lr) == (32, 16, 0.01, 1e-4)
+    assert presets.get("gsm8k-ppo").learner.lr == 1e-5
+    released = presets.get("imdb-released")
+    assert (released.kl.target, released.kl.horizon, released.kl.coef) == (6, 10_000, 0.4)
+    assert released.exchange.reset
+    assert released.cap_per_batch
+
+
+def test_an_unknown_preset_is_answered_with_the_right_ones():
+    with pytest.raises(ValueError, match=r"no preset called 'imbd'; there are pocket, .*, imdb,"):
+        presets.get("imbd")

@@ -1,0 +1,368 @@
+"""Several policies on one frozen backbone: INVARIANTS 1, 13, 15, 16, and folders that PEFT reads."""
+
+import json
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+)
+
+from cory.rollout.role_exchange import seating_at
+from cory.policies.causal_lm import CausalLMPolicy
+from cory.policies.lora_config import LoRAConfig
+from cory.policies.lora import LoraPolicy, LoraTeam
+from tests.cory.conftest import CLASSES, make_tokenizer
+from tests.cory.policies.test_policies import B, advantage_of, make_batch, make_learner, make_rows
+
+IDS = torch.tensor([[5, 3, 17, 8, 2, 11]])
+
+
+def make_team(folder: Path, names=("llm_1", "llm_2"), **options) -> LoraTeam:
+    rank = {} if "config" in options else {"config": LoRAConfig(rank=4, alpha=8)}
+    return LoraTeam.load(names, folder, **rank, **options)
+
+
+@torch.no_grad()
+def stir(policy, seed: int = 1) -> None:
+    """As if it had learned."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in policy.parameters():
+        parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+
+
+def weights(policy) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
+
+
+def frozen(team: LoraTeam) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in team.model.named_parameters() if not p.requires_grad}
+
+
+@torch.no_grad()
+def logits(policy) -> torch.Tensor:
+    return policy.logits(policy.trunk(input_ids=IDS, use_cache=False).last_hidden_state[0])
+
+
+@torch.no_grad()
+def plain_logits(model) -> torch.Tensor:
+    return model.eval()(IDS).logits[0]
+
+
+def learn(policy, **options) -> None:
+    batch = make_batch(policy)
+    learner = make_learner(policy, **options)
+    learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
+
+
+def test_a_team_starts_as_its_reference_and_sampler_and_learner_agree(backbone):
+    """INVARIANTS 1, 13."""
+    team = make_team(backbone)
+    assert type(team.model) is type(AutoModelForCausalLM.from_pretrained(backbone))
+    for policy in team.policies.values():
+        batch = make_batch(policy)
+        assert (batch.exact_kl_BT == 0).all()
+        assert torch.equal(batch.old_logprobs_BT, batch.ref_logprobs_BT)
+        assert (batch.behaviour_logprobs_BT - batch.old_logprobs_BT).abs().max() < 1e-5
+        learner = make_learner(policy)
+        told = learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
+        assert told["first_ratio_deviation"] < 1e-5
+        after = make_batch(policy)
+        assert after.exact_kl_BT.sum() > 0
+        assert (after.behaviour_logprobs_BT - after.old_logprobs_BT).abs().max() < 1e-5
+
+
+def test_a_teams_logprobs_are_those_peft_computes_from_the_saved_folder(backbone, tmp_path):
+    """The oracle reads each row alone, through PeftModel: no padding, no cache, no switch of ours."""
+    team = make_team(backbone)
+    for i, policy in enumerate(team.policies.values()):
+        stir(policy, seed=i)
+        policy.save(tmp_path / policy.name)
+    for policy in team.policies.values():
+        oracle = peft.PeftModel.from_pretrained(
+            AutoModelForCausalLM.from_pretrained(backbone), str(tmp_path / policy.name)
+        ).eval()
+        rows, _ = make_rows(policy)
+        told = policy.evaluate(rows)
+        for i in range(B):
+            p, r = int(rows.prompt_length_B[i]), int(rows.response_length_B[i])
+            response = rows.response_BT[i, :r]
+            ids = torch.cat([rows.prompt_BP[i, :p], response])[None]
+            with torch.no_grad():
+                want = oracle(ids).logits[0, p - 1 : -1].log_softmax(-1).gather(1, response[:, None])[:, 0]
+                with oracle.disable_adapter():
+                    ref = oracle(ids).logits[0, p - 1 : -1].log_softmax(-1).gather(1, response[:, None])[:, 0]
+            torch.testing.assert_close(told.logprobs_BT[i, :r], want, atol=1e-5, rtol=0)
+            torch.testing.assert_close(told.ref_logprobs_BT[i, :r], ref, atol=1e-5, rtol=0)
+
+
+def test_what_needs_a_gradient_is_the_adapters_and_stays_so(backbone):
+    """Outside of any policy's reading the backbone is the model it was, whoever was read last."""
+    team = make_team(backbone)
+    own = [{id(p) for p in policy.adapter.parameters()} for policy in team.policies.values()]
+    plain = plain_logits(AutoModelForCausalLM.from_pretrained(backbone))
+    for policy in team.policies.values():
+        stir(policy)
+        assert (logits(policy) - plain).abs().max() > 0.01
+        torch.testing.assert_close(plain_logits(team.model), plain, atol=1e-5, rtol=0)
+        assert {id(p) for p in team.model.parameters() if p.requires_grad} == set().union(*own)
+    assert not set.intersection(*own)
+
+
+def test_every_trainable_tensor_moves_within_two_steps_and_nothing_else_ever(backbone):
+    """INVARIANTS 13, 15. An adapter's second factor is 0, so its first has no gradient in the first step."""
+    team = make_team(backbone)
+    policy, other = team.policies["llm_1"], team.policies["llm_2"]
+    before, rest, fixed = weights(policy), weights(other), frozen(team)
+    learner = make_learner(policy, value_lr=0.1)
+    for _ in range(2):
+        batch = make_batch(policy)
+        learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
+        assert all(parameter.grad is None for parameter in other.parameters())
+        assert all(p.grad is None for p in team.model.parameters() if not p.requires_grad)
+    after = weights(policy)
+    assert not [name for name in before if torch.equal(before[name], after[name])]
+    assert len(learner.trainable) == len(before)
+    assert all(torch.equal(weights(other)[name], tensor) for name, tensor in rest.items())
+    assert all(torch.equal(frozen(team)[name], tensor) for name, tensor in fixed.items())
+
+
+def test_backward_for_one_policy_leaves_the_others_gradients_none(backbone):
+    """INVARIANTS 16, with another policy and the reference read between forward and backward."""
+    team = make_team(backbone)
+    for i, policy in enumerate(team.policies.values()):
+        stir(policy, seed=i)
+    policy, other = team.policies["llm_1"], team.policies["llm_2"]
+    found = []
+    for between in (lambda: None, lambda: (logits(other), logits(team.reference))):
+        policy.zero_grad()
+        state = policy.trunk(input_ids=IDS, use_cache=False).last_hidden_state[0]
+        between()
+        (policy.logits(state).logsumexp(-1).sum() + policy.values(state).sum()).backward()
+        found.append([parameter.grad.clone() for parameter in policy.parameters()])
+        assert all(
+            parameter.grad is None for parameter in (*other.parameters(), *team.reference.parameters())
+        )
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+def test_recomputed_layers_are_recomputed_with_the_adapter_they_were_read_with(backbone):
+    team, lean = make_team(backbone), make_team(backbone, gradient_checkpointing=True)
+    found = []
+    for policies in (team.policies, lean.policies):
+        for i, policy in enumerate(policies.values()):
+            stir(policy, seed=i)
+        policy = policies["llm_1"]
+        state = policy.trunk(input_ids=IDS, use_cache=False).last_hidden_state[0]
+        logits(policies["llm_2"])
+        policy.logits(state).logsumexp(-1).sum().backward()
+        found.append([p.grad for p in policy.adapter.parameters()])
+    for kept, recomputed in zip(*found, strict=True):
+        torch.testing.assert_close(kept, recomputed, atol=1e-6, rtol=1e-5)
+
+
+def test_adapters_of_every_policy_still_move_after_every_exchange(backbone):
+    """The released code freezes what it reloads after the first exchange."""
+    team = make_team(backbone)
+    learners = {name: make_learner(policy, value_lr=0.1) for name, policy in team.policies.items()}
+    trainable = {name: [id(p) for p in learner.trainable] for name, learner in learners.items()}
+    seatings = set()
+    for iteration in range(5):
+        seating = seating_at(iteration, every=1, seats=("pioneer_0", "observer_1"), first=("llm_1", "llm_2"))
+        seatings.add(tuple(seating.items()))
+        for name in seating.values():
+            policy, learner, before = team.policies[name], learners[name], weights(team.policies[name])
+            batch = make_batch(policy)
+            learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
+            if iteration:
+                assert not [n for n, tensor in weights(policy).items() if torch.equal(tensor, before[n])]
+            assert [id(p) for p in policy.parameters() if p.requires_grad] == trainable[name]
+    assert len(seatings) == 2
+
+
+def test_a_saved_adapter_opens_in_plain_transformers_and_peft(backbone, tmp_path):
+    """INVARIANTS 10: the value head lies beside it."""
+    policy = make_team(backbone).policies["llm_2"]
+    stir(policy)
+    policy.save(tmp_path)
+    want = logits(policy)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path)
+    torch.testing.assert_close(plain_logits(plain), want, atol=1e-5, rtol=0)
+    wrapped = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(backbone), str(tmp_path))
+    torch.testing.assert_close(plain_logits(wrapped), want, atol=1e-5, rtol=0)
+    ours = CausalLMPolicy.load("llm_2", tmp_path)
+    torch.testing.assert_close(logits(ours), want, atol=1e-5, rtol=0)
+    assert torch.equal(ours.value_head.weight, policy.value_head.weight)
+    saved = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert saved["base_model_name_or_path"] == str(backbone.resolve())
+    assert saved["target_modules"] == sorted(saved["target_modules"])
+
+
+def test_a_merged_export_is_a_whole_model_and_leaves_the_living_one_alone(backbone, tmp_path):
+    team = make_team(backbone)
+    policy = team.policies["llm_1"]
+    stir(policy)
+    stir(team.policies["llm_2"], seed=2)
+    want, theirs, fixed = logits(policy), logits(team.policies["llm_2"]), frozen(team)
+    policy.save_merged(tmp_path)
+    assert not (tmp_path / "adapter_config.json").exists()
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert type(plain) is type(team.model)
+    torch.testing.assert_close(plain_logits(plain), want, atol=1e-5, rtol=0)
+    assert torch.equal(CausalLMPolicy.load("x", tmp_path).value_head.weight, policy.value_head.weight)
+    assert torch.equal(logits(policy), want)
+    assert torch.equal(logits(team.policies["llm_2"]), theirs)
+    assert all(torch.equal(frozen(team)[name], tensor) for name, tensor in fixed.items())
+
+
+def test_distinct_weights_survive_a_load_in_shuffled_order(backbone, tmp_path):
+    """INVARIANTS 16, 7: with their optimisers' order of parameters; in place."""
+    team = make_team(backbone)
+    for i, (name, policy) in enumerate(team.policies.items()):
+        stir(policy, seed=i)
+        policy.save(tmp_path / name)
+    other = make_team(backbone, ("llm_2", "llm_1"), seed=5)
+    for name in ("llm_2", "llm_1"):
+        living = [id(parameter) for parameter in other.policies[name].parameters()]
+        other.policies[name].restore(tmp_path / name)
+        assert [id(parameter) for parameter in other.policies[name].parameters()] == living
+        assert list(weights(other.policies[name])) == list(weights(team.policies[name]))
+        for key, tensor in weights(team.policies[name]).items():
+            assert torch.equal(weights(other.policies[name])[key], tensor)
+        assert torch.equal(logits(other.policies[name]), logits(team.policies[name]))
+    assert not torch.equal(logits(other.policies["llm_1"]), logits(other.policies["llm_2"]))
+
+
+def test_adapters_start_as_functions_of_seed_and_name_not_of_who_came_first(backbone):
+    torch.manual_seed(0)
+    one = weights(make_team(backbone).policies["llm_2"])
+    torch.manual_seed(1)
+    same = weights(make_team(backbone, ("llm_2", "llm_1")).policies["llm_2"])
+    assert all(torch.equal(one[name], tensor) for name, tensor in same.items())
+    for other in (
+        make_team(backbone).policies["llm_1"],
+        make_team(backbone, seed=1).policies["llm_2"],
+    ):
+        assert any(not torch.equal(one[name], tensor) for name, tensor in weights(other).items())
+
+
+def test_training_from_an_adapter_starts_at_no_distance_from_it(backbone, tmp_path):
+    """INVARIANTS 13: adapters off is not the start, and the reference keeps the start for ever."""
+    first = make_team(backbone).policies["llm_1"]
+    stir(first)
+    first.save(tmp_path)
+    team = make_team(backbone, config=LoRAConfig(rank=99, adapter=tmp_path))
+    reference = weights(team.reference)
+    assert torch.equal(logits(team.reference), logits(first))
+    for policy in team.policies.values():
+        batch = make_batch(policy)
+        assert (batch.exact_kl_BT == 0).all()
+        assert torch.equal(policy.value_head.weight, first.value_head.weight)
+        learn(policy)
+        assert make_batch(policy).exact_kl_BT.sum() > 0
+    assert all(torch.equal(weights(team.reference)[name], tensor) for name, tensor in reference.items())
+    assert not [name for name, parameter in team.reference.named_parameters() if parameter.requires_grad]
+
+
+def test_parameters_are_the_adapters_and_the_value_head_alone(backbone):
+    """By hand: rank 4 on two layers of width 32."""
+    per_layer = {
+        "gpt2": [(32, 96), (32, 32), (32, 128), (128, 32)],
+        "llama": [(32, 32), (32, 16), (32, 16), (32, 32), (32, 64), (32, 64), (64, 32)],
+    }
+    per_layer["qwen2"] = per_layer["llama"]
+    kind = next(name for name in CLASSES if backbone.name.startswith(name))
+    want = 2 * sum(4 * (inputs + outputs) for inputs, outputs in per_layer[kind]) + 33
+    policy = make_team(backbone).policies["llm_1"]
+    assert sum(parameter.numel() for parameter in policy.parameters()) == want
+    assert list(policy.head_parameters()) == list(policy.value_head.parameters())
+    assert not [name for name, module in policy.named_modules() if module is policy.model]
+    names = [name for name, _ in policy.adapter.named_parameters()]
+    assert names == sorted(names)
+
+
+def test_a_single_policy_is_a_team_of_one_with_the_targets_it_is_given(backbone):
+    kind = next(name for name in CLASSES if backbone.name.startswith(name))
+    target = {"gpt2": "attn.c_proj"}.get(kind, "q_proj")
+    policy = LoraPolicy.load("llm_1", backbone, config=LoRAConfig(rank=1, alpha=1, targets=(target,)))
+    assert len(policy.adapter) == 2
+    assert all(layer.replace("/", ".").endswith(f".{target}") for layer in policy.adapter)
+
+
+def test_a_target_that_is_not_there_is_answered_with_those_that_are(backbone):
+    with pytest.raises(ValueError, match=r"lora\.targets names 'qkv', .* there are (c_attn|down_proj), "):
+        make_team(backbone, config=LoRAConfig(targets=("qkv",)))
+    with pytest.raises(ValueError, match=r"lora\.targets names 'lm_head'"):
+        make_team(backbone, config=LoRAConfig(targets=("lm_head",)))
+
+
+def test_another_backbone_and_another_rank_are_refused(backbone, tmp_path):
+    policy = make_team(backbone).policies["llm_1"]
+    policy.save(tmp_path / "adapter")
+    with pytest.raises(ValueError, match="name a folder of the same rank and targets"):
+        make_team(backbone, config=LoRAConfig(rank=2)).policies["llm_1"].restore(tmp_path / "adapter")
+    model = AutoModelForCausalLM.from_pretrained(backbone)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[3, 3] += 1e-3
+    model.save_pretrained(tmp_path / "other")
+    make_tokenizer().save_pretrained(tmp_path / "other")
+    other = make_team(tmp_path / "other")
+    assert other.backbone_sha256 != policy._team[0].backbone_sha256
+    with pytest.raises(ValueError, match="name the model this adapter was trained on"):
+        other.policies["llm_1"].restore(tmp_path / "adapter")
+    with pytest.raises(ValueError, match="name the model this adapter was trained on"):
+        make_team(tmp_path / "other", config=LoRAConfig(adapter=tmp_path / "adapter"))
+    with pytest.raises(ValueError, match=r"is an adapter; .* start from the adapter with lora\.adapter"):
+        make_team(tmp_path / "adapter")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"rank": 0}, r"lora\.rank is 0"),
+        ({"alpha": -1}, r"lora\.alpha is -1"),
+        ({"one_pass": "maybe"}, r"lora\.one_pass is 'maybe'; there are no, yes, auto"),
+        ({"adapter": Path("nowhere")}, r"lora\.adapter nowhere holds no adapter_config\.json"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(options, says):
+    with pytest.raises(ValueError, match=says):
+        LoRAConfig(**options)
+
+
+def test_names_that_would_collide_and_four_bits_without_a_gpu_are_refused(tiny_folder):
+    for names in (("llm_1", "llm_1"), ("reference",), ("llm.1",)):
+        with pytest.raises(ValueError, match="cannot name a policy"):
+            make_team(tiny_folder, names)
+    with pytest.raises(ValueError, match=r"lora\.four_bit needs a CUDA device and device is 'cpu'"):
+        make_team(tiny_folder, config=LoRAConfig(four_bit="yes"))
+
+
+@pytest.mark.gpu
+def test_a_backbone_in_four_bits_learns_through_float32_adapters(backbone):
+    """INVARIANTS 13, 15."""
+    pytest.importorskip("bitsandbytes")
+    team = make_team(backbone, device="cuda", config=LoRAConfig(rank=4, alpha=8, four_bit="yes"))
+    policy = team.policies["llm_1"]
+    assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
+    assert (
+        team.model.get_memory_footprint()
+        < AutoModelForCausalLM.from_pretrained(backbone, dtype=torch.float32).get_memory_footprint()
+    )
+    before, fixed = weights(policy), frozen(team)
+    learner = make_learner(policy, value_lr=0.1)
+    for step in range(2):
+        batch = make_batch(policy)
+        assert step or (batch.exact_kl_BT == 0).all()
+        learner.update(batch, advantage_of(learner, batch), [torch.arange(B, device="cuda")])
+    assert not [name for name, tensor in weights(policy).items() if torch.equal(tensor, before[name])]
+    assert all(torch.equal(frozen(team)[name], tensor) for name, tensor in fixed.items())
+
+
+def test_the_backbones_hash_is_that_of_its_file(tiny_folder):
+    import hashlib
+
+    want = hashlib.sha256((tiny_folder / "model.safetensors").read_bytes()).hexdigest()
+    assert make_team(tiny_folder).backbone_sha256 == want

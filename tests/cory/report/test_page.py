@@ -1,0 +1,161 @@
+import json
+import math
+import re
+
+import pytest
+from matplotlib.figure import Figure
+
+from cory.tracking import curves
+from cory.report import plots
+from cory.tracking.tracker import Curve, Key, Tracker
+from cory.report.page import write_report
+from tests.helpers.synthetic_run import write_run
+
+# Two policies change seats at iteration 2 and back at 4; llm_1 earns 1, 2, 3, ... and llm_2 ten times that.
+SWAPPED = {
+    Key("pioneer_0", "llm_1", "kl"): Curve([0, 1, 4], [1.0, 2.0, 5.0]),
+    Key("observer_1", "llm_1", "kl"): Curve([2, 3], [3.0, 4.0]),
+    Key("pioneer_0", "llm_2", "kl"): Curve([2, 3], [30.0, 40.0]),
+    Key("observer_1", "llm_2", "kl"): Curve([0, 1, 4], [10.0, 20.0, 50.0]),
+    Key("alone", "reference", "kl"): Curve([0], [0.0]),
+    Key("time", "sample", "seconds"): Curve([0], [1.0]),
+}
+
+
+def page_of(run):
+    return write_report(run).read_text(encoding="utf-8")
+
+
+def test_exchanges_and_stays_follow_the_seating():
+    assert curves.seats(SWAPPED) == ["pioneer_0", "observer_1"]
+    assert curves.policies(SWAPPED) == ["llm_1", "llm_2"]
+    assert curves.exchanges(SWAPPED) == [2, 4]
+    assert curves.seatings(SWAPPED)[3] == {"pioneer_0": "llm_2", "observer_1": "llm_1"}
+    pioneer = SWAPPED[Key("pioneer_0", "llm_1", "kl")]
+    assert curves.stays(pioneer, [2, 4]) == [Curve([0, 1], [1.0, 2.0]), Curve([4], [5.0])]
+
+
+def test_a_pause_without_an_exchange_does_not_cut_a_stay():
+    evaluated = Curve([0, 10, 20], [1.0, 2.0, 3.0])
+    assert curves.stays(evaluated, [11]) == [Curve([0, 10], [1.0, 2.0]), Curve([20], [3.0])]
+
+
+def test_names_are_ordered_by_number():
+    found = {Key(f"observer_{n}", f"llm_{n}", "kl"): Curve([0], [0.0]) for n in (10, 2)}
+    assert curves.seats(found) == ["observer_2", "observer_10"]
+    assert curves.policies(found) == ["llm_2", "llm_10"]
+
+
+def test_colour_is_the_policy_and_line_style_the_seat():
+    axes = Figure().subplots()
+    plots.draw_by_seat(axes, SWAPPED, "kl")
+    lines = {tuple(line.get_ydata()): line for line in axes.lines if line.get_linewidth() > 1}
+    one_pioneer, one_observer, two_pioneer = lines[1.0, 2.0], lines[3.0, 4.0], lines[30.0, 40.0]
+    assert one_pioneer.get_color() == one_observer.get_color() != two_pioneer.get_color()
+    assert one_pioneer.get_linestyle() == two_pioneer.get_linestyle() == "-"
+    assert one_observer.get_linestyle() == "--"
+    assert lines[(5.0,)].get_marker() == "o"  # one iteration: no line to see
+
+
+def test_the_page_says_how_many_queries_there_were_and_what_was_left_out(tmp_path):
+    write_run(tmp_path, iterations=3)
+    told = {"train": 7473, "test": 1319, "evaluated": 512, "left_out": ["4 test openings are in train too"]}
+    (tmp_path / "environment.json").write_text(json.dumps({"data": told}))
+    page = page_of(tmp_path)
+    assert "Queries: 7,473 to train on, 1,319 held out, of which the first 512 were asked here." in page
+    assert "4 test openings are in train too." in page
+
+
+@pytest.mark.parametrize(
+    ("options", "figures"),
+    [
+        ({"iterations": 7}, {"training", "held_out", "frontier", "updates", "speed"}),
+        (
+            {"iterations": 3, "seats": 1, "every": 0},
+            {"training", "held_out", "frontier", "updates", "speed"},
+        ),
+        ({"iterations": 4, "seats": 4, "every": 1}, {"training", "held_out", "frontier", "updates", "speed"}),
+        ({"iterations": 6, "evaluate": None}, {"training", "updates", "speed"}),
+        ({"iterations": 1}, {"training", "held_out", "frontier", "updates", "speed"}),
+        ({"iterations": 0}, set()),
+    ],
+)
+def test_every_kind_of_run_has_a_report(tmp_path, options, figures):
+    page = page_of(write_run(tmp_path, **options))
+    assert {path.stem for path in (tmp_path / "plots").glob("*.png")} == figures
+    assert page.count("data:image/png;base64,") == len(figures)
+    assert f"Iterations: {options['iterations']} of 60 (not finished)" in page
+
+
+def test_before_and_after_are_the_first_and_the_last_evaluation(tmp_path):
+    with Tracker(tmp_path, tensorboard=False) as tracker:
+        tracker.log(0, {"eval/reference/probability": 0.5, "eval/llm_1/probability": 0.5})
+        tracker.log(5, {"eval/reference/probability": 0.5, "eval/llm_1/probability": 0.625})
+        tracker.log(9, {"eval/reference/probability": 0.5, "eval/llm_1/probability": 0.75})
+    row = "<tr><td>P(positive)</td><td>0.500</td><td>0.500 → 0.750  (+0.250)</td></tr>"
+    assert row in page_of(tmp_path)
+
+
+def test_numbers_that_are_not_finite_leave_a_dash_and_no_panel(tmp_path):
+    with Tracker(tmp_path, tensorboard=False) as tracker:
+        tracker.log(
+            0, {"pioneer_0/llm_1/kl": math.nan, "eval/llm_1/kl": math.inf, "eval/llm_1/length": 4.0}
+        )
+        tracker.log(1, {"pioneer_0/llm_1/kl": math.nan, "eval/llm_1/length": math.nan})
+    page = page_of(tmp_path)
+    assert "KL to the reference" not in page
+    assert "<td>4.000 → -</td>" in page
+    assert sorted(path.stem for path in (tmp_path / "plots").glob("*.png")) == ["held_out"]
+
+
+def test_text_of_models_and_users_is_shown_as_text(tmp_path):
+    evil = '<script>alert(1)</script> & <img src="http://example.org/x.png" onerror=alert(2)>'
+    with Tracker(tmp_path, tensorboard=False) as tracker:
+        tracker.log(0, {"pioneer_0/llm_1/kl": 0.5})
+        row = {
+            "query": evil,
+            "reference": evil,
+            "pioneer_0": evil,
+            "score": {"pioneer_0": None},
+            "alone": {"llm_1": ""},
+        }
+        tracker.samples(0, [row])
+    (tmp_path / "config.yaml").write_text(evil)
+    (tmp_path / "environment.json").write_text(json.dumps({"note": evil}))
+    page = page_of(tmp_path)
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt; &amp; &lt;img") == 5
+    assert "<script" not in page
+    assert "(empty)" in page
+
+
+def test_page_loads_nothing(tmp_path):
+    page = page_of(write_run(tmp_path, iterations=3))
+    assert set(re.findall(r'(?:src|href)="([^"]{0,15})', page)) == {"data:image/png;"}
+    assert "@import" not in page
+    assert "url(" not in page
+    assert "default-src 'none'" in page
+
+
+def test_samples_show_the_last_evaluation_open_and_name_who_sat_where(tmp_path):
+    page = page_of(
+        write_run(tmp_path, iterations=12, evaluate=5)
+    )  # evaluations at 0, 5, 10, 11; exchanges at 5, 10
+    assert re.findall(r"<details( open)?><summary>Iteration (\d+)", page) == [
+        *((" open", "11"), ("", "10"), ("", "5"), ("", "0")),
+    ]
+    heads = re.findall(r"<th>query</th>(.*?)</tr>", page)
+    assert "<th>pioneer_0 (llm_1)</th><th>observer_1 (llm_2)</th><th>llm_1 alone</th>" in heads[0]
+    assert "<th>pioneer_0 (llm_2)</th><th>observer_1 (llm_1)</th><th>llm_1 alone</th>" in heads[2]
+
+
+def test_a_report_replaces_the_one_before(tmp_path):
+    write_run(tmp_path, iterations=3)
+    page_of(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text("")
+    assert "no held-out evaluation" in page_of(tmp_path)
+    assert not list((tmp_path / "plots").iterdir())
+
+
+def test_a_folder_that_is_not_a_run_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no metrics\.jsonl; name the folder of a run"):
+        write_report(tmp_path)

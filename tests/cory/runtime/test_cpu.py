@@ -1,0 +1,71 @@
+"""Libraries are chosen by what they compute, never to the loss of digits."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from cory.runtime import cpu
+
+
+@pytest.mark.parametrize("matmul", ["auto", "mkl"])
+def test_float32_products_keep_their_digits_whatever_is_chosen(matmul):
+    cpu.choose_matmul(matmul)
+    left, right = torch.randn(64, 256), torch.randn(256, 4096)
+    exact = left.double() @ right.double()
+    # 256 products of size 1: float32 is off by about 1e-5, bfloat16 by about 0.1
+    assert ((left @ right).double() - exact).abs().max() < 1e-3
+    assert cpu.is_exact()
+
+
+def test_a_library_that_rounds_is_refused_by_name_and_passed_over_by_auto(monkeypatch):
+    monkeypatch.setattr(cpu, "is_exact", lambda: False)
+    monkeypatch.setattr(cpu, "_mkl_is_slow", lambda: True)
+    with pytest.raises(ValueError, match="rounds float32 to bfloat16 on this processor; take mkl"):
+        cpu.choose_matmul("onednn")
+    cpu.choose_matmul("auto")
+    assert cpu.chosen_matmul() == "mkl"
+
+
+def test_rounding_to_bfloat16_would_be_noticed(monkeypatch):
+    rounded = torch.Tensor.bfloat16
+    plain = torch.Tensor.__matmul__
+    monkeypatch.setattr(
+        torch.Tensor, "__matmul__", lambda a, b: plain(rounded(a).float(), rounded(b).float())
+    )
+    assert not cpu.is_exact()
+
+
+def test_an_unknown_library_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match="matmul is 'blas'; there are auto, mkl, onednn"):
+        cpu.choose_matmul("blas")
+
+
+FOUR_HUNDRED_SHAPES = """
+from pathlib import Path
+import torch
+from agents import machine
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+cpu.settle(threads=1)
+left, right, out = torch.randn(2000, 512), torch.randn(512, 1024), torch.empty(2000, 1024)
+torch.mm(left, right, out=out)
+before = resident()
+for rows in range(1000, 1400):
+    torch.mm(left[:rows], right, out=out[:rows])
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for the memory of the process")
+def test_products_of_ever_other_shapes_take_no_memory_for_good(monkeypatch):
+    """Kept for every shape, oneDNN's kernels of these took 240 MB; those of 128 take 80."""
+    for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+        monkeypatch.delenv(name, raising=False)
+    told = subprocess.run(
+        [sys.executable, "-c", FOUR_HUNDRED_SHAPES], capture_output=True, text=True, check=True
+    )
+    assert int(told.stdout) < 150 * 2**20

@@ -1,0 +1,329 @@
+import json
+import math
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cory.training import checkpoint
+from cory.algorithms.ppo import Config as PPOConfig
+from cory.cli.main import main
+from cory.config.schema import Config, PayoffConfig, PolicyConfig
+from cory.evaluation.evaluator import EvaluationConfig
+from cory.rollout.role_exchange import ExchangeConfig
+from cory.functional.kl import KLConfig
+from cory.tracking.tracker import read
+from cory.learner.optimizer import LearnerConfig
+from cory.policies.causal_lm import CausalLMPolicy
+from cory.functional.token_rewards import PayoffScalingConfig
+from cory.runtime.clock import Clock
+from cory.rollout.rollout import play
+from cory.training.run import free_name, train
+from cory.training.trainer import Trainer
+
+TABLES = Config(
+    task="echo",
+    policy=PolicyConfig(kind="table"),
+    batch=64,
+    max_response=(3, 3),
+    iterations=60,
+    exchange=ExchangeConfig(every=5),
+    kl=KLConfig(coef=0.01),
+    learner=LearnerConfig(lr=0.1),
+    evaluation=EvaluationConfig(queries=64, every=0),
+)
+
+
+def rewards_of(trainer: Trainer, iterations: int) -> list[dict[str, float]]:
+    return [
+        {key: value for key, value in trainer.iterate(i).items() if key.endswith("/task_reward")}
+        for i in range(iterations)
+    ]
+
+
+@pytest.mark.parametrize("seats", [1, 2])
+def test_tables_learn_to_echo(seats):
+    """Random responders echo few of 3 letters; the best score is 1. One seat is single-agent PPO."""
+    trainer = Trainer(replace(TABLES, seats=seats))
+    before = trainer.answers()["llm_1"].numbers(kl_coef=0)["task_reward"]
+    rewards_of(trainer, TABLES.iterations)
+    after = {name: told.numbers(kl_coef=0)["task_reward"] for name, told in trainer.answers().items()}
+    assert before < 0.2
+    assert all(after[name] > before + 0.5 * (1 - before) for name in trainer.policies)
+    assert after["reference"] == before
+
+
+def test_each_policy_sits_in_each_seat_in_turn_and_no_weight_moves_at_an_exchange():
+    trainer = Trainer(replace(TABLES, exchange=ExchangeConfig(every=1)))
+    assert trainer.seating(0) == {"pioneer_0": "llm_1", "observer_1": "llm_2"}
+    assert trainer.seating(1) == {"pioneer_0": "llm_2", "observer_1": "llm_1"}
+    seen = rewards_of(trainer, 2)
+    assert set(seen[0]) == {"pioneer_0/llm_1/task_reward", "observer_1/llm_2/task_reward"}
+    assert set(seen[1]) == {"pioneer_0/llm_2/task_reward", "observer_1/llm_1/task_reward"}
+    before = [p.clone() for p in trainer.policies["llm_1"].parameters()]
+    trainer.seating(2)
+    assert all(torch.equal(a, b) for a, b in zip(before, trainer.policies["llm_1"].parameters(), strict=True))
+    assert not torch.equal(*(trainer.policies[name].logits_SV for name in ("llm_1", "llm_2")))
+
+
+def test_both_seats_are_paid_the_sum_and_alone_each_its_own():
+    for payoff, want in {"cooperative": lambda a, b: a + b, "independent": lambda a, b: a}.items():
+        trainer = Trainer(replace(TABLES, payoff=payoff))
+        told = trainer.iterate(0)
+        a, b = told["pioneer_0/llm_1/task_reward"], told["observer_1/llm_2/task_reward"]
+        assert told["pioneer_0/llm_1/payoff"] == pytest.approx(want(a, b), abs=1e-6)
+        assert told["observer_1/llm_2/payoff"] == pytest.approx(want(b, a), abs=1e-6)
+
+
+def test_a_payoff_schedule_moves_with_the_iterations():
+    """From r_1 + r_2 to r_1 - r_2 in 2 steps: both are paid r_1 + r_2, r_i, r_i - r_j, r_i - r_j."""
+    options = PayoffConfig(to="competitive", over=2)
+    trainer = Trainer(replace(TABLES, payoff_options=options, exchange=ExchangeConfig(every=0)))
+    for iteration, others in enumerate([1, 0, -1, -1]):
+        told = trainer.iterate(iteration)
+        a, b = told["pioneer_0/llm_1/task_reward"], told["observer_1/llm_2/task_reward"]
+        assert told["pioneer_0/llm_1/payoff"] == pytest.approx(a + others * b, abs=1e-6)
+        assert told["observer_1/llm_2/payoff"] == pytest.approx(b + others * a, abs=1e-6)
+
+
+def test_one_policy_may_sit_in_all_seats():
+    trainer = Trainer(replace(TABLES, policy=PolicyConfig(kind="table", shared=True)))
+    assert list(trainer.policies) == ["llm_1"]
+    told = trainer.iterate(0)
+    assert {key.split("/")[1] for key in told if "observer_1" in key} == {"llm_1"}
+    # four epochs of one minibatch that holds the rows of both seats
+    assert trainer.policies["llm_1"].version == 4
+    for iteration in range(1, 40):
+        trainer.iterate(iteration)
+    assert trainer.answers()["llm_1"].numbers(kl_coef=0)["task_reward"] > 0.5
+
+
+def test_models_that_differ_are_each_priced_against_their_own(tiny_folder, tmp_path):
+    """INVARIANTS 1, 13: KL is 0 at step 0 for both although the models are not alike."""
+    other = tmp_path / "other"
+    policy = CausalLMPolicy.load("other", tiny_folder)
+    with torch.no_grad():
+        policy.model.transformer.h[0].mlp.c_fc.weight += 0.5
+    policy.save(other)
+    models = (str(tiny_folder), str(other))
+    trainer = Trainer(replace(TABLES, policy=PolicyConfig(models=models), learner=LearnerConfig()))
+    told = trainer.iterate(0)
+    for seat, name in {"pioneer_0": "llm_1", "observer_1": "llm_2"}.items():
+        assert told[f"{seat}/{name}/kl"] == pytest.approx(0, abs=1e-6)
+    assert set(trainer.answers()) == {"reference_llm_1", "reference_llm_2", "llm_1", "llm_2"}
+    assert trainer.references["llm_1"] is not trainer.references["llm_2"]
+    with pytest.raises(ValueError, match="1 models for 2 seats"):
+        replace(TABLES, policy=PolicyConfig(models=models[:1]))
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_what_belongs_to_a_policy_stays_with_it_unless_an_exchange_resets(reset):
+    config = replace(
+        TABLES,
+        exchange=ExchangeConfig(every=2, reset=reset),
+        kl=KLConfig(coef=0.05, target=1.0, horizon=100),
+        payoff_scaling=PayoffScalingConfig(scaling="scale"),
+    )
+    trainer = Trainer(config)
+    kept = []
+    for iteration in range(3):
+        trainer.iterate(iteration)
+        learner = trainer.learners["llm_1"]
+        steps = next(iter(learner.optimizer.state.values()))["step"].item()
+        kept.append((round(learner.moments.count), steps))
+        assert learner.kl_coef != 0.05
+    # 64 payoffs and 4 steps an iteration
+    assert kept == [(64, 4), (128, 8), (64, 4) if reset else (192, 12)]
+
+
+@pytest.mark.parametrize("harm", ["weights", "frozen"])
+def test_a_weight_that_moves_or_freezes_between_iterations_stops_the_run(harm):
+    trainer = Trainer(TABLES)
+    trainer.iterate(0)
+    table = trainer.policies["llm_2"].logits_SV
+    if harm == "weights":
+        with torch.no_grad():
+            table[0, 0] += 1
+    else:
+        table.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="weights of policy 'llm_2' moved"):
+        trainer.iterate(1)
+
+
+def test_games_of_a_group_share_their_query_and_nothing_else():
+    trainer = Trainer(TABLES)
+    trainer.group = 4
+    deal = trainer.deal(0)
+    ids = [query.ids for query in deal.queries]
+    assert all(len(set(ids[i : i + 4])) == 1 for i in range(0, 64, 4))
+    assert len(set(ids[::4])) == 16
+    assert len({tuple(row.tolist()) for row in deal.uniforms("pioneer_0")}) == 64
+
+
+def test_one_cap_for_the_batch_where_the_released_code_is_followed():
+    trainer = Trainer(replace(TABLES, max_response=(1, 3), cap_per_batch=True))
+    caps = [trainer.deal(iteration).caps(2) for iteration in range(20)]
+    assert all(len(np.unique(caps_BN)) == 1 for caps_BN in caps)
+    assert {int(caps_BN[0, 0]) for caps_BN in caps} == {1, 2, 3}
+
+
+def test_the_same_seed_plays_the_same_games_and_another_does_not():
+    first, again, other = (rewards_of(Trainer(replace(TABLES, seed=s)), 3) for s in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+def test_every_training_query_comes_once_an_epoch():
+    trainer = Trainer(replace(TABLES, batch=64))
+    train_set = trainer.task.queries("train")
+    dealt = [q.ids for i in range(math.ceil(len(train_set) / 64)) for q in trainer.deal(i).queries]
+    assert sorted(dealt[: len(train_set)]) == sorted(q.ids for q in train_set)
+
+
+@pytest.mark.parametrize("cut", [4, 5])
+def test_a_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path, cut):
+    """INVARIANTS 7, 8: bit for bit, in the middle of a seating and right at an exchange."""
+    config = replace(TABLES, kl=KLConfig(coef=0.05, target=1.0, horizon=100))
+    whole = Trainer(config)
+    want = rewards_of(whole, 8)
+    first = Trainer(config)
+    rewards_of(first, cut)
+    folder = checkpoint.save(tmp_path, cut, first.learners, first.state())
+    second = Trainer(config)
+    second.restore(checkpoint.load(folder, second.learners))
+    got = [
+        {key: value for key, value in second.iterate(i).items() if key.endswith("/task_reward")}
+        for i in range(cut, 8)
+    ]
+    assert got == want[cut:]
+    for name in whole.policies:
+        assert whole.learners[name].kl_coef == second.learners[name].kl_coef
+        pairs = zip(whole.policies[name].parameters(), second.policies[name].parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "add"])
+def test_a_damaged_checkpoint_is_refused(tmp_path, harm):
+    """INVARIANTS 9."""
+    trainer = Trainer(TABLES)
+    folder = checkpoint.save(tmp_path, 0, trainer.learners, trainer.state())
+    victim = folder / "llm_1/table.safetensors"
+    content = bytearray(victim.read_bytes())
+    if harm == "flip":
+        content[random.Random(0).randrange(len(content))] ^= 1
+        victim.write_bytes(content)
+    elif harm == "cut":
+        victim.write_bytes(content[:-1])
+    elif harm == "remove":
+        victim.unlink()
+    else:
+        (folder / "llm_1/extra.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match="use an older checkpoint"):
+        checkpoint.load(folder, trainer.learners)
+
+
+def test_a_run_leaves_everything_behind(tmp_path, tiny_folder):
+    reviews = tmp_path / "reviews.jsonl"
+    reviews.write_text(made_up_reviews())
+    run = tmp_path / "run"
+    config = Config(
+        task_options=replace(Config().task_options, data=reviews),
+        judge="tests.helpers.scorers:judge",
+        policy=PolicyConfig(model=str(tiny_folder)),
+        batch=8,
+        iterations=3,
+        max_response=(2, 4),
+        exchange=ExchangeConfig(every=1),
+        algorithm_options=PPOConfig(epochs=2),
+        evaluation=EvaluationConfig(queries=8, every=2),
+        checkpoint_every=2,
+    )
+    report = train(config, run)
+    rows = read(run)
+    assert report.stat().st_size > 10_000
+    assert "%) are in train too and left out." in report.read_text(encoding="utf-8")
+    assert [row["iteration"] for row in rows] == [0, 0, 1, 2, 2, 3]
+    assert rows[0]["eval/llm_1/kl"] == 0
+    assert "eval/llm_2/second_judge" in rows[-1]
+    assert rows[1]["pioneer_0/llm_1/first_ratio_deviation"] < 1e-5
+    for name in ("config.yaml", "environment.json", "samples.jsonl", "plots", "tensorboard"):
+        assert (run / name).exists()
+    assert {p.name for p in (run / "policies/llm_2").iterdir()} >= {"model.safetensors", "README.md"}
+    assert (run / "checkpoints/step-000003/MANIFEST.json").exists()
+
+
+def made_up_reviews(count: int = 200) -> str:
+    """JSON lines whose openings differ, so that some test openings are not in train."""
+    letters = random.Random(0)
+    texts = ("".join(letters.choices("abcdefghij ", k=30)) for _ in range(count))
+    return "\n".join(json.dumps({"text": f"film {text}"}) for text in texts)
+
+
+def test_a_second_run_takes_the_next_free_name(tmp_path):
+    assert free_name(tmp_path / "a") == tmp_path / "a"
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/file").touch()
+    assert free_name(tmp_path / "a") == tmp_path / "a-2"
+
+
+def test_a_sampler_that_disagrees_with_the_learner_stops_the_run(monkeypatch):
+    trainer = Trainer(TABLES)
+    policy = trainer.policies["llm_1"]
+    plain = policy.sample
+
+    def skewed(*prompts, **chance):
+        told = plain(*prompts, **chance)
+        return SimpleNamespace(**{**vars(told), "logprobs_BT": told.logprobs_BT + 1})
+
+    monkeypatch.setattr(policy, "sample", skewed)
+    with pytest.raises(ArithmeticError, match="sampler and learner disagree by 1 nats"):
+        trainer.iterate(0)
+
+
+def test_kl_that_stays_negative_stops_the_run():
+    """INVARIANTS 2: five updates running; one sound batch in between begins the count anew."""
+    trainer = Trainer(TABLES)
+    learner, policy = trainer.learners["llm_1"], trainer.policies["llm_1"]
+    batch = play(trainer.game, dict.fromkeys(trainer.game.seats, policy), trainer.deal(0), clock=Clock())
+    sound = batch["pioneer_0"]
+    # tables start uniform, so k1 is 0; a reference that likes every token better by 0.3 nats, times 3 tokens
+    broken = replace(sound, ref_logprobs_BT=sound.ref_logprobs_BT + 0.3)
+    for given in (*[broken] * 4, sound, *[broken] * 4):
+        learner._check_kl(given)
+    with pytest.raises(ArithmeticError, match=r"estimated below -0.5 nats per response in 5 updates"):
+        learner._check_kl(broken)
+
+
+@pytest.mark.parametrize("export", ["as_trained", "merged"])
+def test_a_lora_team_leaves_what_others_load_and_is_judged_and_played_again(tmp_path, tiny_folder, export):
+    reviews = tmp_path / "reviews.jsonl"
+    reviews.write_text(made_up_reviews())
+    run = tmp_path / "run"
+    config = Config(
+        task_options=replace(Config().task_options, data=reviews),
+        judge="tests.helpers.scorers:judge",
+        policy=PolicyConfig(model=str(tiny_folder), kind="lora_team"),
+        batch=8,
+        iterations=2,
+        max_response=(2, 4),
+        exchange=ExchangeConfig(every=1),
+        learner=LearnerConfig(lr=0.01),
+        evaluation=EvaluationConfig(queries=8, every=0),
+        export=export,
+    )
+    train(config, run)
+    folder = run / "policies/llm_2"
+    assert (folder / "adapter_config.json").exists() == (export == "as_trained")
+    # transformers opens both; an adapter brings its base along
+    loaded = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    ours = CausalLMPolicy.load("llm_2", folder)
+    ids = torch.arange(6)[None]
+    torch.testing.assert_close(loaded(ids).logits, ours.model(ids).logits, rtol=1e-4, atol=1e-5)
+    plain = AutoModelForCausalLM.from_pretrained(tiny_folder, attn_implementation="eager")
+    assert (loaded(ids).logits - plain(ids).logits).abs().max() > 1e-3
+    assert main(["evaluate", str(run)]) == 0
+    assert main(["play", str(run), "--games", "1"]) == 0

@@ -1,0 +1,182 @@
+"""Tables: files of every format, folders, the Hub, and the split into train and test."""
+
+import csv
+import json
+import sys
+
+import pytest
+
+from cory_env.data.tables import read_rows, read_table, separate
+
+COLUMNS = {"query": ("question", "problem"), "gold": ("answer",)}
+ROWS = [{"answer": 2, "question": "1+1"}, {"answer": 0.5, "question": "1/2"}]
+READ = [{"query": "1+1", "gold": "2"}, {"query": "1/2", "gold": "0.5"}]
+
+
+def jsonl(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n\n" for row in rows))
+
+
+def comma_separated(path, rows):
+    with path.open("w", newline="", encoding="utf-8-sig") as file:  # as spreadsheets write it
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def json_list(path, rows):
+    path.write_text(json.dumps(rows, indent=1))
+
+
+def parquet(path, rows):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({name: [row[name] for row in rows] for name in rows[0]}), path)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "write"),
+    [("jsonl", jsonl), ("json", json_list), ("csv", comma_separated), ("parquet", parquet)],
+)
+def test_a_file_of_any_format_gives_texts_under_the_given_keys(tmp_path, suffix, write):
+    rows = (
+        [{"answer": row["gold"], "question": row["query"]} for row in READ] if suffix == "parquet" else ROWS
+    )
+    write(tmp_path / f"mine.{suffix}", rows)
+    assert read_rows(tmp_path / f"mine.{suffix}", COLUMNS) == {"whole": READ}
+
+
+def test_a_list_of_one_counts_as_its_item_only_if_listed(tmp_path):
+    json_list(tmp_path / "r.json", [{"question": "1", "answer": [2.5]}, {"question": "2", "answer": "3"}])
+    read = read_rows(tmp_path / "r.json", {"answer": ("answer",)}, listed=("answer",))
+    assert read == {"whole": [{"answer": "2.5"}, {"answer": "3"}]}
+    with pytest.raises(ValueError, match=r"row 1 .* no text in column 'answer' but '\[2.5\]'"):
+        read_rows(tmp_path / "r.json", {"answer": ("answer",)}, listed=("question",))
+    json_list(tmp_path / "r.json", [{"answer": ["2", "3"]}])
+    with pytest.raises(ValueError, match=r"no text in column 'answer' but \"\['2', '3'\]"):
+        read_rows(tmp_path / "r.json", {"answer": ("answer",)}, listed=("answer",))
+
+
+def test_files_of_a_folder_belong_to_the_split_their_names_start_with(tmp_path):
+    jsonl(tmp_path / "train-0.jsonl", ROWS[:1])
+    jsonl(tmp_path / "train-1.jsonl", ROWS[1:])
+    jsonl(tmp_path / "test_public.jsonl", ROWS[:1])
+    (tmp_path / "unsup.jsonl").write_text("never read")
+    (tmp_path / "train").mkdir()
+    assert read_rows(tmp_path, COLUMNS) == {"train": READ, "test": READ[:1]}
+
+
+def test_a_folder_without_a_split_is_refused_with_what_it_holds(tmp_path):
+    jsonl(tmp_path / "train.jsonl", ROWS)
+    jsonl(tmp_path / "validation.jsonl", ROWS)
+    with pytest.raises(ValueError, match=r"no split 'test': .* it holds train.jsonl, validation.jsonl"):
+        read_rows(tmp_path, COLUMNS)
+
+
+def test_a_single_file_is_divided_by_the_sha256_of_the_text():
+    # sha256("a") begins with ca978112ca1bbdca, sha256("b") with 3e23e8160039594a; modulo 5 that is the sum of
+    # the hexadecimal digits, 130 and 91, since 16 is 1 modulo 5: only "a" is divisible, so it is for test
+    rows = [{"t": "a", "n": 1}, {"t": "b", "n": 2}, {"t": "a", "n": 3}]
+    assert separate({"whole": rows}, "t", where="here") == {"train": [rows[1]], "test": [rows[0]]}
+
+
+def test_a_text_of_train_is_not_in_test_and_order_is_kept():
+    rows = {"train": [{"t": "z"}, {"t": "a"}, {"t": "z"}], "test": [{"t": "y"}, {"t": "a"}, {"t": "b"}]}
+    assert separate(rows, "t", where="here") == {
+        "train": [{"t": "z"}, {"t": "a"}],
+        "test": [{"t": "y"}, {"t": "b"}],
+    }
+    with pytest.raises(
+        ValueError, match=r"here has no rows for test \(1 read, less those that train has too\)"
+    ):
+        separate({"train": [{"t": "a"}], "test": [{"t": "a"}]}, "t", where="here")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("r.jsonl", '{"question": "1", "a": 1}', "has no column 'answer'; its columns are 'question', 'a'"),
+        ("r.jsonl", '{"q": "1", "answer": 1}', "has no column 'question' or 'problem'; its columns are 'q'"),
+        (
+            "r.jsonl",
+            '{"question": "1", "answer": "1"}\n{"question": null, "answer": 1}',
+            "row 2 of .* has no text in",
+        ),
+        (
+            "r.jsonl",
+            '{"question": "1", "answer": "1"}\n{"answer": 1}',
+            "row 2 .* column 'question' but 'None'",
+        ),
+        ("r.jsonl", '{"question": ["1"], "answer": 1}', r"row 1 .* but \"\['1'\]\"; drop or correct the row"),
+        (
+            "r.jsonl",
+            '{"question": true, "answer": 1}',
+            "row 1 .* has no text in column 'question' but 'True'",
+        ),
+        ("r.jsonl", "[1]", "row 1 is '\\[1\\]'; each line must be a JSON object"),
+        ("r.jsonl", "nonsense", "cannot be read as .jsonl"),
+        ("r.jsonl", "", "r.jsonl is empty"),
+        ("r.json", '{"question": "1", "answer": 1}', "r.json cannot .*it must hold one list of objects"),
+        ("r.json", '[{"question": "1", "answer": 1}, 2]', "it must hold one list of objects"),
+        ("r.json", '[{"question": "1", "answer": 1}', "cannot be read as .json"),
+        ("r.json", "[]", "r.json is empty"),
+        ("r.csv", "", "r.csv is empty"),
+        ("r.csv", "question,answer\n1\n", "row 1 of .* has no text in column 'answer'"),
+        ("r.parquet", "not parquet", "cannot be read as .parquet"),
+        (
+            "r.doc",
+            "",
+            r"is not a .parquet, .csv, .json, .jsonl file; give one, a folder of them, or owner/name",
+        ),
+    ],
+)
+def test_a_malformed_file_is_refused_by_name(tmp_path, name, content, fault):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ValueError, match=fault) as caught:
+        read_rows(path, COLUMNS)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_is_not_taken_for_a_name_on_the_hub(tmp_path):
+    with pytest.raises(ValueError, match=r"cannot be read as .csv .*No such file"):
+        read_rows("data/mine.csv", COLUMNS)
+    with pytest.raises(ValueError, match=r"is not a .parquet"):
+        read_rows(tmp_path / "nowhere", COLUMNS)
+
+
+def test_a_name_on_the_hub_is_fetched_split_by_split(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    folder = tmp_path / "set"
+    folder.mkdir()
+    jsonl(folder / "train.jsonl", ROWS)
+    jsonl(folder / "test.jsonl", ROWS[:1])
+    real = datasets.load_dataset
+
+    def from_folder(name, config, *, split):
+        assert (name, config) == ("openai/gsm8k", "main")
+        return real(str(folder), split=split, cache_dir=str(tmp_path / "cache"))
+
+    monkeypatch.setattr(datasets, "load_dataset", from_folder)
+    assert read_rows("openai/gsm8k", COLUMNS, config="main") == {
+        "train": [{"query": "1+1", "gold": "2.0"}, {"query": "1/2", "gold": "0.5"}],  # a column has one type
+        "test": [{"query": "1+1", "gold": "2.0"}],
+    }
+    (folder / "test.jsonl").unlink()
+    with pytest.raises(ValueError, match="the Hub gave no split 'test' of that name: "):
+        read_rows("openai/gsm8k", COLUMNS, config="main")
+
+
+@pytest.mark.parametrize(("package", "name"), [("pyarrow.parquet", "r.parquet"), ("datasets", "owner/name")])
+def test_a_missing_package_is_named(monkeypatch, package, name):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=f"needs the package {package.split('.')[0]}: pip install"):
+        read_rows(name, COLUMNS)
+
+
+def test_the_first_present_column_is_picked(tmp_path):
+    jsonl(tmp_path / "r.jsonl", ROWS)
+    table = read_table(tmp_path / "r.jsonl")
+    assert table.columns == ("answer", "question")
+    assert table.pick(("problem", "question")) == "question"

@@ -1,0 +1,68 @@
+"""The embedded model of arithmetic loads as anyone would load it, is what its card says, and can learn."""
+
+from dataclasses import replace
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
+
+from cory.config import presets
+from cory.training.factory import make_players
+from cory.evaluation.evaluator import EvaluationConfig
+from cory.evaluation.evaluator import evaluate_standalone
+from cory.pocket import ARITHMETIC_LM
+from cory.training.trainer import Trainer
+
+PRESET = presets.get("pocket-arithmetic")
+
+
+def test_folder_is_small_and_has_a_card_and_no_pickle():
+    files = [path for path in ARITHMETIC_LM.iterdir() if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 6e6
+    assert {path.suffix for path in files} <= {".json", ".safetensors", ".md"}
+    assert "pass@1" in (ARITHMETIC_LM / "README.md").read_text()
+
+
+def test_model_has_its_stated_shape_and_a_window_for_word_problems():
+    config = AutoModelForCausalLM.from_pretrained(ARITHMETIC_LM).config
+    assert (config.n_layer, config.n_embd, config.vocab_size, config.n_positions) == (4, 128, 1024, 512)
+
+
+def test_model_loads_plainly_and_answers_in_its_form():
+    write = pipeline("text-generation", model=str(ARITHMETIC_LM), device="cpu")
+    (told,) = write("Question: 3 + 4\nAnswer: 3 + 4 =", max_new_tokens=8, do_sample=False)
+    assert told["generated_text"] == "Question: 3 + 4\nAnswer: 3 + 4 = 7\n#### 7"
+
+
+def test_tokenizer_reads_all_of_printable_ascii_and_id_0_ends_and_pads():
+    tokenizer = AutoTokenizer.from_pretrained(ARITHMETIC_LM)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (0, 0, 0)
+    printable = "".join(map(chr, range(32, 127))) + "\n"
+    assert tokenizer.decode(tokenizer.encode(printable)) == printable
+
+
+def test_it_answers_between_a_fifth_and_half_of_held_out_problems_right():
+    task, references, _ = make_players(replace(PRESET, seats=1))
+    told = evaluate_standalone(
+        references["llm_1"],
+        task,
+        EvaluationConfig(queries=64, samples=4),
+        max_response=PRESET.max_response,
+        measures={},
+    )
+    # the card says 0.38
+    assert 0.2 <= told.arrays["task_reward"].mean() <= 0.5
+    assert told.arrays["eos_share"].mean() > 0.95
+
+
+@pytest.mark.parametrize(("name", "seats"), [("pocket-arithmetic", 2), ("pocket-arithmetic-ppo", 1)])
+def test_the_presets_play_and_learn(name, seats):
+    config = replace(presets.get(name), batch=16)
+    numbers = Trainer(config).iterate(0)
+    rewards = [value for key, value in numbers.items() if key.endswith("/task_reward")]
+    assert len(rewards) == seats
+    assert all(0 <= reward <= 1 for reward in rewards)
+
+
+def test_the_pair_differs_in_its_seats_alone():
+    single = presets.get("pocket-arithmetic-ppo")
+    assert replace(single, seats=2, exchange=PRESET.exchange) == PRESET

@@ -1,0 +1,58 @@
+from itertools import islice
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from examples.pocket_models import pretrain as loop
+from examples.pocket_models.arithmetic.pretrain import Config, batches, packed, train
+
+
+def test_rows_begin_with_documents_and_end_marks_follow_them():
+    texts = iter([[1, 1], [2, 2, 2], [3] * 9, [4], [5]])
+    # 1 1 END 2 2 (cut); the next row begins with the next document
+    assert packed(texts, rows=2, length=5, end=0).tolist() == [[1, 1, 0, 2, 2], [3] * 5]
+
+
+def settings(work) -> Config:
+    return Config(
+        work=work, out=work / "lm", steps=10, rows=4, row=16, context=32, layers=1, width=16, heads=2,
+        vocab_size=300, warmup=1, save_every=3,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_killed_pretraining_goes_on_where_it_was(tmp_path, monkeypatch):
+    train(settings(tmp_path / "whole"))
+    plain, calls = loop.next_token_loss, []
+
+    def dies(*arguments):
+        calls.append(1)
+        if len(calls) == 9:
+            raise KeyboardInterrupt
+        return plain(*arguments)
+
+    monkeypatch.setattr(loop, "next_token_loss", dies)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings(tmp_path / "cut"))
+    monkeypatch.setattr(loop, "next_token_loss", plain)
+    train(settings(tmp_path / "cut"))
+    whole, cut = (AutoModelForCausalLM.from_pretrained(tmp_path / name / "lm") for name in ("whole", "cut"))
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), cut.parameters(), strict=True))
+
+
+@pytest.mark.usefixtures("eager")
+def test_tokens_are_single_digits_and_nothing_is_unknown_and_some_rows_fill_the_window(tmp_path):
+    config = settings(tmp_path)
+    train(config)
+    tokenizer = AutoTokenizer.from_pretrained(config.out)
+    assert tokenizer.tokenize("Question: 37 + 4\nAnswer:") == ["Question:", "Ġ3", "7", "Ġ+", "Ġ4", "ĊAnswer:"]
+    printable = "".join(map(chr, range(32, 127))) + "\n"
+    assert tokenizer.decode(tokenizer.encode(printable + "é☺")) == printable + "é☺"
+    shapes = [tuple(rows.shape) for rows in islice(batches(config, tokenizer, start=0), 9)]
+    assert shapes == [(4, 16)] * 7 + [(2, 32)] + [(4, 16)]
