@@ -131,15 +131,27 @@ def compile_view(
 
 
 def check_window(views: Sequence[View], *, max_query: int, max_response: int, window: int) -> None:
-    """Raise a ValueError if the prompt and response of a seat together can outgrow the model's window."""
-    for view in views:
-        prompt = view.max_prompt(max_query, max_response)
-        if prompt + max_response > window:
-            raise ValueError(
-                f"{view.seat} may read {prompt} tokens and write {max_response}, together "
-                f"{prompt + max_response}; the model's window is {window}: lower max_query, max_response or "
-                "shorten the template"
-            )
+    """Raise a ValueError if the prompt and response of a seat together can outgrow the model's window.
+
+    The error names the seat that needs the largest window, and `views="previous"` if that would fit.
+    """
+    prompts = [view.max_prompt(max_query, max_response) for view in views]
+    needed = max(prompts) + max_response
+    if needed <= window:
+        return
+    seat = views[prompts.index(max(prompts))].seat
+    # With "previous" every observer has a prompt like that of observer_1, which has one earlier response.
+    previous = max(prompts[:2]) + max_response
+    remedy = ""
+    if len(views) > 2 and 0 in views[1].segments and previous <= window:
+        remedy = (
+            "show each observer only the response before its own, which needs a window of "
+            f'{previous} (views="previous", --sees previous), or '
+        )
+    raise ValueError(
+        f"{seat} may read {max(prompts)} tokens and write {max_response}, together {needed}; the model's "
+        f"window is {window}: {remedy}lower max_query, max_response or shorten the template"
+    )
 
 
 def _seen(k: int, sees: str) -> tuple[int, ...]:

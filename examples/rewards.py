@@ -27,7 +27,8 @@ def brevity(prompts, completions, **columns):
 
 def converses(prompts, completions, **columns):
     """Dialogue: 1 for an answer of 3 to 40 words, half a point more if it asks something back, less the share
-    of its word pairs that were said before, by anyone or by itself."""
+    of its word pairs that were said before, by anyone or by itself.
+    """
     return [answered(text(prompt), text(said)) for prompt, said in zip(prompts, completions, strict=True)]
 
 

@@ -1,74 +1,177 @@
-"""The README and CONTRIBUTING must not promise what is not there."""
+"""README, CONTRIBUTING and docs: their code runs, their commands parse, and the paths they name exist."""
 
+import json
 import re
 import shlex
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from cory.cli import main
+from cory import algorithms
+from cory.cli.main import USAGE, main
+from cory.config import presets
+from cory.evaluation.evaluator import EvaluationConfig
+from cory.functional import kl
+from cory.judges import parsing
+from cory_env import tasks
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+README, CONTRIBUTING, PYTHON = ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/python.md"
+CODE_PAGES = [README, CONTRIBUTING, PYTHON]
+PAGES = [
+    *(README, CONTRIBUTING, ROOT / "tests/golden/README.md"),
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("agents/cory/pocket/*/README.md")),
+]
+FOLDERS = ("agents", "benchmarks", "cory_env", "docs", "examples", "tests")
+
+OLD_WORDS = re.compile(
+    r"(?<![a-z])(told|the\s+plain\s+way|levers?|sick\s+run|run\s+is\s+sick|kl\s+price)(?![a-z])",
+    re.IGNORECASE,
+)
+"""Words of an earlier dialect: metrics, the vanilla baseline, optimizations, a diverged run, KL penalty."""
 
 
-def blocks(kind: str) -> list[tuple[str, int, str]]:
+def blocks(kind: str, pages: list[Path] = CODE_PAGES) -> list[tuple[Path, int, str]]:
     """(page, line, code) of every fenced block opened with exactly this word."""
     return [
-        (page.name, page.read_text("utf-8")[: found.start()].count("\n") + 1, found[1])
-        for page in PAGES
-        for found in re.finditer(rf"^```{kind}\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+        (page, text[: found.start()].count("\n") + 1, found[1])
+        for page in pages
+        for text in [page.read_text("utf-8")]
+        for found in re.finditer(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S)
     ]
 
 
-def commands() -> list[list[str]]:
-    lines = [line for _, _, code in blocks("bash") for line in code.splitlines()]
+def commands(pages: list[Path] = CODE_PAGES) -> list[list[str]]:
+    lines = [line for _, _, code in blocks("bash", pages) for line in code.splitlines()]
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
-@pytest.mark.parametrize(("page", "line", "code"), blocks("python"), ids=lambda value: str(value)[:12])
-def test_python_block_runs(page, line, code):
-    exec(compile("\n" * line + code, page, "exec"), {})  # the padding makes an error name the page's line
+def run_block(page: Path, line: int, code: str, namespace: dict[str, object]) -> None:
+    exec(compile("\n" * line + code, page.name, "exec"), namespace)  # an error names the page's line
+
+
+@pytest.fixture
+def empty_folder(tmp_path, monkeypatch) -> Path:
+    """A working directory with the settings files of the pages: ```yaml blocks that begin with their name."""
+    for _, _, text in blocks("yaml"):
+        (tmp_path / text.split()[1]).write_text(text, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def process(monkeypatch):
+    """Undo what a run and registered plug-ins change in this process; draw no plots."""
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    for module in (algorithms, tasks, parsing):
+        monkeypatch.setattr(module, "_REGISTERED", {})
+    monkeypatch.setattr(kl, "ESTIMATORS", dict(kl.ESTIMATORS))
+    for module in ("cory.training.run", "cory.api"):
+        monkeypatch.setattr(f"{module}.write_report", lambda run: run / "report.html")
+    yield
+    torch.backends.mkldnn.matmul.fp32_precision = before
+
+
+@pytest.fixture
+def tiny_preset(monkeypatch):
+    """The preset `pocket` with one iteration of four games and two held-out queries."""
+    preset = presets.find("pocket")
+    few = EvaluationConfig(queries=2, every=0)
+    tiny = {"iterations": 1, "batch": 4, "max_response": (2, 2), "checkpoint_every": 0, "sample_rows": 1}
+    config = replace(preset.config, evaluation=few, **tiny)
+    monkeypatch.setitem(presets.PRESETS, "pocket", replace(preset, config=config))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(README, marks=pytest.mark.runs_training),
+        CONTRIBUTING,
+        pytest.param(PYTHON, marks=pytest.mark.runs_training),
+    ],
+    ids=lambda page: page.stem,
+)
+def test_python_blocks_of_a_page_run_one_after_the_other(page, empty_folder, process, tiny_preset):
+    found = blocks("python", [page])
+    assert found
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for block in found:
+        run_block(*block, namespace)
+
+
+@pytest.mark.runs_training
+def test_flags_yaml_and_python_give_the_same_run(empty_folder, process):
+    by_flags, by_yaml = [words for words in commands([PYTHON]) if words[:2] == ["cory", "train"]]
+    assert main(by_flags[1:]) == 0
+    assert main(by_yaml[1:]) == 0
+    run_block(*blocks("python", [PYTHON])[0], {})
+    rows = {name: metrics_of(empty_folder / "runs" / name) for name in ("flags", "yaml", "python")}
+    assert rows["flags"] == rows["yaml"] == rows["python"]
+    rewards = [row["eval/llm_1/task_reward"] for row in rows["flags"] if "eval/llm_1/task_reward" in row]
+    assert rewards[0] == pytest.approx(0.14, abs=0.02)  # as the page says
+    assert rewards[-1] == pytest.approx(0.96, abs=0.02)
+
+
+def metrics_of(run: Path) -> list[dict[str, float]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith(("time/", "speed/"))} for row in rows]
 
 
 def test_make_targets_exist():
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     named = {words[1] for words in commands() if words[0] == "make"}
-    assert named
-    assert named <= targets
+    for page in PAGES:
+        named |= set(re.findall(r"`make ([a-z-]+)", page.read_text("utf-8")))
+    assert {"train", "test", "test-fast", "lint"} <= named <= targets
 
 
 def test_every_command_shown_is_one_we_install_or_a_common_tool():
-    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert {words[0] for words in commands()} <= {
-        "make",
-        "git",
-        ".venv/bin/python",
-        ".venv/bin/pre-commit",
-        *ours,
-    }
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    common = {"make", "git", "pip", ".venv/bin/python", ".venv/bin/pre-commit"}
+    assert {words[0] for words in commands()} <= {*common, *ours}
 
 
 @pytest.mark.parametrize(
     "words", [w for w in commands() if w[:2] == ["cory", "train"] and "--help" not in w], ids=" ".join
 )
-def test_train_options_are_accepted(words, monkeypatch):
-    asked = []
-    monkeypatch.setattr("cory.training.run.train", lambda config, run: asked.append(config))
-    assert main.main(words[1:]) == 0
-    assert len(asked) == 1
+def test_train_options_are_accepted(words, monkeypatch, empty_folder):
+    configs = []
+    monkeypatch.setattr("cory.training.run.train", lambda config, run: configs.append(config))
+    assert main(words[1:]) == 0
+    assert len(configs) == 1
 
 
 def test_other_commands_are_known():
-    known = set(re.findall(r"^  ([a-z]+) ", main.USAGE, re.M))
+    known = set(re.findall(r"^  ([a-z]+) ", USAGE, re.M))
     assert {words[1] for words in commands() if words[0] == "cory"} <= known
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_paths_in_the_text_lead_somewhere(page):
     text = page.read_text("utf-8")
     links = [target for target in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in target]
-    quoted = re.findall(r"`((?:agents|cory_env|tests|benchmarks)/[\w./]*)`", text)
-    missing = [name for name in links + quoted if not (ROOT / name).exists()]
+    paths = re.findall(rf"(?<![\w/])((?:{'|'.join(FOLDERS)})/[\w./-]*\w/?)", text)
+    modules = [name.replace(".", "/") for name in re.findall(r"python -m ((?:benchmarks|examples)[.\w]+)", text)]
+    missing = [name for name in links if not (page.parent / name).exists()]
+    missing += [name for name in paths if not (ROOT / name).exists()]
+    missing += [name for name in modules if not (ROOT / f"{name}.py").exists()]
     assert not missing, f"{page.name} names {missing}"
+
+
+def test_source_and_pages_use_the_words_of_the_field():
+    pages = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]
+    sources = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    assert len(pages) > 10
+    assert len(sources) > 100
+    found = [
+        f"{path.relative_to(ROOT)}:{text[: match.start()].count(chr(10)) + 1}: {match[0]}"
+        for path in (*pages, *sources)
+        if path != Path(__file__)
+        for text in [path.read_text("utf-8")]
+        for match in OLD_WORDS.finditer(text)
+    ]
+    assert not found, "\n".join(found)

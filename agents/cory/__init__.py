@@ -1,6 +1,64 @@
 """CORY: sequential multi-agent reinforcement learning of LLMs, the players and their training.
 
-The game itself is the package `cory_env`.
+    import cory
+
+    run = cory.train(model="pocket", iterations=30)
+    run.metrics  # a DataFrame, one row per iteration
+
+The game itself is the package `cory_env`. Importing this package loads nothing heavy: names are imported at
+first use.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cory.api import (
+        Run,
+        evaluate,
+        load,
+        register_algorithm,
+        register_critic,
+        register_judge,
+        register_kl,
+        register_policy,
+        register_task,
+        train,
+    )
+    from cory.config import presets
+    from cory.config.schema import Config
+    from cory.training.trainer import Trainer
+
 __version__ = "0.2.0"
+__all__ = [
+    "Config",
+    "Run",
+    "Trainer",
+    "evaluate",
+    "load",
+    "presets",
+    "register_algorithm",
+    "register_critic",
+    "register_judge",
+    "register_kl",
+    "register_policy",
+    "register_task",
+    "train",
+]
+
+_MODULES = {
+    "Config": "cory.config.schema",
+    "Trainer": "cory.training.trainer",
+    "presets": "cory.config.presets",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'cory' has no attribute {name!r}")
+    module = import_module(_MODULES.get(name, "cory.api"))
+    return module if name == "presets" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

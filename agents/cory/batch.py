@@ -2,7 +2,8 @@
 
 Knows neither games nor transformers.
 
-Shapes: B games, P prompt tokens, T response tokens, L tokens of the longest prompt + response, K chosen tokens.
+Shapes: B games, P prompt tokens, T response tokens, L tokens of the longest prompt + response, K chosen
+tokens.
 """
 
 from collections.abc import Sequence

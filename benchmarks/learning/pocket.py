@@ -1,24 +1,21 @@
-"""CORY beside single-agent PPO on the pocket task, and CORY with two adapters on one frozen model.
+"""CORY, single-agent PPO and a LoRA team on the pocket task: three seeds, held-out evaluation.
 
-Three seeds, each policy alone on held-out queries.
-
-    python -m benchmarks.learning.pocket            # about 30 minutes on 2 cores; started again, it goes on
+    python -m benchmarks.learning.pocket            # about 30 minutes on 2 cores; resumable
     python -m benchmarks.learning.pocket --table    # only the table of the committed results
 
-CORY and PPO are the presets as they are: the same model, judge, settings, queries and number of updates per
-policy. The LoRA team differs in what learns and in its learning rate. Results go to
-benchmarks/results/learning/pocket_study.json.
+CORY and PPO are the presets unchanged: the same model, judge, settings, queries and number of updates per
+policy. The LoRA team differs in what is trained and in its learning rate. Each policy is evaluated
+standalone. Results go to benchmarks/results/learning/pocket_study.json.
 """
 
 import argparse
 import json
 import statistics
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from benchmarks.learning.runs import COLUMNS, RESULTS, ROOT, held_out, provenance, train_all
+from benchmarks import ROOT
+from benchmarks.learning.runs import COLUMNS, RESULTS, commit_of, first_and_last_evaluation, train_all
+from benchmarks.output import provenance
 
 SEEDS = (0, 1, 2)
 NAMES = {"pocket": "CORY", "pocket-ppo": "single-agent PPO", "lora-team": "CORY, LoRA team"}
@@ -35,9 +32,9 @@ def table(runs: list[dict[str, Any]]) -> str:
     first = runs[0]["before"]["reference"]
     rows.append(f"| reference | {' | '.join(f'{first[name]:.2f}' for name in COLUMNS)} |")
     for preset, name in NAMES.items():
-        mine = [run for run in runs if run["preset"] == preset]
-        for policy in (policy for policy in mine[0]["after"] if policy != "reference"):
-            cells = [_cell([run["after"][policy][column] for run in mine]) for column in COLUMNS]
+        of_preset = [run for run in runs if run["preset"] == preset]
+        for policy in (policy for policy in of_preset[0]["after"] if policy != "reference"):
+            cells = [_cell([run["after"][policy][column] for run in of_preset]) for column in COLUMNS]
             rows.append(f"| {name}, `{policy}` | {' | '.join(cells)} |")
     return "\n".join(rows)
 
@@ -46,50 +43,36 @@ def _cell(values: list[float]) -> str:
     return f"{statistics.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def ends(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """The first and the last evaluation of a run, by policy and quantity."""
-    curves = held_out(folder)
-    return {
-        when: {policy: {name: values[at] for name, values in of.items()} for policy, of in curves.items()}
-        for when, at in {"before": 0, "after": -1}.items()
-    }
-
-
 def main() -> None:
     """Train what is missing, write the figures, print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--table", action="store_true", help="only print the table of the committed results")
-    results = RESULTS / "pocket_study.json"
+    path = RESULTS / "pocket_study.json"
     if parser.parse_args().table:
-        print(table(json.loads(results.read_text())["runs"]))
+        print(table(json.loads(path.read_text())["runs"]))
         return
-    runs = {
-        ROOT / f"runs/study/{preset}-{seed}": [
-            *FLAGS[preset],
-            "--seed",
-            str(seed),
-            "--checkpoint-every",
-            "0",
-        ]
-        for seed in SEEDS
-        for preset in FLAGS
-    }
-    train_all(runs)
-    told = [
+    folders = {ROOT / f"runs/study/{preset}-{seed}": (preset, seed) for seed in SEEDS for preset in FLAGS}
+    train_all(
         {
-            "preset": folder.name.rsplit("-", 1)[0],
-            "seed": int(folder.name.rsplit("-", 1)[1]),
-            "commit": json.loads((folder / "environment.json").read_text())["commit"],
-            **ends(folder),
+            folder: [*FLAGS[preset], "--seed", str(seed), "--checkpoint-every", "0"]
+            for folder, (preset, seed) in folders.items()
         }
-        for folder in runs
+    )
+    runs = [
+        {
+            "preset": preset,
+            "seed": seed,
+            "commit": commit_of(folder),
+            **first_and_last_evaluation(folder),
+        }
+        for folder, (preset, seed) in folders.items()
     ]
-    provided = provenance("python -m benchmarks.learning.pocket")
-    del provided["commit"]  # each run has its own
-    results.write_text(json.dumps({**provided, "seeds": SEEDS, "runs": told}, indent=1))
-    print(table(told))
+    origin = provenance()
+    del origin["commit"]  # each run has its own
+    path.write_text(json.dumps({**origin, "seeds": SEEDS, "runs": runs}, indent=1))
+    print(table(runs))
 
 
 if __name__ == "__main__":

@@ -1,25 +1,24 @@
-"""Every algorithm on the pocket task, one seat, one seed: what the policy, alone, gains over its reference.
+"""Every algorithm on the pocket task, one seat, one seed: the standalone policy's gain over its reference.
 
-    python -m benchmarks.learning.pocket_algorithms              # 2 to 6 minutes each; started again, it goes on
+    python -m benchmarks.learning.pocket_algorithms              # 2 to 6 minutes each; resumable
     python -m benchmarks.learning.pocket_algorithms rloo grpo    # only these
     python -m benchmarks.learning.pocket_algorithms --table      # only the table of the committed results
 
 Runs are made one at a time, on one thread, under runs/algorithms. Each is the preset `pocket-ppo` (the same
-model, judge, queries, 30 iterations of 128 games) with the flags below. Gains are taken pair by pair on the
-held-out queries, with their 95 % bootstrap interval; where one does not lie above 0, the exit code is 1.
-Results go to benchmarks/results/learning/pocket_algorithms.json.
+model, judge, queries, 30 iterations of 128 games) with the flags below. Gains are paired by held-out query,
+with their 95 % bootstrap interval; the exit code is 1 if one of these reaches 0. Results go to
+benchmarks/results/learning/pocket_algorithms.json.
 """
 
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from benchmarks.learning.runs import RESULTS, ROOT, provenance, train
-
-from cory.cli.evaluate import Options, judge_again
+from benchmarks import ROOT
+from benchmarks.learning.runs import RESULTS, commit_of, train
+from benchmarks.output import provenance
+from cory.cli.evaluate import Options, evaluate
 
 FOUR_STEPS = ["--learner.minibatch", "32"]
 """As many optimiser steps per iteration as PPO takes in its four epochs."""
@@ -35,45 +34,44 @@ FLAGS = {
     ],
 }
 SEED = 0
-SHOWN = ("task_reward", "probability", "second_judge", "kl")
+QUANTITIES = ("task_reward", "probability", "second_judge", "kl")
 
 
 def measure(name: str) -> dict[str, Any]:
-    """Train with one algorithm unless that was done, and judge the policy alone."""
+    """Train with one algorithm, unless that is done, and evaluate the policy standalone."""
     flags = ["--preset", "pocket-ppo", "--algorithm", name, "--seed", str(SEED), "--checkpoint-every", "0"]
     folder = train(ROOT / f"runs/algorithms/{name}-{SEED}", [*flags, *FLAGS[name]])
-    told = judge_again(Options(targets=(str(folder),), game=False))
+    evaluation = evaluate(Options(targets=(str(folder),), game=False))
+    gains = evaluation["gain_over_reference"]["llm_1"]
     return {
         "algorithm": name,
         "flags": FLAGS[name],
         "seed": SEED,
-        "queries": told["queries"],
-        "figures": {quantity: told["figures"]["llm_1"][quantity] for quantity in SHOWN},
-        "gain": {
-            quantity: told["gain_over_reference"]["llm_1"][quantity] for quantity in SHOWN if quantity != "kl"
-        },
-        **provenance(f"python -m benchmarks.learning.pocket_algorithms {name}"),
-        "commit": json.loads((folder / "environment.json").read_text())["commit"],
+        "queries": evaluation["queries"],
+        "figures": {quantity: evaluation["figures"]["llm_1"][quantity] for quantity in QUANTITIES},
+        "gain": {quantity: gains[quantity] for quantity in QUANTITIES if quantity != "kl"},
+        **provenance(),
+        "commit": commit_of(folder),
     }
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """Markdown: what each algorithm gained, and at what distance from the reference."""
+    """Markdown: the gain of each algorithm, and its distance from the reference."""
     lines = [
         "| algorithm | gain in task reward (95 %) | in P(positive) | KL, nats |",
         "|---|---|---|---|",
     ]
-    for told in results:
-        gain = told["gain"]["task_reward"]
+    for result in results:
+        gain = result["gain"]["task_reward"]
         lines.append(
-            f"| {told['algorithm']} | {gain['gain']:+.2f} ({gain['low']:+.2f} to {gain['high']:+.2f}) "
-            f"| {told['gain']['probability']['gain']:+.2f} | {told['figures']['kl']:.2f} |"
+            f"| {result['algorithm']} | {gain['gain']:+.2f} ({gain['low']:+.2f} to {gain['high']:+.2f}) "
+            f"| {result['gain']['probability']['gain']:+.2f} | {result['figures']['kl']:.2f} |"
         )
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Measure what is asked for, keep every result, print the table; 1 where an interval reaches 0."""
+    """Measure the named algorithms, save every result, print the table; 1 if an interval reaches 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -83,14 +81,14 @@ def main() -> int:
     if unknown := set(options.names) - set(FLAGS):
         parser.error(f"no settings for {', '.join(sorted(unknown))}; there are {', '.join(FLAGS)}")
     path = RESULTS / "pocket_algorithms.json"
-    kept = {told["algorithm"]: told for told in json.loads(path.read_text())} if path.exists() else {}
+    saved = {result["algorithm"]: result for result in json.loads(path.read_text())} if path.exists() else {}
     if not options.table:
         for name in options.names or FLAGS:
-            kept[name] = measure(name)
-            path.write_text(json.dumps([kept[n] for n in FLAGS if n in kept], indent=1))
-    results = [kept[name] for name in FLAGS if name in kept]
+            saved[name] = measure(name)
+            path.write_text(json.dumps([saved[n] for n in FLAGS if n in saved], indent=1))
+    results = [saved[name] for name in FLAGS if name in saved]
     print(table(results))
-    return 1 if any(told["gain"]["task_reward"]["low"] <= 0 for told in results) else 0
+    return 1 if any(result["gain"]["task_reward"]["low"] <= 0 for result in results) else 0
 
 
 if __name__ == "__main__":

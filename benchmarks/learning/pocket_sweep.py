@@ -1,20 +1,21 @@
-"""The small sweep behind the pocket preset: KL kind, price and learning rate; single policy, one seed.
+"""KL estimator, KL coefficient and learning rate on the pocket task: single-agent PPO, one seed.
 
-    python -m benchmarks.learning.pocket_sweep            # about 6 minutes on 2 cores; started again, it goes on
+    python -m benchmarks.learning.pocket_sweep            # about 6 minutes on 2 cores; resumable
     python -m benchmarks.learning.pocket_sweep --table    # only the table of the committed results
 
 Each point is `cory train --preset pocket-ppo` with three settings changed. The curves of its held-out
-evaluations go to benchmarks/results/learning/pocket_sweep.json, the figure of the collapse to collapse.png beside it.
+evaluations go to benchmarks/results/learning/pocket_sweep.json, the figure of the collapse to collapse.png
+beside it.
 """
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from benchmarks.learning.runs import COLUMNS, RESULTS, ROOT, held_out, provenance, train_all
+from benchmarks import ROOT
+from benchmarks.learning.runs import COLUMNS, RESULTS, evaluation_curves, train_all
+from benchmarks.output import provenance
 
 POINTS = [
     # kl.kind, kl.coef, learner.lr
@@ -26,7 +27,7 @@ POINTS = [
 
 
 def table(points: list[dict[str, Any]]) -> str:
-    """Markdown, one row per point, its last evaluation; the reference first."""
+    """Markdown: the reference, then one row per point with its last evaluation."""
     rows = [f"| KL | eta | lr | {' | '.join(COLUMNS.values())} |", "|---" * (len(COLUMNS) + 3) + "|"]
     first = points[0]["curves"]["reference"]
     rows.append(f"| reference | | | {' | '.join(f'{first[name][0]:.2f}' for name in COLUMNS)} |")
@@ -37,7 +38,7 @@ def table(points: list[dict[str, Any]]) -> str:
 
 
 def draw_collapse(points: list[dict[str, Any]], path: Path) -> None:
-    """What the policy gains, pays and loses with `full` and with `k1` in the reward, at the same price."""
+    """Plot score, KL and diversity with `full` and with `k1` KL in the reward, at the same coefficient."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -73,9 +74,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--table", action="store_true", help="only print the table of the committed results")
-    results = RESULTS / "pocket_sweep.json"
+    path = RESULTS / "pocket_sweep.json"
     if parser.parse_args().table:
-        print(table(json.loads(results.read_text())["points"]))
+        print(table(json.loads(path.read_text())["points"]))
         return
     runs = {}
     for kind, coef, lr in POINTS:
@@ -85,11 +86,10 @@ def main() -> None:
         runs[ROOT / f"runs/sweep/{kind}-{coef}-{lr}"] = flags
     train_all(runs)
     points = [
-        {"kl.kind": kind, "kl.coef": coef, "learner.lr": lr, "curves": held_out(folder)}
+        {"kl.kind": kind, "kl.coef": coef, "learner.lr": lr, "curves": evaluation_curves(folder)}
         for (kind, coef, lr), folder in zip(POINTS, runs, strict=True)
     ]
-    told = {**provenance("python -m benchmarks.learning.pocket_sweep"), "seed": 0, "points": points}
-    results.write_text(json.dumps(told, indent=1))
+    path.write_text(json.dumps({**provenance(), "seed": 0, "points": points}, indent=1))
     draw_collapse(points, RESULTS / "collapse.png")
     print(table(points))
 

@@ -1,11 +1,7 @@
-"""Training runs as experiments: started in the background, two at a time, found again when started twice.
-
-Shared by `pocket_sweep.py` and `pocket_study.py`.
-"""
+"""Training runs as experiments: one process per core, a finished run is not repeated."""
 
 import json
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks/results"
+from benchmarks import ROOT
+
+RESULTS = ROOT / "benchmarks/results/learning"
 COLUMNS = {
     "probability": "P(positive)",
     "second_judge": "second judge",
@@ -26,54 +23,65 @@ COLUMNS = {
 
 
 def train(folder: Path, flags: Sequence[str]) -> Path:
-    """`cory train` with `flags` on one thread into `folder`, unless it is there; output goes beside it."""
+    """Run `cory train` with `flags` on one thread into `folder`, unless it is finished; log beside it."""
     if not (folder / "report.html").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "cory.cli.main", "train", *flags, "--threads", "1"]
+        command = [sys.executable, "-m", "cory.cli", "train", *flags, "--threads", "1"]
         log = folder.with_name(f"{folder.name}.log")
         with log.open("w") as out:
-            told = subprocess.run(
+            done = subprocess.run(
                 [*command, "--run", str(folder), "--overwrite"],
                 cwd=ROOT,
                 stdout=out,
                 stderr=out,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
-        if told.returncode:
+        if done.returncode:
             raise RuntimeError(f"{' '.join(command)} failed; see {log}")
     return folder
 
 
 def train_all(runs: Mapping[Path, Sequence[str]]) -> None:
-    """Every run, as many at a time as there are cores."""
+    """Train every run, as many at a time as there are cores."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(train, runs.keys(), runs.values()))
 
 
-def held_out(folder: Path) -> dict[str, dict[str, list[float]]]:
-    """The curves of each policy alone: policy -> quantity (`iteration` is one of them) -> values."""
-    told: dict[str, dict[str, list[float]]] = {}
-    for line in (folder / "metrics.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        found = {key: value for key, value in row.items() if key.startswith("eval/")}
-        for policy in sorted({key.split("/")[1] for key in found}):
-            curve = told.setdefault(policy, {})
+def metric_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run's metrics.jsonl."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def evaluation_curves(folder: Path) -> dict[str, dict[str, list[float]]]:
+    """The standalone evaluations of a run: policy -> quantity (`iteration` is one of them) -> values."""
+    curves: dict[str, dict[str, list[float]]] = {}
+    for row in metric_rows(folder):
+        evaluated = {key: value for key, value in row.items() if key.startswith("eval/")}
+        for policy in sorted({key.split("/")[1] for key in evaluated}):
+            curve = curves.setdefault(policy, {})
             curve.setdefault("iteration", []).append(row["iteration"])
-            for key, value in found.items():
+            for key, value in evaluated.items():
                 if key.split("/")[1] == policy:
                     curve.setdefault(key.split("/")[2], []).append(value)
-    return told
+    return curves
 
 
-def provenance(command: str) -> dict[str, Any]:
-    """What a published number needs beside it."""
-    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
-    cpu = Path("/proc/cpuinfo")
-    names = [
-        line.split(":")[1].strip() for line in cpu.read_text().splitlines() if line.startswith("model name")
-    ]
+def first_and_last_evaluation(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """The evaluations `before` and `after` training, by policy and quantity."""
+    curves = evaluation_curves(folder)
     return {
-        "command": command,
-        "commit": git.stdout.strip(),
-        "machine": f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores",
+        when: {policy: {name: values[at] for name, values in of.items()} for policy, of in curves.items()}
+        for when, at in {"before": 0, "after": -1}.items()
     }
+
+
+def seconds(folder: Path) -> float:
+    """Duration of a run, evaluations included."""
+    spent = (value for row in metric_rows(folder) for key, value in row.items() if key.startswith("time/"))
+    return round(float(sum(spent)), 1)
+
+
+def commit_of(folder: Path) -> str | None:
+    """The commit a run was made with."""
+    commit: str | None = json.loads((folder / "environment.json").read_text())["commit"]
+    return commit

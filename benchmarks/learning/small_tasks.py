@@ -1,15 +1,15 @@
-"""One run for each task a small model can learn: does a policy, alone, get better on held-out problems?
+"""One run for each task a small model can learn: does a standalone policy improve on held-out problems?
 
-    python -m benchmarks.learning.small_tasks --data ../shared/data       # all of them; started again, it goes on
-    python -m benchmarks.learning.small_tasks svamp --data ../shared/data # only these
-    python -m benchmarks.learning.small_tasks --table                     # only the table of the committed results
+    python -m benchmarks.learning.small_tasks --data ../shared/data        # all; resumable
+    python -m benchmarks.learning.small_tasks svamp --data ../shared/data  # only these
+    python -m benchmarks.learning.small_tasks --table                      # only print the committed results
 
-The models that runs start from are made first, by warm_up.py: they can calculate and know no task. Each run
-is single-agent PPO on one thread, under runs/tasks; `imdb` is the pocket run, CORY, on real reviews. What it
-gained is taken pair by pair on the held-out queries, with its 95 % bootstrap interval; where one does not lie
-above 0, the exit code is 1. Results go to benchmarks/results/learning/task_runs.json. `--data` is the folder of
-svamp/SVAMP.json, of arithmetic/, with MultiArith.json, AddSub.json and SingleEq.json in it, and of imdb/,
-with train.parquet and test_public.parquet.
+The models that runs start from are made first, by pretrain_small_models.py: they can calculate and know no
+task. Each run is single-agent PPO on one thread, under runs/tasks; `imdb` is the pocket run, CORY, on real
+reviews. Gains are paired by held-out query, with their 95 % bootstrap interval; the exit code is 1 if one of
+these reaches 0. Results go to benchmarks/results/learning/task_runs.json. `--data` is the folder with
+svamp/SVAMP.json, with MultiArith.json, AddSub.json and SingleEq.json in arithmetic/, and with train.parquet
+and test_public.parquet in imdb/.
 """
 
 import argparse
@@ -20,8 +20,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from benchmarks.learning.runs import RESULTS, ROOT, provenance, train
+from benchmarks import ROOT
+from benchmarks.learning.runs import RESULTS, commit_of, seconds, train
+from benchmarks.output import provenance
 
 RUNS = ROOT / "runs/tasks"
 SEED = 0
@@ -29,7 +30,7 @@ STEPS = {"words": 4000, "letters": 1500}
 """Supervised steps of the models that runs start from."""
 
 COMMON = ["--evaluation.every", "0", "--checkpoint-every", "0"]
-ALONE = [
+SINGLE_AGENT = [
     *("--seats", "1", "--exchange.every", "0", "--kl.kind", "k1", "--evaluation.samples", "8"),
 ]
 WORDS = [
@@ -45,84 +46,85 @@ LETTERS = [
     *("--batch", "128", "--learner.lr", "1e-4", "--learner.minibatch", "32", "--kl.coef", "0.02"),
 ]
 FLAGS = {
-    "svamp": [*ALONE, *SVAMP, *WORDS, "--iterations", "60"],
-    **{source: [*ALONE, *OLDER, source, *WORDS, "--iterations", "60"] for source in ("addsub", "singleeq")},
-    "multiarith": [*ALONE, *OLDER, "multiarith", *WORDS, "--iterations", "240"],
-    "programs": [*ALONE, *PROGRAMS, *LETTERS],
+    "svamp": [*SINGLE_AGENT, *SVAMP, *WORDS, "--iterations", "60"],
+    **{
+        source: [*SINGLE_AGENT, *OLDER, source, *WORDS, "--iterations", "60"]
+        for source in ("addsub", "singleeq")
+    },
+    "multiarith": [*SINGLE_AGENT, *OLDER, "multiarith", *WORDS, "--iterations", "240"],
+    "programs": [*SINGLE_AGENT, *PROGRAMS, *LETTERS],
     "imdb": ["--task.data", "{data}/imdb"],
 }
-"""The flags of each run, beside the common ones.
+"""The flags of each run, added to the common ones.
 
-A dearer KL and smaller steps than for programs: the sets are small; at 0.02 and 3e-4 addsub was learned by
-heart (train 0.22, held out 0.13 to 0.15). Of multiarith, where two steps must be right, so little is solved
-at first that 60 iterations showed no sure gain (+0.009, -0.005 to 0.024)."""
+A larger KL coefficient and smaller steps than for programs, since the sets are small: at 0.02 and 3e-4 addsub
+was memorised (train 0.22, held out 0.13 to 0.15). On multiarith, where two steps must be right, so little is
+solved at first that 60 iterations showed no significant gain (+0.009, -0.005 to 0.024)."""
 
 
-def start(name: str, data: Path) -> None:
-    """Make the model that runs start from, unless it is there."""
+def make_start_model(name: str, data: Path) -> None:
+    """Make the model that runs start from, unless it exists."""
     out = RUNS / name
     if not (out / "config.json").exists():
-        run("benchmarks/learning/pretrain_small_models.py", name, f"--out={out}", f"--data={data}", f"--steps={STEPS[name]}")
+        options = (f"--out={out}", f"--data={data}", f"--steps={STEPS[name]}")
+        run("benchmarks.learning.pretrain_small_models", name, *options)
 
 
-def run(*command: str) -> None:
-    """Python with this command line, on one thread."""
-    subprocess.run(
-        [sys.executable, *command], cwd=ROOT, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
+def run(module: str, *arguments: str) -> None:
+    """Run a module with `arguments` on one thread."""
+    command = [sys.executable, "-m", module, *arguments]
+    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def measure(name: str, data: Path) -> dict[str, Any]:
-    """Train on one task unless that was done, and judge the policy alone."""
+    """Train on one task, unless that is done, and evaluate the policies standalone."""
     flags = [flag.format(data=data) for flag in FLAGS[name]]
     if "--policy.model" in flags:
-        start(Path(flags[flags.index("--policy.model") + 1]).name, data)
+        make_start_model(Path(flags[flags.index("--policy.model") + 1]).name, data)
     folder = train(RUNS / f"{name}-{SEED}", [*COMMON, *flags, "--seed", str(SEED)])
     if not (folder / "evaluation.json").exists():
-        run("-m", "cory.cli.main", "evaluate", str(folder))
-    told = json.loads((folder / "evaluation.json").read_text())
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    seconds = sum(v for row in rows for k, v in row.items() if k.startswith("time/"))
+        run("cory.cli", "evaluate", str(folder))
+    evaluation = json.loads((folder / "evaluation.json").read_text())
     return {
         "run": name,
         "train": " ".join(["cory train", *COMMON, *flags, "--seed", str(SEED)]),
         "seed": SEED,
-        "queries": told["queries"],
-        "samples": told["samples"],
-        "seconds": round(seconds, 1),
-        "before": told["figures"]["reference"]["task_reward"],
+        "queries": evaluation["queries"],
+        "samples": evaluation["samples"],
+        "seconds": seconds(folder),
+        "before": evaluation["figures"]["reference"]["task_reward"],
         "policies": {
-            name: {
-                "after": told["figures"][name]["task_reward"],
-                "kl": told["figures"][name]["kl"],
+            policy: {
+                "after": evaluation["figures"][policy]["task_reward"],
+                "kl": evaluation["figures"][policy]["kl"],
                 "gain": gains["task_reward"],
             }
-            for name, gains in told["gain_over_reference"].items()
+            for policy, gains in evaluation["gain_over_reference"].items()
         },
-        **provenance(f"python -m benchmarks.learning.small_tasks {name} --data {data}"),
-        "commit": json.loads((folder / "environment.json").read_text())["commit"],
+        **provenance(),
+        "commit": commit_of(folder),
     }
 
 
 def table(results: list[dict[str, Any]]) -> str:
     """Markdown: task reward (of problems: the share solved in one try), before and after."""
     lines = [
-        "| run | held-out queries x answers | policy | before | after | gain (95 %) | KL, nats |",
+        "| run | held-out queries x responses | policy | before | after | gain (95 %) | KL, nats |",
         "|---|---|---|---|---|---|---|",
     ]
-    for told in results:
-        for name, of in told["policies"].items():
-            gain = of["gain"]
+    for result in results:
+        for name, figures in result["policies"].items():
+            gain = figures["gain"]
             lines.append(
-                f"| {told['run']} | {told['queries']} x {told['samples']} | `{name}` "
-                f"| {told['before']:.3f} | {of['after']:.3f} "
-                f"| {gain['gain']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f}) | {of['kl']:.2f} |"
+                f"| {result['run']} | {result['queries']} x {result['samples']} | `{name}` "
+                f"| {result['before']:.3f} | {figures['after']:.3f} "
+                f"| {gain['gain']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f}) | {figures['kl']:.2f} |"
             )
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Measure what is asked for, keep every result, print the table; 1 where an interval reaches 0."""
+    """Measure the named tasks, save every result, print the table; 1 if an interval reaches 0."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -133,14 +135,14 @@ def main() -> int:
     if unknown := set(options.names) - set(FLAGS):
         parser.error(f"no settings for {', '.join(sorted(unknown))}; there are {', '.join(FLAGS)}")
     path = RESULTS / "task_runs.json"
-    kept = {told["run"]: told for told in json.loads(path.read_text())} if path.exists() else {}
+    saved = {result["run"]: result for result in json.loads(path.read_text())} if path.exists() else {}
     if not options.table:
         for name in options.names or FLAGS:
-            kept[name] = measure(name, options.data)
-            path.write_text(json.dumps([kept[n] for n in FLAGS if n in kept], indent=1) + "\n")
-    results = [kept[name] for name in FLAGS if name in kept]
+            saved[name] = measure(name, options.data)
+            path.write_text(json.dumps([saved[n] for n in FLAGS if n in saved], indent=1) + "\n")
+    results = [saved[name] for name in FLAGS if name in saved]
     print(table(results))
-    lows = [of["gain"]["low"] for told in results for of in told["policies"].values()]
+    lows = [figures["gain"]["low"] for result in results for figures in result["policies"].values()]
     return 1 if min(lows) <= 0 else 0
 
 

@@ -1,1 +1,1 @@
-"""Throughput and memory, measured beside baselines."""
+"""Speed and memory of CORY, compared with baselines and with the limits of the machine."""

@@ -1,21 +1,17 @@
-"""Speed of the game, beside PettingZoo's tictactoe, in one run on one machine.
+"""Speed of the game's environments, compared with PettingZoo's tictactoe.
 
     python -m benchmarks.speed.env                 # a table
-    python -m benchmarks.speed.env --check         # and exit 1 where a figure falls short of what is promised
-    python -m benchmarks.speed.env --json FILE     # and the figures with command, commit and machine
+    python -m benchmarks.speed.env --check         # exit with 1 if a target is missed
+    python -m benchmarks.speed.env --json FILE     # write the figures and their provenance
 
-The AEC rows play the wrapped envs step by step, `last()` and `step()`, on actions drawn beforehand; visits of
-the dead count as steps, in tictactoe too. The VectorGame row counts tokens of responses; its time holds all
-from `reset` with new queries to `payoffs`, scores included. Seconds are processor time, rows take turns
-and the best of each is told: what else the machine does matters little and falls on all of them.
+The AEC rows play the wrapped envs step by step, `last()` and `step()`, on actions drawn beforehand; steps of
+terminated agents count, in tictactoe too. The VectorGame row counts tokens of responses; its time includes
+all from `reset` with new queries to `payoffs`, with the scores. Seconds are processor time, rows take turns
+and the best of each is reported, so that other load on the machine matters little and affects all alike.
 """
 
 import argparse
 import importlib.util
-import json
-import os
-import platform
-import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -26,6 +22,7 @@ from typing import Any
 import numpy as np
 import pettingzoo
 
+from benchmarks.output import write_figures
 from cory_env import VectorGame, env
 from cory_env.tasks.echo import Task as Echo
 from cory_env.tokenizer import CharTokenizer
@@ -33,54 +30,54 @@ from cory_env.tokenizer import CharTokenizer
 GAMES = 256
 CAP = 16
 VECTOR_STEPS, VECTOR_RATIO = 10e6, 100
-"""What VectorGame promises: token-steps per second, and times the AEC env's steps."""
+"""Targets of VectorGame: token-steps per second, and times the AEC env's steps."""
 
 
 def task(vocab_size: int) -> Echo:
-    """echo over as many ids; the letters are never looked at."""
+    """The echo task over `vocab_size` ids; its letters are never used."""
     return Echo(CharTokenizer("".join(map(chr, range(1, vocab_size - 1)))), length=4)
 
 
 def tictactoe() -> tuple[Any, Iterator[list[int]]]:
-    """The env and games for it: any order of the nine squares is legal up to the end of the game."""
+    """The env, and games for it: every order of the nine squares is legal up to the end of the game."""
     if importlib.util.find_spec("pygame") is None:
-        sys.modules["pygame"] = types.ModuleType("pygame")  # imported to draw; nothing is drawn here
-    chance = np.random.default_rng(0)
-    games = [chance.permutation(9).tolist() for _ in range(1000)]
+        sys.modules["pygame"] = types.ModuleType("pygame")  # imported for rendering, which is not used here
+    rng = np.random.default_rng(0)
+    games = [rng.permutation(9).tolist() for _ in range(1000)]
     return pettingzoo.make("aec", "classic/tictactoe-v3"), cycle(games)
 
 
 def tokens(vocab_size: int) -> tuple[Any, Iterator[list[int]]]:
-    """The token-level env, wrapped as users get it, and games of random tokens."""
-    chance = np.random.default_rng(0)
-    games = [chance.integers(vocab_size, size=2 * CAP).tolist() for _ in range(1000)]
+    """The token-level env, wrapped as users get it, and games of random tokens for it."""
+    rng = np.random.default_rng(0)
+    games = [rng.integers(vocab_size, size=2 * CAP).tolist() for _ in range(1000)]
     return env(task(vocab_size), max_response=CAP), cycle(games)
 
 
 def cycle(games: list[list[int]]) -> Iterator[list[int]]:
-    """The games, over and over."""
+    """Repeat the games forever."""
     while True:
         yield from games
 
 
-def aec_rate(made: Any, games: Iterator[list[int]], seconds: float) -> float:
+def aec_rate(aec: Any, games: Iterator[list[int]], seconds: float) -> float:
     """Steps per second."""
     steps, start = 0, process_time()
     while process_time() - start < seconds:
-        made.reset()
+        aec.reset()
         moves = iter(next(games))
-        for _ in made.agent_iter():
-            _, _, terminated, truncated, _ = made.last()
-            made.step(None if terminated or truncated else next(moves))
+        for _ in aec.agent_iter():
+            _, _, terminated, truncated, _ = aec.last()
+            aec.step(None if terminated or truncated else next(moves))
             steps += 1
     return steps / (process_time() - start)
 
 
 def vector_rate(game: VectorGame, seconds: float) -> float:
     """Token-steps per second over batches of random responses of every length."""
-    chance, tokenizer = np.random.default_rng(0), game.task.tokenizer
+    rng, tokenizer = np.random.default_rng(0), game.task.tokenizer
     queries = list(game.task.queries("train"))[: 2 * GAMES]
-    ids_BT = chance.integers(tokenizer.vocab_size, size=(GAMES, CAP))
+    ids_BT = rng.integers(tokenizer.vocab_size, size=(GAMES, CAP))
     ends_BT = np.isin(ids_BT, list(tokenizer.eos))
     lengths_B = np.where(ends_BT.any(axis=1), ends_BT.argmax(axis=1) + 1, CAP)
     steps, batch, start = 0, 0, process_time()
@@ -95,7 +92,7 @@ def vector_rate(game: VectorGame, seconds: float) -> float:
 
 
 def measure(rounds: int, seconds: float) -> dict[str, float]:
-    """Steps per second by name."""
+    """Best steps per second, by name."""
     board, small, large = tictactoe(), tokens(64), tokens(50_257)
     vector = VectorGame(task(64), max_response=CAP)
     rates: dict[str, Callable[[], float]] = {
@@ -112,7 +109,7 @@ def measure(rounds: int, seconds: float) -> dict[str, float]:
 
 
 def shortfalls(rate: dict[str, float]) -> list[str]:
-    """What is promised and not kept."""
+    """Missed targets, one line each."""
     needed = {
         "aec_64": ("aec_64", rate["tictactoe"]),
         "aec_50257": ("aec_50257", rate["tictactoe"]),
@@ -120,23 +117,10 @@ def shortfalls(rate: dict[str, float]) -> list[str]:
         "vector_64 over aec_64": ("vector_64", VECTOR_RATIO * rate["aec_64"]),
     }
     return [
-        f"{what}: {rate[name]:,.0f} steps/s, {least:,.0f} are promised"
-        for what, (name, least) in needed.items()
+        f"{target}: {rate[name]:,.0f} steps/s, the target is {least:,.0f}"
+        for target, (name, least) in needed.items()
         if rate[name] < least
     ]
-
-
-def provenance() -> dict[str, str]:
-    """What a published number needs beside it."""
-    told = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(told, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return {
-        "command": " ".join(["python", *sys.argv]),
-        "commit": commit.stdout.strip(),
-        "machine": f"{platform.platform()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
 
 
 def main() -> int:
@@ -144,9 +128,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--rounds", type=int, default=3, help="times that every row is measured")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of every row")
     parser.add_argument("--seconds", type=float, default=1.0, help="per measurement")
     options = parser.parse_args()
     rate = measure(options.rounds, options.seconds)
@@ -154,12 +138,11 @@ def main() -> int:
         print(f"{name:<10} {steps:>14,.0f} steps/s   {steps / rate['tictactoe']:8.1f} x tictactoe")
     print(f"VectorGame is {rate['vector_64'] / rate['aec_64']:,.0f} times as fast as the AEC env")
     if options.json:
-        figures = {"steps_per_second": rate, **provenance()}
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    short = shortfalls(rate) if options.check else []
-    for line in short:
+        write_figures(options.json, {"steps_per_second": rate})
+    missed = shortfalls(rate) if options.check else []
+    for line in missed:
         print(f"too slow: {line}", file=sys.stderr)
-    return 1 if short else 0
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

@@ -1,21 +1,16 @@
-"""Speed of PPO as a plug-in, beside the built-in one, in one run on one machine.
+"""Speed of PPO as a plug-in, compared with the built-in one.
 
     python -m benchmarks.speed.plugin                 # a table
-    python -m benchmarks.speed.plugin --check         # and exit 1 where the plug-in falls short
-    python -m benchmarks.speed.plugin --json FILE     # and the figures with command, commit and machine
+    python -m benchmarks.speed.plugin --check         # exit with 1 if the plug-in is too slow
+    python -m benchmarks.speed.plugin --json FILE     # write the figures and their provenance
 
 Both train the pocket models on the same games; an iteration is play, statistics and updates. The plug-in is
-examples/plugins/cory_ppo_again, found by its entry point as an installed package is. Iterations alternate,
-first one then the other, turn about; seconds are processor time and medians are told: what else the machine
-does falls on both.
+examples/plugins/cory_ppo_again, found by its entry point as an installed package is. Iterations alternate;
+seconds are processor time and medians are reported, so that other load on the machine affects both alike.
 """
 
 import argparse
-import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -23,40 +18,40 @@ from dataclasses import replace
 from pathlib import Path
 from time import process_time
 
-import torch
-
-from cory.training.factory import silence_transformers
-from cory.config.schema import Config
+from benchmarks import ROOT
+from benchmarks.output import write_figures
 from cory.config.presets import PRESETS
+from cory.config.schema import Config
+from cory.training.factory import silence_transformers
 from cory.training.trainer import Trainer
 
-PLUGIN = Path(__file__).parents[1] / "examples/plugins/cory_ppo_again"
+PLUGIN = ROOT / "examples/plugins/cory_ppo_again"
 LEAST = 0.95
-"""What is promised: the plug-in's iterations per second over the built-in's."""
+"""Target: iterations per second of the plug-in over those of the built-in."""
 
 
 def install(folder: Path, site: Path) -> None:
-    """Put the project in `folder` on the path with the metadata that an installer would leave in `site`."""
+    """Put the project in `folder` on the path, with the metadata that an installer would leave in `site`."""
     project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    told = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    told.mkdir()
-    about = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    (told / "METADATA").write_text(about, encoding="utf-8")
+    metadata = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    metadata.mkdir()
+    header = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    (metadata / "METADATA").write_text(header, encoding="utf-8")
     entries = project["entry-points"]["cory.algorithms"]
     lines = ["[cory.algorithms]", *(f"{name} = {module}" for name, module in entries.items())]
-    (told / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+    (metadata / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
     sys.path[:0] = [str(site), str(folder)]
 
 
-def trainer(name: str, batch: int) -> Trainer:
-    """The pocket run with the algorithm called `name`, at its defaults."""
+def make_trainer(name: str, batch: int) -> Trainer:
+    """The pocket run with the algorithm `name` at its defaults."""
     config: Config = replace(PRESETS["pocket"].config, algorithm=name, algorithm_options=None, batch=batch)
     return Trainer(config)
 
 
 def measure(rounds: int, batch: int) -> dict[str, float]:
-    """Median seconds of an iteration by algorithm; the first iteration of each warms up and is not told."""
-    trainers = {name: trainer(name, batch) for name in ("ppo", "ppo_again")}
+    """Median seconds of an iteration by algorithm, after a warm-up iteration of each."""
+    trainers = {name: make_trainer(name, batch) for name in ("ppo", "ppo_again")}
     seconds: dict[str, list[float]] = {name: [] for name in trainers}
     for iteration in range(rounds + 1):
         for name in list(trainers)[:: 1 if iteration % 2 else -1]:
@@ -66,27 +61,14 @@ def measure(rounds: int, batch: int) -> dict[str, float]:
     return {name: statistics.median(taken[1:]) for name, taken in seconds.items()}
 
 
-def provenance() -> dict[str, str]:
-    """What a published number needs beside it."""
-    told = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(told, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return {
-        "command": " ".join(["python", *sys.argv]),
-        "commit": commit.stdout.strip(),
-        "machine": f"{platform.platform()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-
-
 def main() -> int:
     """Measure, print, write, check; the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--check", action="store_true", help=f"exit 1 where the plug-in is below {LEAST}")
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--rounds", type=int, default=10, help="iterations of each that are measured")
+    parser.add_argument("--check", action="store_true", help=f"exit with 1 if the plug-in is below {LEAST}")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--rounds", type=int, default=10, help="measured iterations of each")
     parser.add_argument("--batch", type=int, default=16, help="games per iteration")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as site:
@@ -98,10 +80,9 @@ def main() -> int:
         print(f"{name:<10} {median:8.3f} s per iteration")
     print(f"the plug-in runs at {ratio:.3f} of the built-in's speed")
     if options.json:
-        figures = {"seconds_per_iteration": seconds, "plugin_over_builtin": ratio, **provenance()}
-        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        write_figures(options.json, {"seconds_per_iteration": seconds, "plugin_over_builtin": ratio})
     if options.check and ratio < LEAST:
-        print(f"too slow: {ratio:.3f} of the built-in's speed, {LEAST} is promised", file=sys.stderr)
+        print(f"too slow: {ratio:.3f} of the built-in's speed, the target is {LEAST}", file=sys.stderr)
         return 1
     return 0
 

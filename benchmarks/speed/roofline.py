@@ -1,28 +1,23 @@
-"""The floor: how few floating-point operations an iteration takes, and how fast this machine does them.
+"""FLOP lower bound of an iteration, and the fastest matrix product of this machine.
 
-    forward unit F = 2 n W + 4 D A layers + 2 k D V
+    forward pass F = 2 n W + 4 D A layers + 2 k D V
 
-        n tokens that must be read (a response's last one decides nothing), W weights of the trunk's matrices,
-        A = sum over rows of L (L + 1) / 2 pairs that attend, k response tokens, V vocabulary
+        n tokens that are read (the last token of a response is not), W weights of the trunk's matrices,
+        A = sum over rows of L (L + 1) / 2 pairs of tokens that attend, k response tokens, V vocabulary
 
-    an iteration = per seat  (1 to sample + 1 for the reference + 3 per epoch) F
-        with adapters of w weights on frozen matrices: (1 + 1 + 2 per epoch) F + (1 + 3 per epoch) 2 n w
-        less, of the fused_lm_head, 4 D V (2 D V where it is frozen) for a token in each epoch that cannot teach it:
-        one whose clip holds has no gradient, and how many these are depends on the weights
+    an iteration, per seat: (1 sampling + 1 scoring + 1 scoring by the reference + 3 per epoch) F
+        with adapters of w weights on frozen matrices: (3 + 2 per epoch) F + (2 + 3 per epoch) 2 n w
 
 `python -m benchmarks.speed.roofline` prints how fast each library multiplies on this machine.
 
-Padding, the pass that values responses before the first epoch, softmax, optimiser: none of them is in the
-floor, all of them take time. In it, and left out by us: the last layer's MLP on tokens whose state nobody
-asks for.
+Padding, softmax and optimizer are not part of the lower bound, and all of them take time. Part of it, and
+left out by the CPU kernels: the last layer's MLP on tokens whose hidden state is not used.
 
 Shapes: B rows.
 """
 
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -37,9 +32,8 @@ from torch.utils.flop_counter import (
 from transformers.pytorch_utils import Conv1D
 
 from cory.batch import Rows
-from cory.runtime.cpu import Matmul, choose_matmul
-from cory.policies.kernels import fused_lm_head
 from cory.policies.causal_lm import CausalLMPolicy
+from cory.runtime.cpu import Matmul, choose_matmul, chosen_matmul
 
 
 @register_flop_formula(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu)  # not in torch's table
@@ -70,15 +64,18 @@ FREE = frozenset(
     unbind unsafe_split unsqueeze var view where zero_ zeros zeros_like
     """.split()  # noqa: SIM905
 )
-"""Operators that move, compare or reduce; pointwise ones say so themselves."""
+"""Operators that move, compare or reduce; pointwise ones carry a tag."""
 
 
-class Counted(TorchDispatchMode):
-    """Counts the floating-point operations of everything inside by the table of `FlopCounterMode`, which
-    itself cannot look into an `autograd.grad` within a forward pass. Refuses operators it does not know."""
+class FlopCounter(TorchDispatchMode):
+    """Count the floating-point operations inside, with the formulas of torch's `FlopCounterMode`.
+
+    That mode cannot look into an `autograd.grad` within a forward pass; this one can. Raises RuntimeError for
+    an operator it does not know.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.flops = 0
         self.largest = 0
         """Elements of the largest tensor that any operator returned."""
@@ -86,14 +83,14 @@ class Counted(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        packet, given = func.overloadpacket, dict(kwargs or {})
+        packet, options = func.overloadpacket, dict(kwargs or {})
         if not (packet in flop_registry or packet.__name__ in FREE or torch.Tag.pointwise in func.tags):
             raise RuntimeError(
-                f"the counter does not know {func}; say in FREE or flop_registry what it costs"
+                f"the FLOP counter does not know {func}; add it to FREE or register its formula"
             )
-        out = func(*args, **given)
+        out = func(*args, **options)
         if packet in flop_registry:
-            self.flops += flop_registry[packet](*args, **given, out_val=out)
+            self.flops += flop_registry[packet](*args, **options, out_val=out)
         for tensor in out if isinstance(out, tuple | list) else (out,):
             if isinstance(tensor, Tensor):
                 self.largest = max(self.largest, tensor.numel())
@@ -101,59 +98,49 @@ class Counted(TorchDispatchMode):
 
 
 def trunk_weights(policy: CausalLMPolicy) -> tuple[int, int]:
-    """Weights of the trunk's matrices, each read once per token: all of them, and those of adapters."""
+    """Weights of the trunk's matrices, each read once per token: those of the model, those of the adapter."""
     sizes = {
         name: module.weight.numel()
         for name, module in policy.model.base_model.named_modules()
         if isinstance(module, nn.Linear | Conv1D)
     }
-    whole = sum(size for name, size in sizes.items() if ".lora_" not in name)
-    mine = sum(size for name, size in sizes.items() if ".lora_" in name and f".{policy.name}" in name)
-    return whole, mine
+    model = sum(size for name, size in sizes.items() if ".lora_" not in name)
+    adapter = sum(size for name, size in sizes.items() if ".lora_" in name and f".{policy.name}" in name)
+    return model, adapter
 
 
-def attending(rows: Rows) -> tuple[int, int, int]:
-    """Tokens that must be read, pairs of them that attend, and response tokens."""
+def token_counts(rows: Rows) -> tuple[int, int, int]:
+    """Tokens that are read, pairs of them that attend, and response tokens."""
     length_B = rows.prompt_length_B + rows.response_length_B - 1
     pairs = length_B * (length_B + 1) // 2
     return int(length_B.sum()), int(pairs.sum()), int(rows.response_length_B.sum())
 
 
-def floor(policy: CausalLMPolicy, rows: Rows, *, epochs: int, untaught: int = 0) -> int:
-    """Floating-point operations that one policy's iteration on `rows` cannot do without; see above.
-
-    `untaught` response tokens, counted once an epoch, have no gradient to give the fused_lm_head.
-    """
-    tokens, pairs, chosen = attending(rows)
-    weights, adapters = trunk_weights(policy)
+def forward_flops(policy: CausalLMPolicy, rows: Rows) -> tuple[int, int]:
+    """FLOPs of one forward pass over `rows`: of the model, and of the policy's adapter."""
+    tokens, pairs, chosen = token_counts(rows)
+    weights, adapter = trunk_weights(policy)
     config = policy.model.config
-    weight_VD = policy.model.get_output_embeddings().weight
     attention = 4 * config.hidden_size * config.num_hidden_layers * pairs
-    unit = 2 * tokens * weights + attention + 2 * chosen * weight_VD.numel()
-    if adapters:
-        whole = (2 + 2 * epochs) * unit + (1 + 3 * epochs) * 2 * tokens * adapters
-        return whole - 2 * untaught * weight_VD.numel()
-    return (2 + 3 * epochs) * unit - 4 * untaught * weight_VD.numel()
+    head = 2 * chosen * policy.model.get_output_embeddings().weight.numel()
+    return 2 * tokens * weights + attention + head, 2 * tokens * adapter
 
 
-@contextmanager
-def counting_untaught() -> Iterator[Counter[str]]:
-    """Counts, inside, the tokens that were left out of the gradients of a fused_lm_head: `untaught`."""
-    told, plain = Counter[str](), fused_lm_head.first
+def sampling_lower_bound(policy: CausalLMPolicy, rows: Rows) -> int:
+    """Floating-point operations that sampling `rows` takes at least."""
+    return sum(forward_flops(policy, rows))
 
-    def counted(idle_K: Tensor, count: int, *, digits: int) -> Tensor:
-        told["untaught"] += len(idle_K) - count
-        return plain(idle_K, count, digits=digits)
 
-    fused_lm_head.first = counted
-    try:
-        yield told
-    finally:
-        fused_lm_head.first = plain
+def lower_bound(policy: CausalLMPolicy, rows: Rows, *, epochs: int) -> int:
+    """Floating-point operations that an iteration of one policy on `rows` takes at least; see above."""
+    model, adapter = forward_flops(policy, rows)
+    if adapter:
+        return (3 + 2 * epochs) * model + (2 + 3 * epochs) * adapter
+    return (3 + 3 * epochs) * model
 
 
 SHAPES = ((640, 256, 50_257), (2560, 256, 1024), (2048, 768, 3072), (2048, 2048, 2048))
-"""Rows, inner and columns of the products that say how fast the machine is."""
+"""Rows, inner dimension and columns of the products that measure the machine's speed."""
 
 
 def peak(dtype: torch.dtype, device: str = "cpu") -> float:
@@ -164,37 +151,40 @@ def peak(dtype: torch.dtype, device: str = "cpu") -> float:
 def speeds(dtype: torch.dtype, device: str = "cpu") -> dict[str, list[float]]:
     """Floating-point operations per second of each of `SHAPES`, by library."""
     libraries: list[Matmul] = ["mkl", "onednn"] if device == "cpu" and dtype == torch.float32 else ["auto"]
-    before, found = torch.backends.mkldnn.matmul.fp32_precision, {}
+    before: Matmul = "onednn" if chosen_matmul() == "onednn" else "mkl"
+    found: dict[str, list[float]] = {}
     for library in libraries:
         try:
             choose_matmul(library)
-        except ValueError:  # this one rounds here: it is no float32 arithmetic
+        except ValueError:  # it rounds float32 to bfloat16 here
             continue
         found[library] = [speed(shape, dtype, device) for shape in SHAPES]
-    torch.backends.mkldnn.matmul.fp32_precision = before
+    choose_matmul(before)
     return found
 
 
 def speed(shape: tuple[int, int, int], dtype: torch.dtype, device: str) -> float:
-    """Floating-point operations per second of one product: the best of twelve, after two; on an accelerator
-    of fifty at a time, so that the way there and back is none of it."""
+    """Floating-point operations per second of one product: the best of twelve, after two.
+
+    On an accelerator fifty products are timed together, so that launching them does not count.
+    """
     rows, inner, columns = shape
     left, right = torch.randn(rows, inner), torch.randn(columns, inner)
     left, right = left.to(device, dtype), right.to(device, dtype).t()
     out = torch.empty(rows, columns, dtype=dtype, device=device)
     seconds, times = [], 50 if device.startswith("cuda") else 1
     for _ in range(14):
-        settled(device)
-        began = time.perf_counter()
+        synchronize(device)
+        start = time.perf_counter()
         for _ in range(times):
             torch.mm(left, right, out=out)
-        settled(device)
-        seconds.append((time.perf_counter() - began) / times)
+        synchronize(device)
+        seconds.append((time.perf_counter() - start) / times)
     return 2 * rows * inner * columns / min(seconds[2:])
 
 
-def settled(device: str) -> None:
-    """Wait until the device has done all it was asked."""
+def synchronize(device: str) -> None:
+    """Wait for an accelerator to finish its work."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
 

@@ -1,14 +1,15 @@
-"""One contender of throughput.py, in a process of its own: an iteration and its figures for every line.
+"""The process behind a row of throughput.py: one iteration, and its figures, for each line of standard input.
 
-The first line is the job, as JSON: `who` (ours, lora_team, plain), `work` (fields of works.Work),
-`precision`, `threads`, `device`, `what` (iterate, sample), `without` (a lever, or nothing), `one_pass` (of a
-LoRA team: whether all rows are read at once), `way` (of the plain way: settings of peers/plain.py).
+The first line is the job, as JSON: `kind` (cory, lora_team, hf), `workload` (fields of `workloads.Workload`),
+`precision`, `kernels` and `matmul` (of CORY's kinds), `options` (of the vanilla HF baseline), `threads`,
+`device`, `run` (iterate or sample).
 """
 
 import json
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -17,257 +18,218 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.speed.roofline import Counted, counting_untaught, floor, settled
-from benchmarks.speed.memory import resident
-from benchmarks.speed.baselines.hf_generate import Plain, timed
-from benchmarks.speed.workloads import PASS, WORDING, Task, Work, tokenizer
 
-from cory.runtime import cpu
-from cory.functional import logit_statistics
-from cory.batch import Rows
-from cory.training.factory import silence_transformers
+from benchmarks.speed.baselines.hf_generate import HFBaseline, timed
+from benchmarks.speed.process_memory import resident
+from benchmarks.speed.roofline import FlopCounter, lower_bound, sampling_lower_bound, synchronize
+from benchmarks.speed.workloads import BASELINE_ROWS, TEMPLATE, Task, Workload, make_tokenizer
 from cory.config.schema import Config, PolicyConfig
-from cory.rollout.role_exchange import ExchangeConfig
-from cory.learner.learner import Learner
 from cory.config.task_options import task_options
-from cory.policies import causal_lm, chunked_loss, loading
-from cory.policies.kernels import fused_lm_head
-from cory.policies.lora_config import LoRAConfig as LoraConfig
-from cory.policies.kernels.unpadding import TokenWise
+from cory.rollout.role_exchange import ExchangeConfig
+from cory.rollout.rollout import sample_responses
+from cory.runtime import cpu
+from cory.training.factory import silence_transformers
 from cory.training.trainer import Trainer
 from cory_env.tokenizer import wrap
 
 Figures = dict[str, Any]
 EPOCHS = 4
+TASK = "benchmarks.speed.workloads:Task"
 
 
-def clocked(phases: dict[str, float], name: Callable[[], str], device: str, plain: Callable[..., Any]) -> Any:
-    """`plain`, its seconds added to the phase that is `name` when it is called."""
+class CoryWorker:
+    """CORY's trainer; seats are exchanged before every iteration."""
 
-    def call(*given: Any, **named: Any) -> Any:
-        with timed(phases, name(), torch.device(device)):
-            return plain(*given, **named)
-
-    return call
-
-
-class Ours:
-    """The trainer itself; seats are exchanged before every iteration."""
-
-    def __init__(self, job: dict[str, Any], folder: Path) -> None:
-        work = self.work = Work(**job["work"])
-        leave_out(without := job.get("without"))
-        cpu.settle(threads=job["threads"], matmul="mkl" if without == "onednn" else "auto")
+    def __init__(self, job: Figures, folder: Path) -> None:
+        workload = self.workload = Workload(**job["workload"])
+        cpu.configure_runtime(threads=job["threads"], matmul=job.get("matmul", "auto"))
         silence_transformers()
         self.device = job["device"]
-        model = work.embedded or str(work.write(folder))
+        model = workload.embedded or str(workload.save(folder))
         self.trainer = Trainer(
             Config(
-                task="works:Task",
-                task_options=task_options("works:Task")(shortest=work.query[0], longest=work.query[1]),
-                seats=work.seats,
-                batch=work.batch,
-                max_response=(work.response, work.response),
+                task=TASK,
+                task_options=task_options(TASK)(shortest=workload.query[0], longest=workload.query[1]),
+                seats=workload.seats,
+                batch=workload.batch,
+                max_response=(workload.response, workload.response),
                 exchange=ExchangeConfig(every=1),
                 policy=PolicyConfig(
                     model=model,
-                    kind="lora_team" if job["who"] == "lora_team" else "causal_lm",
+                    kind="lora_team" if job["kind"] == "lora_team" else "causal_lm",
                     precision=job["precision"],
+                    kernels=job.get("kernels", "auto"),
                     device=self.device,
                 ),
-                lora=LoraConfig(one_pass="yes" if job.get("one_pass") else "no"),
             )
         )
         self.iteration = 0
         self.phases: dict[str, float] = {}
         for name, policy in self.trainer.policies.items():
-            learner = self.trainer.learners[name]
-            policy.sample = clocked(self.phases, self._seat(name), self.device, policy.sample)  # type: ignore
-            learner.update = clocked(self.phases, lambda n=name: f"update/{n}", self.device, learner.update)  # type: ignore
+            self._time(policy, "sample", partial(self._sample_phase, name))
+            self._time(self.trainer.learners[name], "update", partial("update/{}".format, name))
 
-    def _seat(self, name: str) -> Callable[[], str]:
-        return lambda: next(
-            f"sample/{seat}" for seat, who in self.trainer.seating(self.iteration).items() if who == name
-        )
+    def _time(self, owner: Any, method: str, phase: Callable[[], str]) -> None:
+        """Add the seconds of every call of a method to the phase that is current then."""
+        untimed = getattr(owner, method)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with timed(self.phases, phase(), torch.device(self.device)):
+                return untimed(*args, **kwargs)
+
+        setattr(owner, method, call)
+
+    def _sample_phase(self, name: str) -> str:
+        """`sample/<seat>`, with the policy's seat in the current iteration."""
+        seating = self.trainer.seating(self.iteration)
+        return next(f"sample/{seat}" for seat, policy in seating.items() if policy == name)
 
     def iterate(self) -> Figures:
-        """One iteration, whole; the operations of the first are counted."""
+        """One iteration; the operations of the first are counted."""
         self.phases.clear()
-        began = perf_counter()
-        operations = Counted() if self.iteration == 0 else None
-        with counting_untaught() as counted, operations or nullcontext():
-            numbers = self.trainer.iterate(self.iteration)
-        settled(self.device)
-        seconds = perf_counter() - began
-        in_one = not any(phase.startswith("update/") for phase in self.phases)
-        for phase in ("judge", "statistics", *(["update"] if in_one else [])):
-            self.phases[phase] = numbers[f"time/{phase}/seconds"]
-        self.phases["exchange"], moved_bytes = exchanged(self.trainer)
+        counter = FlopCounter() if self.iteration == 0 else None
+        start = perf_counter()
+        with counter or nullcontext():
+            metrics = self.trainer.iterate(self.iteration)
+        synchronize(self.device)
+        seconds = perf_counter() - start
+        for phase in ("judge", "statistics"):
+            self.phases[phase] = metrics[f"time/{phase}/seconds"]
+        self.phases["exchange"], moved_bytes = time_exchange(self.trainer)
         seating = self.trainer.seating(self.iteration)
         self.iteration += 1
         batches, policies = self.trainer.batches, self.trainer.policies
-        tokens = sum(int(batch.response_length_B.sum()) for batch in batches.values())
-        whole = [
-            floor(policies[name], batches[seat], epochs=EPOCHS, untaught=counted["untaught"] * (i == 0))
-            for i, (seat, name) in enumerate(seating.items())
+        bounds = [
+            lower_bound(policies[name], batches[seat], epochs=EPOCHS)  # type: ignore[arg-type]
+            for seat, name in seating.items()
         ]
         return {
             "seconds": seconds,
             "phases": dict(self.phases),
-            "flops": sum(whole),
-            "counted_flops": operations.flops if operations else None,
-            "untaught": counted["untaught"] / (EPOCHS * tokens),
-            "tokens": tokens,
+            "lower_bound_flops": sum(bounds),
+            "counted_flops": counter.flops if counter else None,
+            "tokens": sum(int(batch.response_length_B.sum()) for batch in batches.values()),
             "samples": sum(len(batch) for batch in batches.values()),
             "moved_bytes": moved_bytes,
         }
 
     def sample(self) -> Figures:
-        """Every query answered once, by one policy."""
+        """One response of one policy to every query."""
         game, policy = self.trainer.game, self.trainer.policies["llm_1"]
-        deal = self.trainer.deal(self.iteration)
-        game.reset(deal.queries, deal.caps(self.work.seats))
-        prompt_BP, length_B = (
-            torch.from_numpy(array).to(policy.device) for array in game.prompts(game.seats[0])
-        )
-        caps_B = torch.full_like(length_B, self.work.response)
-        began = perf_counter()
-        told = policy.sample(prompt_BP, length_B, uniforms_BT=deal.uniforms(game.seats[0]), caps_B=caps_B)
-        settled(self.device)
-        seconds = perf_counter() - began
-        rows = Rows(
-            prompt_BP=prompt_BP,
-            prompt_length_B=length_B,
-            response_BT=told.response_BT,
-            response_length_B=told.response_length_B,
-        )
+        spec = self.trainer.spec(self.iteration)
+        game.reset(spec.queries, spec.caps_BN)
+        self.phases.clear()
+        rows, _ = sample_responses(game, game.seats[0], policy, spec)
         return {
-            "seconds": seconds,
-            "flops": floor(policy, rows, epochs=0) // 2,  # the other half is the reference's
-            "tokens": int(told.response_length_B.sum()),
+            "seconds": sum(self.phases.values()),
+            "lower_bound_flops": sampling_lower_bound(policy, rows),  # type: ignore[arg-type]
+            "tokens": int(rows.response_length_B.sum()),
         }
 
 
-def leave_out(lever: str | None) -> None:
-    """Do without one of the levers of docs/performance.md, to see what it is worth."""
-    match lever:
-        case None | "onednn":  # the library is a setting
-            pass
-        case "kept memory":
-            cpu.keep_memory = lambda: None
-        case "blocks":
-            logit_statistics.BLOCK = 1 << 62
-        case "one GELU kernel":
-            causal_lm.fuse_activations = lambda model: None
-        case "biases after products":
-            causal_lm.add_biases_after = lambda model: None
-        case "large chunks":
-            chunked_loss.CHUNK = 1 << 22
-        case "aligned weights":
-            loading.own_memory = lambda model: model
-        case "only wanted tokens":
-            causal_lm.token_wise = lambda model: TokenWise([], [])
-        case "runs of the head":
-            fused_lm_head.RUN = 1 << 62
-        case "first pass kept":
-            Learner.keeps = lambda self, rows, *, sharing: False  # type: ignore[method-assign]
-        case "only tokens that teach":
-            fused_lm_head.first = lambda idle_K, count, *, digits: torch.arange(len(idle_K))
-        case _:
-            raise ValueError(f"no lever called {lever!r}")
+def time_exchange(trainer: Trainer) -> tuple[float, int]:
+    """Seconds of an exchange of seats and all else between two iterations, and the bytes of weights it moved.
 
-
-def exchanged(trainer: Trainer) -> tuple[float, int]:
-    """Seconds of an exchange of seats, with all that happens between two iterations: the median of five; and
-    bytes of weights that lie elsewhere or were written to after them."""
+    The median of five; weights count as moved if they lie elsewhere or were written to.
+    """
     before, seconds = {name: policy.fingerprint() for name, policy in trainer.policies.items()}, []
     for iteration in range(5):
-        began = perf_counter()
-        trainer.begin(iteration)
+        start = perf_counter()
+        trainer.begin_iteration(iteration)
         trainer.seating(iteration)
-        seconds.append(perf_counter() - began)
+        seconds.append(perf_counter() - start)
     moved = sum(
         p.numel() * p.element_size()
         for name, policy in trainer.policies.items()
-        for p, old, now in zip(policy.parameters(), before[name], policy.fingerprint(), strict=True)
-        if old != now
+        for p, old, new in zip(policy.parameters(), before[name], policy.fingerprint(), strict=True)
+        if old != new
     )
     return median(seconds), moved
 
 
-class Plainly:
-    """peers/plain.py on the same queries and lengths."""
+class HFWorker:
+    """The vanilla HF baseline (baselines/hf_generate.py) on the same queries and lengths."""
 
-    def __init__(self, job: dict[str, Any], folder: Path) -> None:
-        work = self.work = Work(**job["work"])
+    def __init__(self, job: Figures, folder: Path) -> None:
+        workload = self.workload = Workload(**job["workload"])
         torch.set_num_threads(job["threads"])
-        config = work.shape()
-        words = tokenizer(config.vocab_size)
-        shortest, longest = work.query
-        spoken = wrap(words, eos=frozenset({0}), vocab_size=config.vocab_size)
-        self.task = Task(spoken, shortest=shortest, longest=longest)
-        way = {"chunk": PASS, **job.get("way", {})}
-        self.plain = Plain(
-            config, response=work.response, precision=job["precision"], device=job["device"], **way
+        config = workload.model_config()
+        tokenizer = make_tokenizer(config.vocab_size)
+        shortest, longest = workload.query
+        wrapped = wrap(tokenizer, eos=frozenset({0}), vocab_size=config.vocab_size)
+        self.task = Task(wrapped, shortest=shortest, longest=longest)
+        options = {"chunk": BASELINE_ROWS, **job.get("options", {})}
+        self.baseline = HFBaseline(
+            config,
+            response=workload.response,
+            precision=job["precision"],
+            device=job["device"],
+            **options,
         )
-        template = WORDING.replace("{responses}", "").split("{query}")
-        self.parts = [words(part, add_special_tokens=False)["input_ids"] for part in template]
+        literals = TEMPLATE.replace("{responses}", "").split("{query}")
+        self.literals = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in literals]
         self.device, self.iteration = job["device"], 0
 
     def queries(self) -> list[list[int]]:
-        """Those of the next iteration."""
-        drawn = np.random.default_rng(self.iteration)
+        """The queries of the next iteration."""
+        rng = np.random.default_rng(self.iteration)
         self.iteration += 1
-        return [list(self.task.query(drawn).ids) for _ in range(self.work.batch)]
+        return [list(self.task.query(rng).ids) for _ in range(self.workload.batch)]
 
-    def wording(self, query: list[int], response: list[int]) -> list[int]:
-        """What the observer reads."""
-        before, middle, after = self.parts
+    def observer_prompt(self, query: list[int], response: list[int]) -> list[int]:
+        """The ids of the observer's prompt."""
+        before, middle, after = self.literals
         return [*before, *query, *response, *middle, *query, *after]
 
     def iterate(self) -> Figures:
         """One iteration of both policies, then the exchange."""
-        queries, began = self.queries(), perf_counter()
-        phases = self.plain.iterate(
-            queries, self.wording, lambda asked, said: [len(set(ids)) for ids in said]
+        queries, start = self.queries(), perf_counter()
+        phases = self.baseline.iterate(
+            queries,
+            self.observer_prompt,  # type: ignore[arg-type]
+            lambda queries, responses: [len(set(ids)) for ids in responses],
         )
         with timed(phases, "exchange", torch.device(self.device)):
-            self.plain.exchange()
-        tokens = 2 * len(queries) * self.work.response
+            self.baseline.exchange()
         return {
-            "seconds": perf_counter() - began,
+            "seconds": perf_counter() - start,
             "phases": phases,
-            "tokens": tokens,
+            "tokens": 2 * len(queries) * self.workload.response,
             "samples": 2 * len(queries),
         }
 
     def sample(self) -> Figures:
-        """Every query answered once, by one policy."""
-        queries, began = self.queries(), perf_counter()
-        said = self.plain.sample(self.plain.policies["llm_1"], queries)
-        settled(self.device)
-        return {"seconds": perf_counter() - began, "tokens": sum(map(len, said))}
+        """One response of one policy to every query."""
+        queries, start = self.queries(), perf_counter()
+        responses = self.baseline.sample(self.baseline.policies["llm_1"], queries)
+        synchronize(self.device)
+        return {"seconds": perf_counter() - start, "tokens": sum(map(len, responses))}
 
 
-def serve(job: dict[str, Any]) -> None:
-    """Answer lines until there are no more."""
+def serve(job: Figures) -> None:
+    """Reply to lines until there are no more."""
     idle = resident("VmRSS")
     with TemporaryDirectory() as folder:
-        kind = Plainly if job["who"] == "plain" else Ours
-        contender = kind(job, Path(folder))
-        say({"threads": torch.get_num_threads(), "versions": {"torch": torch.__version__}})
+        worker = (HFWorker if job["kind"] == "hf" else CoryWorker)(job, Path(folder))
+        reply(
+            {
+                "threads": torch.get_num_threads(),
+                "matmul": cpu.chosen_matmul(),
+                "versions": {"torch": torch.__version__},
+            }
+        )
         for _ in sys.stdin:
-            told = getattr(contender, job["what"])()
+            figures = getattr(worker, job["run"])()
             if job["device"].startswith("cuda"):
                 memory = {"peak_bytes": torch.cuda.max_memory_allocated(job["device"]), "idle_bytes": 0}
             else:
                 memory = {"peak_bytes": resident("VmHWM"), "idle_bytes": idle}
-            say({**told, **memory})
+            reply({**figures, **memory})
 
 
-def say(told: Figures) -> None:
-    """Answer."""
-    print(json.dumps(told), flush=True)
+def reply(figures: Figures) -> None:
+    """Write one line of JSON."""
+    print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

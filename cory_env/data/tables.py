@@ -1,7 +1,6 @@
 """Tables of a data set by split, from a parquet, CSV, JSON or JSONL file, a folder of them, or the Hub."""
 
 import csv
-import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,14 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cory_env.data.splits import WHOLE
+
 Row = dict[str, Any]
 
 HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
-SPLITS = ("train", "test")
-
-WHOLE = "whole"
-"""The split of a single file, which `separate` divides into train and test."""
+SPLITS: Mapping[str, tuple[str, ...]] = {
+    "train": ("train",),
+    "validation": ("validation", "valid", "dev"),
+    "test": ("test",),
+}
+"""Splits, and the names they have on the Hub or at the start of a file name; validation may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,49 +91,17 @@ def read_rows(
 
 
 def read_tables(data: str | Path, *, config: str | None = None) -> dict[str, list[Table]]:
-    """Open the tables of `train` and `test`, or of `WHOLE` for a single file.
+    """Open the tables of `train`, `test` and, if the data have it, `validation`; of a single file, `WHOLE`.
 
-    The files of a folder belong to the split that their names start with. A `data` of the form `owner/name`
-    that is no local path is fetched from the Hub, in its configuration `config`.
+    The files of a folder belong to the split that their names start with (`SPLITS`). A `data` of the form
+    `owner/name` that is no local path is fetched from the Hub, in its configuration `config`.
     """
     path = Path(data)
     if path.is_dir():
-        return {split: _folder(path, split) for split in SPLITS}
+        return _folder(path)
     if not path.exists() and path.suffix not in READERS and HUB_NAME.fullmatch(path.as_posix()):
-        return {split: [_hub(path.as_posix(), split, config)] for split in SPLITS}
+        return _hub(path.as_posix(), config)
     return {WHOLE: [read_table(path)]}
-
-
-def separate(rows: Mapping[str, Sequence[Row]], key: str, *, where: str | Path) -> dict[str, list[Row]]:
-    """Return train and test rows that share no text under `key`; of rows with the same text the first stays.
-
-    `WHOLE` is divided 80/20 by the sha256 of that text, so that a row's split does not depend on other rows.
-    """
-    split = {name: list(rows.get(name, ())) for name in SPLITS}
-    for row in rows.get(WHOLE, ()):
-        split["test" if text_hash(row[key]) % 5 == 0 else "train"].append(row)
-    train, test = (_by_text(split[name], key) for name in SPLITS)
-    unique = {"train": [*train.values()], "test": [row for text, row in test.items() if text not in train]}
-    for name, of_split in unique.items():
-        if not of_split:
-            raise ValueError(
-                f"{where} has no rows for {name} ({len(split[name])} read, less those that train has too); "
-                "give more"
-            )
-    return unique
-
-
-def _by_text(rows: Sequence[Row], key: str) -> dict[str, Row]:
-    """Return text -> the first row with that text under `key`."""
-    first: dict[str, Row] = {}
-    for row in rows:
-        first.setdefault(row[key], row)
-    return first
-
-
-def text_hash(text: str) -> int:
-    """Hash a text to a number from 0 to 2^64 - 1, the same in every process."""
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")
 
 
 def read_table(path: Path) -> Table:
@@ -199,30 +170,46 @@ READERS: dict[str, Callable[[Path], Table]] = {
 """Readers of local files by suffix."""
 
 
-def _folder(path: Path, split: str) -> list[Table]:
+def _folder(path: Path) -> dict[str, list[Table]]:
     files = sorted(file for file in path.iterdir() if file.is_file())
-    of_split = [file for file in files if file.name.startswith(split)]
-    if not of_split:
-        names = ", ".join(file.name for file in files[:20]) or "no file"
-        raise ValueError(
-            f"{path} has no split {split!r}: files named {split}* are needed and it holds {names}"
-        )
-    return [read_table(file) for file in of_split]
+    found: dict[str, list[Table]] = {}
+    for split, starts in SPLITS.items():
+        found[split] = [read_table(file) for file in files if file.name.startswith(starts)]
+        if not found[split] and split != "validation":
+            names = ", ".join(file.name for file in files[:20]) or "no file"
+            raise ValueError(
+                f"{path} has no split {split!r}: files named {split}* are needed and it holds {names}"
+            )
+    return {split: tables for split, tables in found.items() if tables}
 
 
-def _hub(name: str, split: str, config: str | None) -> Table:
+def _hub(name: str, config: str | None) -> dict[str, list[Table]]:
     try:
         import datasets
     except ImportError as error:
         raise ImportError(f"fetching {name} needs the package datasets: pip install datasets") from error
     try:
-        dataset = datasets.load_dataset(name, config, split=split)
-    except Exception as error:  # the network, the Hub and a missing split raise many kinds
+        by_split = datasets.load_dataset(name, config)
+    except Exception as error:  # the network and the Hub raise many kinds
         raise ValueError(
-            f"no file or folder is called {name}, and the Hub gave no split {split!r} of that name: {error}"
+            f"no file or folder is called {name}, and the Hub gave no data set of that name: {error}"
         ) from error
+    found: dict[str, list[Table]] = {}
+    for split, names in SPLITS.items():
+        known = next((known for known in names if known in by_split), None)
+        if known is not None:
+            found[split] = [_hub_table(f"{name}, {known}", by_split[known])]
+        elif split != "validation":
+            raise ValueError(
+                f"no file or folder is called {name}, and the Hub gave no split {split!r} of that name: "
+                f"it has {', '.join(by_split)}"
+            )
+    return found
+
+
+def _hub_table(where: str, dataset: Any) -> Table:
     return Table(
-        where=f"{name}, {split}",
+        where=where,
         columns=tuple(dataset.column_names),
         values=lambda column: list(dataset[column]),
     )

@@ -1,4 +1,4 @@
-"""PettingZoo parallel environment: every seat acts at every step, and only the seat to act is obeyed."""
+"""PettingZoo parallel environment: every seat gives an action per step; that of the seat to act is played."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

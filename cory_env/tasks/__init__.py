@@ -10,6 +10,7 @@ from cory_env.tasks.base import Task
 
 GROUP = "cory.tasks"
 """Entry points of this group name a module that holds a class `Task`, as `my_task = "my_package.my_task"`."""
+_REGISTERED: dict[str, Any] = {}
 
 
 def names() -> list[str]:
@@ -19,11 +20,20 @@ def names() -> list[str]:
     """
     modules = {module.name for module in pkgutil.iter_modules(__path__)} - {"base"}
     own = {name for name in modules if not name.startswith("_")}
-    return sorted(own | entry_points(group=GROUP).names)
+    return sorted(own | set(_REGISTERED) | entry_points(group=GROUP).names)
+
+
+def register(name: str, task_class: Any) -> None:
+    """Make a class available as the task `name` in this process."""
+    if name in names():
+        raise ValueError(f"there is a task {name!r} already; choose another name")
+    _REGISTERED[name] = task_class
 
 
 def kind(name: str) -> Any:
     """Return the class of the task `name`, which may be `module:Class` of any importable module."""
+    if name in _REGISTERED:
+        return _REGISTERED[name]
     module_name, _, class_name = name.partition(":")
     installed = entry_points(group=GROUP)
     if class_name:

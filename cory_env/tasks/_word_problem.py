@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from cory_env.data import tables
+from cory_env.data import splits, tables
 from cory_env.grading.numeric_answers import extract_answer, is_correct, is_marked
-from cory_env.tasks.base import split_of, too_long
+from cory_env.tasks.base import split_of, too_long, with_validation
 from cory_env.templates import read_template
 from cory_env.tokenizer import Tokenizer, encode_inside
 from cory_env.types import Query, Response
@@ -28,9 +28,11 @@ def paper_template(seat: str) -> str:
 class Problems:
     """A data set of word problems. A query holds the question only; the rest of a prompt is in the templates.
 
-    `data` is a JSONL, JSON, CSV or parquet file (split 80/20 by the sha256 of the question), a folder of such
-    files whose names start with `train` and `test`, or a name on the Hub. Train and test share no question.
-    `too_long` counts, by split, the questions left out for their length. A subclass is one data set.
+    `data` is a JSONL, JSON, CSV or parquet file (a fifth is `test`, by the sha256 of the question), a folder
+    of such files whose names start with `train`, `test` and perhaps `validation`, or a name on the Hub. If
+    the data have no validation split, a tenth of the train questions becomes it, by the same hash. No two
+    splits share a question. `too_long` counts the questions left out for their length, by split of the data.
+    A subclass is one data set.
     """
 
     hub: ClassVar[str | None] = None
@@ -63,9 +65,7 @@ class Problems:
         """
         name = type(self).__module__.rpartition(".")[2]
         if tokenizer is None:
-            raise ValueError(
-                f"the {name} task needs a tokenizer; pass tokenizer=... (the cory package has one)"
-            )
+            raise ValueError(f"the {name} task needs a tokenizer; pass tokenizer=... (as `cory` does)")
         if max_query < 1:
             raise ValueError(f"max_query is {max_query}; give the most tokens of a question, from 1")
         for option, value in (("format_reward", format_reward), ("length_penalty", length_penalty)):
@@ -78,17 +78,18 @@ class Problems:
         self.chat = chat
         self.format_reward = format_reward
         self.length_penalty = length_penalty
-        rows = tables.separate(self._problems(where), "question", where=where)
+        rows = splits.separate(self._problems(where), "question", where=where)
         every = {split: [self._query(row, where) for row in problems] for split, problems in rows.items()}
-        self._queries = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in every.items()}
+        fitting = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in every.items()}
         self.longest = max_query
-        self.too_long = {split: len(every[split]) - len(self._queries[split]) for split in every}
-        for split, queries in self._queries.items():
-            if not queries:
+        self.too_long = {split: len(every[split]) - len(fitting[split]) for split in every}
+        for split in ("train", "test"):
+            if not fitting[split]:
                 raise ValueError(
                     f"{where}: every one of {len(every[split])} {split} questions is longer than max_query, "
                     f"{max_query} tokens; raise it to at least {min(len(q.ids) for q in every[split])}"
                 )
+        self._queries = with_validation(fitting)
         self.max_query = max(len(query.ids) for queries in self._queries.values() for query in queries)
 
     def problem(self, row: tables.Row) -> tables.Row:

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cory_env.data.tables import text_hash
+from cory_env.data.splits import in_test
 from cory_env.grading.numeric_answers import is_correct
 from cory_env.tasks._word_problem import paper_template
-from cory_env.tasks.base import split_of
+from cory_env.tasks.base import split_of, with_validation
 from cory_env.tokenizer import CharTokenizer, Tokenizer, encode_inside
 from cory_env.types import Query, Response
 
@@ -75,15 +75,14 @@ class Task:
         if worked:
             problems = worked_problems(digits=digits, terms=terms, signs=signs)
             pool = [self._query(f" {text}", answer) for text, answer in problems.items()]
-            self._queries = {
-                "train": [query for query in pool if not held_out(query.text)],
-                "test": [query for query in pool if held_out(query.text)],
-            }
+            train = [query for query in pool if not held_out(query.text)]
+            test = [query for query in pool if held_out(query.text)]
         else:
             problems = plain_problems(digits=digits, terms=terms, signs=signs)
             pool = [self._query(text, answer) for text, answer in problems.items()]
             cut = len(pool) // 5
-            self._queries = {"train": pool[cut:], "test": pool[:cut]}
+            train, test = pool[cut:], pool[:cut]
+        self._queries = with_validation({"train": train, "test": test})
         self.max_query = max(len(query.ids) for queries in self._queries.values() for query in queries)
 
     def _query(self, text: str, answer: str) -> Query:
@@ -91,10 +90,11 @@ class Task:
         return Query(text.strip(), tuple(ids), {"answer": answer})
 
     def queries(self, split: str) -> Sequence[Query]:
-        """Return distinct problems, the same in every process; about four in five are `train`.
+        """Return distinct problems, the same in every process; about seven in ten are `train`.
 
-        There are up to 1,024, or 5,120 if worked; the worked ones are split by a hash of their text, the same
-        at every difficulty (`held_out`).
+        There are up to 1,024, or 5,120 if worked. The first fifth of them is `test`, or, if worked, those
+        chosen by a hash of their text, the same at every difficulty (`held_out`). Of the others one in ten is
+        `validation`, by the size of that hash; of fewer than ten others none is.
         """
         return split_of(self._queries, split)
 
@@ -175,4 +175,4 @@ def worked(done: Sequence[Step]) -> str:
 
 def held_out(problem: str) -> bool:
     """Return whether a worked problem belongs to `test`: one in five, by a hash of its text."""
-    return text_hash(problem) % 5 == 0
+    return in_test(problem)

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
+from cory_env.data.splits import take_validation
 from cory_env.tokenizer import Tokenizer
 from cory_env.types import Query, Response
 
@@ -26,7 +27,11 @@ class Task(Protocol):
         ...
 
     def queries(self, split: str) -> Sequence[Query]:
-        """Return every query of the split `train` or `test`; the two share no text."""
+        """Return every query of the split `train`, `validation` or `test`; no two share a source text.
+
+        Choices made during training (the best checkpoint, options) use `validation`, reports use `test`. A
+        task without validation queries raises a KeyError or ValueError for it, or returns none.
+        """
         ...
 
     def query(self, rng: np.random.Generator) -> Query:
@@ -79,10 +84,33 @@ class LeavesOut(Task, Protocol):
         ...
 
 
+def validation_queries(task: Task) -> Sequence[Query]:
+    """Return the validation split, or an empty tuple for a task of another package that does not have one.
+
+    Such a task raises a KeyError or ValueError, or returns its train or test queries for any other name.
+    """
+    try:
+        queries = task.queries("validation")
+    except (KeyError, ValueError):
+        return ()
+    other_splits = (task.queries(split) for split in ("train", "test"))
+    return () if any(_same_texts(queries, others) for others in other_splits) else queries
+
+
+def _same_texts(queries: Sequence[Query], others: Sequence[Query]) -> bool:
+    same_length = len(queries) == len(others)
+    return same_length and all(a.text == b.text for a, b in zip(queries, others, strict=True))
+
+
 def counted(task: Task) -> dict[str, Any]:
     """Return the number of queries by split and, under `left_out`, lines about data that were left out."""
     lines = list(task.left_out) if isinstance(task, LeavesOut) else []
-    return {split: len(task.queries(split)) for split in ("train", "test")} | {"left_out": lines}
+    return {
+        "train": len(task.queries("train")),
+        "validation": len(validation_queries(task)),
+        "test": len(task.queries("test")),
+        "left_out": lines,
+    }
 
 
 def too_long(counts: Mapping[str, int], max_query: int) -> list[str]:
@@ -138,6 +166,14 @@ def check_query(query: Query, *, max_query: int, vocab_size: int) -> None:
             f"the query {query.text!r} has ids {min(query.ids)} to {max(query.ids)}; the vocabulary has "
             f"0 to {vocab_size - 1}: was it made with another tokenizer?"
         )
+
+
+def with_validation(queries: Mapping[str, Sequence[Query]]) -> dict[str, list[Query]]:
+    """Return the three splits; `validation` is taken from train if missing or empty."""
+    train, validation = list(queries["train"]), list(queries.get("validation", ()))
+    if not validation:
+        train, validation = take_validation(train, lambda query: query.text)
+    return {"train": train, "validation": validation, "test": list(queries["test"])}
 
 
 def split_of(queries: dict[str, list[Query]], split: str) -> list[Query]:

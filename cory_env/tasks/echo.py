@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cory_env.arrays import length_mask
-from cory_env.tasks.base import split_of
+from cory_env.tasks.base import split_of, with_validation
 from cory_env.tokenizer import CharTokenizer, Tokenizer
 from cory_env.types import Query, Response
 
@@ -32,13 +32,16 @@ class Task:
         drawn = np.unique(rng.choice(letters, size=(4 * POOL, length)), axis=0)
         pool = [self._query(ids) for ids in rng.permutation(drawn)[:POOL].tolist()]
         cut = max(1, len(pool) // 5)
-        self._queries = {"train": pool[cut:], "test": pool[:cut]}
+        self._queries = with_validation({"train": pool[cut:], "test": pool[:cut]})
 
     def _query(self, ids: list[int]) -> Query:
         return Query(self.tokenizer.decode(ids), tuple(ids))
 
     def queries(self, split: str) -> Sequence[Query]:
-        """Return at most 1,024 distinct queries, the same in every process; four in five are `train`."""
+        """Return at most 1,024 distinct queries, the same in every process; a fifth of them are `test`.
+
+        Of the others one in ten is `validation`, by the sha256 of its text; of fewer than ten others none is.
+        """
         return split_of(self._queries, split)
 
     def query(self, rng: np.random.Generator) -> Query:

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cory_env.data.tables import text_hash
+from cory_env.data.splits import in_test
 from cory_env.grading.expression_language import ExpressionError, Program, parse, run
-from cory_env.tasks.base import split_of
+from cory_env.tasks.base import split_of, with_validation
 from cory_env.tokenizer import CharTokenizer, Tokenizer
 from cory_env.types import Query, Response
 
 POOL = 2048
-"""The most functions in both splits together."""
+"""The most functions in all splits together."""
 
 DRAWS = 8 * POOL
 """Expressions drawn to find them."""
@@ -31,7 +31,7 @@ SIGNS = "+-*"
 class Task:
     """A query lists a function's values at 1, 2, ...; any expression with these values is right.
 
-    A function is identified by its values: train and test share none.
+    A function is identified by its values: no two splits share one.
     """
 
     def __init__(
@@ -64,16 +64,17 @@ class Task:
         self.tokenizer: Tokenizer = CharTokenizer(alphabet) if tokenizer is None else tokenizer
         self.partial = partial
         found = functions(operations=operations, examples=examples, largest=largest, signs=signs, seed=seed)
-        self._queries: dict[str, list[Query]] = {"train": [], "test": []}
+        divided: dict[str, list[Query]] = {"train": [], "test": []}
         for values, program in found.items():
             query = self._query(values, program)
-            self._queries["test" if text_hash(query.text) % 5 == 0 else "train"].append(query)
-        for split, queries in self._queries.items():
+            divided["test" if in_test(query.text) else "train"].append(query)
+        for split, queries in divided.items():
             if not queries:
                 raise ValueError(
                     f"programs: so few functions ({len(found)}) leave none for {split}; "
                     "raise operations or largest, or give more signs"
                 )
+        self._queries = with_validation(divided)
         self.max_query = max(len(query.ids) for queries in self._queries.values() for query in queries)
 
     def _query(self, values: Sequence[int], program: str) -> Query:
@@ -81,7 +82,11 @@ class Task:
         return Query(text, tuple(self.tokenizer.encode(text)), {"values": values, "program": program})
 
     def queries(self, split: str) -> Sequence[Query]:
-        """Return at most 2,048 functions, a fifth of them `test` by hash; `row["program"]` is a solution."""
+        """Return functions, at most 2,048 in all splits; `row["program"]` is a solution.
+
+        A fifth of them is `test`, by a hash of the text. Of the others a tenth is `validation`, by the same
+        hash; of fewer than ten others none is.
+        """
         return split_of(self._queries, split)
 
     def query(self, rng: np.random.Generator) -> Query:

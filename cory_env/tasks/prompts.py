@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from cory_env.data import tables
+from cory_env.data import splits, tables
 from cory_env.grading.reward_functions import Cases, Judge, Prompt, ask
-from cory_env.tasks.base import split_of, too_long
+from cory_env.tasks.base import split_of, too_long, with_validation
 from cory_env.tokenizer import Message, Tokenizer, Wrapped
 from cory_env.types import Query, Response
 
@@ -41,10 +41,11 @@ MARK = "\ue000"
 class Task:
     """Queries are the prompts of a data set; the judge scores the responses.
 
-    `data` is a parquet, CSV, JSON or JSONL file (split 80/20 by the sha256 of the prompt), a folder of such
-    files whose names start with `train` and `test`, or a name on the Hub. A prompt that occurs twice counts
-    once; train and test share none. `query.row` is the row of the data. `too_long` counts, by split, the
-    prompts left out for their length.
+    `data` is a parquet, CSV, JSON or JSONL file (a fifth is `test`, by the sha256 of the prompt), a folder of
+    such files whose names start with `train`, `test` and perhaps `validation`, or a name on the Hub. If the
+    data have no validation split, a tenth of the train prompts becomes it, by the sha256 of their text. A
+    prompt that occurs twice counts once; no two splits share one. `query.row` is the row of the data.
+    `too_long` counts the prompts left out for their length, by split of the data.
     """
 
     def __init__(
@@ -69,7 +70,9 @@ class Task:
         """
         for name, value in (("tokenizer", tokenizer), ("judge", judge), ("data", data)):
             if value is None:
-                raise ValueError(f"the prompts task needs a {name}; pass {name}=... (--task.data, --judge)")
+                raise ValueError(
+                    f"the prompts task needs the argument {name}; pass {name}=... (--task.data, --judge)"
+                )
         if max_query < 1:
             raise ValueError(f"max_query is {max_query}; give the most tokens of a prompt, from 1")
         assert tokenizer is not None
@@ -83,15 +86,16 @@ class Task:
         _require(self.reference, "{response}")
         _require(self.observer, "{query}", "{references}")
         every = {split: [self._query(row, data) for row in of_split] for split, of_split in rows.items()}
-        self._queries = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in every.items()}
+        fitting = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in every.items()}
         self.longest = max_query
-        self.too_long = {split: len(every[split]) - len(self._queries[split]) for split in every}
-        for split, queries in self._queries.items():
-            if not queries:
+        self.too_long = {split: len(every[split]) - len(fitting[split]) for split in every}
+        for split in ("train", "test"):
+            if not fitting[split]:
                 raise ValueError(
                     f"{data}: every one of {len(every[split])} {split} prompts is longer than max_query, "
                     f"{max_query} tokens; raise it to at least {min(len(q.ids) for q in every[split])}"
                 )
+        self._queries = with_validation(fitting)
         self.max_query = max(len(query.ids) for queries in self._queries.values() for query in queries)
 
     def _query(self, row: tables.Row, where: str | Path) -> Query:
@@ -114,7 +118,7 @@ class Task:
         return too_long(self.too_long, self.longest)
 
     def queries(self, split: str) -> Sequence[Query]:
-        """Return the prompts of `train` or `test` in the order of the data."""
+        """Return the prompts of `train`, `validation` or `test` in the order of the data."""
         return split_of(self._queries, split)
 
     def query(self, rng: np.random.Generator) -> Query:
@@ -196,7 +200,7 @@ def _read(
         raise ValueError(
             f"{data} mixes texts and chats in column {column!r}; give all prompts as one of them"
         )
-    separated = tables.separate(keyed, "key", where=data)
+    separated = splits.separate(keyed, "key", where=data)
     rows_by_split = {split: [row["row"] for row in rows] for split, rows in separated.items()}
     return rows_by_split, column, [name for name in names if name != column]
 

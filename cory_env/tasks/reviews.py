@@ -1,12 +1,13 @@
 """reviews: continue the opening of a movie review; a judge scores how positive the whole reads."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from cory_env.data import tables
+from cory_env.data import splits, tables
 from cory_env.grading.reward_functions import Cases, Judge, ask
 from cory_env.tasks.base import check_query, split_of
 from cory_env.tokenizer import Tokenizer
@@ -19,13 +20,24 @@ COLUMNS = ("text", "review", "content", "sentence", "document")
 """Default names of the column of reviews; the first one present is used."""
 
 
+class Opening(NamedTuple):
+    """The first tokens of a review."""
+
+    source: str
+    """The review, or the ids as text where the data hold openings only; its hash chooses the split."""
+
+    ids: tuple[int, ...]
+
+
 class Task:
     """Queries are the first few tokens of reviews; the judge scores query and response as one text.
 
     `data` is a JSON file of openings, in ids of `tokenizer`, {"train": [[ids], ...], "test": [[ids], ...]},
-    or reviews: a parquet, CSV or JSONL file (split 80/20 by the sha256 of the text), a folder of such files
-    whose names start with `train` and `test`, or a name on the Hub, such as `stanfordnlp/imdb`. Test openings
-    that are also in train are left out: `dropped` counts them, `overlap` is their share of all test openings.
+    or reviews: a parquet, CSV or JSONL file (a fifth is `test`, by the sha256 of the text), a folder of such
+    files whose names start with `train`, `test` and perhaps `validation`, or a name on the Hub, such as
+    `stanfordnlp/imdb`. If the data have no validation split, a tenth of train becomes it, by the sha256 of
+    the text or, in a file of openings, of the ids. No two splits share an opening: validation leaves out
+    those of the others, test those of train. By split, `dropped` counts them and `overlap` is their share.
     """
 
     def __init__(
@@ -48,7 +60,7 @@ class Task:
                 n for n, v in (("tokenizer", tokenizer), ("judge", judge), ("data", data)) if v is None
             )
             raise ValueError(
-                f"the reviews task needs a {missing}; pass {missing}=... (the cory package has one)"
+                f"the reviews task needs the argument {missing}; pass {missing}=... (as `cory` does)"
             )
         if not 1 <= max_query[0] <= max_query[1]:
             raise ValueError(f"max_query is {max_query}; give (shortest, longest) from 1 in order")
@@ -56,32 +68,31 @@ class Task:
         self.judge = judge
         self.max_query = max_query[1]
         if Path(data).suffix == ".json":
-            ids = _openings(Path(data))
+            given = _openings(Path(data))
         else:
             texts = _reviews(data, COLUMNS if column is None else (column,), min_chars)
-            ids = {split: [self._opening(t, max_query) for t in reviews] for split, reviews in texts.items()}
-        train = {tuple(opening) for opening in ids["train"]}
-        test = [opening for opening in ids["test"] if tuple(opening) not in train]
-        self.dropped = len(ids["test"]) - len(test)
-        self.overlap = self.dropped / len(ids["test"])
-        if not test:
+            given = {
+                split: [self._opening(t, max_query) for t in reviews] for split, reviews in texts.items()
+            }
+        divided, self.dropped = _divide(given)
+        self.overlap = {
+            split: dropped / max(1, dropped + len(divided[split])) for split, dropped in self.dropped.items()
+        }
+        if not divided["test"]:
             raise ValueError(
-                f"{data}: every one of its {self.dropped} test openings is in train too; "
+                f"{data}: every one of its {self.dropped['test']} test openings is in train too; "
                 "give more reviews, or longer openings with max_query"
             )
-        self._queries = {
-            "train": self._make_queries(ids["train"], data),
-            "test": self._make_queries(test, data),
-        }
+        self._queries = {split: self._make_queries(openings, data) for split, openings in divided.items()}
 
-    def _opening(self, text: str, lengths: tuple[int, int]) -> list[int]:
+    def _opening(self, text: str, lengths: tuple[int, int]) -> Opening:
         """Return the first tokens of a review, their number chosen by its hash out of (shortest, longest)."""
         shortest, longest = lengths
-        count = shortest + tables.text_hash(text) % (longest - shortest + 1)
-        return self.tokenizer.encode(text[: longest * LONGEST_TOKEN])[:count]
+        count = shortest + splits.text_hash(text) % (longest - shortest + 1)
+        return Opening(text, tuple(self.tokenizer.encode(text[: longest * LONGEST_TOKEN])[:count]))
 
-    def _make_queries(self, openings: Iterable[Sequence[int]], where: str | Path) -> list[Query]:
-        queries = [Query(self.tokenizer.decode(ids), tuple(ids)) for ids in openings]
+    def _make_queries(self, openings: Iterable[Opening], where: str | Path) -> list[Query]:
+        queries = [Query(self.tokenizer.decode(opening.ids), opening.ids) for opening in openings]
         for query in queries:
             try:
                 check_query(query, max_query=self.max_query, vocab_size=self.tokenizer.vocab_size)
@@ -91,12 +102,18 @@ class Task:
 
     @property
     def left_out(self) -> list[str]:
-        """A line about the test openings that are also in train."""
-        line = f"{self.dropped} of the test openings ({self.overlap:.1%}) are in train too and left out"
-        return [line] if self.dropped else []
+        """Lines about the validation and test openings that are in another split too."""
+        either = " or validation" if self._queries["validation"] else ""
+        others = {"validation": "train or test", "test": f"train{either}"}
+        return [
+            f"{dropped} of the {split} openings ({self.overlap[split]:.1%}) are in {others[split]} too "
+            "and left out"
+            for split, dropped in self.dropped.items()
+            if dropped
+        ]
 
     def queries(self, split: str) -> Sequence[Query]:
-        """Return the openings of `train` or `test` in the order of the file."""
+        """Return the openings of `train`, `validation` or `test` in the order of the file."""
         return split_of(self._queries, split)
 
     def query(self, rng: np.random.Generator) -> Query:
@@ -125,21 +142,49 @@ class Task:
         return f"I can make {this} {sentences} more positive: {{query}}"
 
 
-def _openings(path: Path) -> dict[str, list[list[int]]]:
-    """Read openings from a JSON file; both splits must be non-empty lists of lists of ids."""
+def _divide(given: Mapping[str, Sequence[Opening]]) -> tuple[dict[str, list[Opening]], dict[str, int]]:
+    """Return train, validation and test, which share no opening, and how many were left out for that."""
+    train, test = list(given["train"]), _without(given["test"], given["train"])
+    validation = list(given.get("validation", ()))
+    own = _without(validation, [*train, *test])
+    if not own:
+        train, validation = splits.take_validation(given["train"], lambda opening: opening.source)
+        own = _without(validation, train)
+    if not own:  # short openings of few reviews: each begins a train review too
+        train, own = splits.take_validation(given["train"], lambda opening: _as_text(opening.ids))
+        validation = own
+    dropped = {"validation": len(validation) - len(own), "test": len(given["test"]) - len(test)}
+    return {"train": train, "validation": own, "test": test}, dropped
+
+
+def _without(openings: Sequence[Opening], others: Sequence[Opening]) -> list[Opening]:
+    """Return the openings whose ids are not among those of the others."""
+    known = {opening.ids for opening in others}
+    return [opening for opening in openings if opening.ids not in known]
+
+
+def _as_text(ids: Sequence[int]) -> str:
+    return " ".join(map(str, ids))
+
+
+def _openings(path: Path) -> dict[str, list[Opening]]:
+    """Read openings from a JSON file: non-empty lists of lists of ids, of which validation may be missing."""
     wanted = 'it must be {"train": [[ids], ...], "test": [[ids], ...]}'
     try:
         openings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as openings ({error}); {wanted}") from error
-    for split in ("train", "test"):
+    optional = {"validation"} if isinstance(openings, dict) and "validation" in openings else set()
+    found: dict[str, list[Opening]] = {}
+    for split in ("train", *optional, "test"):
         rows = openings.get(split) if isinstance(openings, dict) else None
         if not isinstance(rows, list) or not rows:
             raise ValueError(f"{path} has no openings under {split!r}; {wanted}")
         for row in rows:
             if not isinstance(row, list) or not all(type(token) is int for token in row):
                 raise ValueError(f"{path} holds {str(row)[:60]!r} under {split!r}; {wanted}")
-    return {split: openings[split] for split in ("train", "test")}
+        found[split] = [Opening(_as_text(row), tuple(row)) for row in rows]
+    return found
 
 
 def _reviews(data: str | Path, columns: Sequence[str], min_chars: int) -> dict[str, list[str]]:
@@ -153,9 +198,9 @@ def _reviews(data: str | Path, columns: Sequence[str], min_chars: int) -> dict[s
         for split, rows in tables.read_rows(data, {"text": columns}).items()
     }
     for split, rows in reviews.items():
-        if not rows:
+        if not rows and split != "validation":
             raise ValueError(f"{data}: the split {split!r} has no review of {min_chars} characters or more")
     return {
         split: [row["text"] for row in rows]
-        for split, rows in tables.separate(reviews, "text", where=data).items()
+        for split, rows in splits.separate(reviews, "text", where=data).items()
     }

@@ -31,7 +31,7 @@ SOURCES = ("multiarith", "addsub", "singleeq")
 
 
 class Task(Problems):
-    """One of the three sets; a file is split 80/20 by the sha256 of the question, duplicates merged.
+    """One of the three sets; a file is split by the sha256 of the question, duplicates merged.
 
     `data` may also be a folder that holds the file of the source, such as MultiArith.json.
     """

@@ -143,7 +143,8 @@ def batches(
 
 def label_loss(model: Any, ids_BT: Tensor, label_B: Tensor, *, first_token: int) -> Tensor:
     """Mean nats per asked token; the label may be a probability. What follows a token (padding, -1) never
-    reaches it: the trunk is causal."""
+    reaches it: the trunk is causal.
+    """
     with torch.autocast(ids_BT.device.type, torch.bfloat16):
         logits_BTK = model.score(model.transformer(input_ids=ids_BT.clamp(min=0)).last_hidden_state)
     odds_BT = (logits_BTK[:, first_token:, 1] - logits_BTK[:, first_token:, 0]).float()

@@ -11,11 +11,8 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from benchmarks.speed import roofline
-from benchmarks.speed import operator_profile
-from benchmarks.speed import throughput
+from benchmarks.speed import operator_profile, roofline, throughput
 from benchmarks.speed.workloads import Work  # noqa: E402
-
 from cory.batch import Rows  # noqa: E402
 from cory.config.schema import Config, PolicyConfig  # noqa: E402
 from cory.config.task_options import task_options  # noqa: E402

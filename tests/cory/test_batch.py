@@ -15,10 +15,10 @@ def rows() -> Rows:
 
 
 def batch(**changes) -> Batch:
-    told = {name: getattr(rows(), name) for name in Rows.__dataclass_fields__}
+    tensors = {name: getattr(rows(), name) for name in Rows.__dataclass_fields__}
     floats = [n for n in Batch.__dataclass_fields__ if n.endswith("_BT") and n != "response_BT"]
-    told |= {name: torch.zeros(2, 2) for name in floats}
-    return Batch(**{**told, "score_B": torch.tensor([1.0, 2.0]), "payoff_B": torch.zeros(2), **changes})
+    tensors |= {name: torch.zeros(2, 2) for name in floats}
+    return Batch(**{**tensors, "score_B": torch.tensor([1.0, 2.0]), "payoff_B": torch.zeros(2), **changes})
 
 
 def test_joined_puts_each_response_right_behind_its_prompt():
@@ -29,10 +29,17 @@ def test_mask_comes_from_lengths_so_a_pad_id_that_was_chosen_counts():
     assert rows().mask_BT.tolist() == [[True, True], [True, False]]
 
 
-def test_deciding_positions_are_those_before_each_chosen_token():
-    # read: 1 2 6 and 3 4 5 (8 decides nothing). Row 0: 6, 7 are decided behind 2, 6; row 1: 8 behind 5, 3 + 2
-    assert rows().read().tolist() == [[1, 2, 6], [3, 4, 5]]
-    assert rows().deciding().tolist() == [1, 2, 5]
+def test_predicting_positions_are_those_before_each_chosen_token():
+    # input: 1 2 6 and 3 4 5 (8 predicts nothing). Row 0: 2, 6 predict 6, 7; row 1: 5 predicts 8, at 3 + 2
+    assert rows().input_ids().tolist() == [[1, 2, 6], [3, 4, 5]]
+    assert rows().predicting_positions().tolist() == [1, 2, 5]
+
+
+def test_the_input_mask_marks_real_tokens_of_the_input():
+    short = batch(prompt_length_B=torch.tensor([1, 3]), response_length_B=torch.tensor([1, 2]))
+    # 1 6 and 3 4 5 8 9: the inputs are 1 and 3 4 5 8
+    assert short.input_ids().shape == (2, 4)
+    assert short.input_mask().tolist() == [[True, False, False, False], [True] * 4]
 
 
 def test_a_wrong_shape_is_named():

@@ -1,4 +1,4 @@
-"""What the released code's PPO computes on small inputs, case by case, through the code the trainer runs.
+"""Numbers of the released code's PPO on small inputs, case by case, against the code the trainer runs.
 
 `CORY_GOLDEN` names the folder of cases; by default it is the copy beside this file.
 """
@@ -13,12 +13,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from cory.functional import kl, token_rewards
 from cory.algorithms import load, ppo
 from cory.batch import Batch, Rows
+from cory.functional import kl, token_rewards
 from cory.learner.learner import Learner
 from cory.learner.optimizer import LearnerConfig
 from cory.policies.causal_lm import CausalLMPolicy
+from cory.policies.scoring import evaluate
 from cory.rollout.rollout import make_batch
 
 GOLDEN = Path(os.environ.get("CORY_GOLDEN", Path(__file__).parents[1] / "golden"))
@@ -30,7 +31,7 @@ SHAPE = GPT2Config(
 
 
 class Sixty(SimpleNamespace):
-    """All a policy asks of a tokenizer: 61 ids, the last of which is EOS and pad at once."""
+    """The part of a tokenizer a policy uses: 61 ids, the last of which is EOS and pad at once."""
 
     def __len__(self) -> int:
         return 61
@@ -67,7 +68,7 @@ def chosen(stored: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def learner_of(policy: CausalLMPolicy, case: dict) -> Learner:
-    told = case["config"]
+    config = case["config"]
     algorithm_config = ppo.Config(
         epochs=case["ppo_epochs"],
         clip=case["cliprange"],
@@ -75,29 +76,29 @@ def learner_of(policy: CausalLMPolicy, case: dict) -> Learner:
         value_coef=case["vf_coef"],
         gamma=case["gamma"],
         lam=case["lam"],
-        whiten_rewards="released" if told.get("whiten_rewards") else "none",
+        whiten_rewards="released" if config.get("whiten_rewards") else "none",
     )
     scaling = "none"
-    if told.get("use_score_scaling"):
-        scaling = "normalise" if told.get("use_score_norm") else "scale"
-    accumulate = told.get("gradient_accumulation_steps", 1)
+    if config.get("use_score_scaling"):
+        scaling = "normalise" if config.get("use_score_norm") else "scale"
+    accumulate = config.get("gradient_accumulation_steps", 1)
     return Learner(
         policy,
         load("ppo"),
         algorithm_config,
         config=LearnerConfig(
-            lr=told["learning_rate"],
-            minibatch=told["mini_batch_size"] * accumulate,
+            lr=config["learning_rate"],
+            minibatch=config["mini_batch_size"] * accumulate,
             microbatches=accumulate,
             accumulation_mean="microbatch",
         ),
         kl_config=kl.KLConfig(
-            kind=KINDS[told["kl_penalty"]],
-            coef=told["init_kl_coef"],
+            kind=KINDS[config["kl_penalty"]],
+            coef=config["init_kl_coef"],
             target=case["target"],
             horizon=case["horizon"],
         ),
-        payoff_config=token_rewards.PayoffScalingConfig(scaling=scaling, clip=told.get("score_clip")),
+        payoff_config=token_rewards.PayoffScalingConfig(scaling=scaling, clip=config.get("score_clip")),
     )
 
 
@@ -116,7 +117,7 @@ def test_every_number_of_the_released_step_is_reproduced(name):
         rows = rows_of(step["queries"], step["responses"])
         score_B = torch.tensor(step["scores"])
         empty_BT = torch.zeros(rows.response_BT.shape)
-        batch = make_batch(policy.evaluate(rows), rows, empty_BT, score_B, score_B)
+        batch = make_batch(evaluate(policy, rows), rows, empty_BT, score_B, score_B)
         assert at["mask"].sum(1).long().tolist() == rows.response_length_B.tolist()
 
         def ours(values_BT, batch=batch):
@@ -140,14 +141,14 @@ def test_every_number_of_the_released_step_is_reproduced(name):
 
         seat = "pioneer_0"
         advantage = learner.algorithm.advantage(
-            {seat: batch}, {seat: rewards_BT}, learner.algorithm_config, {seat: learner.memory}
+            {seat: batch}, {seat: rewards_BT}, learner.algorithm_config, {seat: learner.algorithm_state}
         )[seat]
         close(ours(advantage.advantage_BT), chosen(at["advantages"], at["mask"]), 1e-5)
         close(ours(advantage.return_BT), chosen(at["returns"], at["mask"]), 1e-5)
 
         losses: list[dict[str, float]] = []
         learner.update(
-            batch, advantage, [torch.tensor(p) for p in step["permutations"]], on_minibatch=losses.append
+            batch, advantage, [torch.tensor(p) for p in step["permutations"]], on_microbatch=losses.append
         )
         assert len(losses) == len(step["minibatch_losses"])
         for got, want in zip(losses, step["minibatch_losses"], strict=True):

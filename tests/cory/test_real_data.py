@@ -1,5 +1,6 @@
-"""Presets and sets as a user runs them: from the command line, on the real files, with a tiny random Llama in
-the place of the model. The files are no part of this repository.
+"""Presets and data sets from the command line, on the real files, with a tiny random Llama as the model.
+
+The files are no part of this repository.
 """
 
 import json
@@ -9,8 +10,8 @@ import pytest
 
 from cory.cli.main import main
 from cory.tracking.tracker import read
-from tests.cory.conftest import make_model
-from tests.cory.config.test_presets import letters
+from tests.helpers.models import make_model
+from tests.helpers.tables import letters
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 GSM8K = ("--preset", "gsm8k")
@@ -21,7 +22,7 @@ RUNS = {
     "svamp": (*GSM8K, "--task", "svamp", "--task.data", f"{DATA}/svamp/SVAMP.json"),
     **{s: (*OLDER, s, "--task.data", f"{DATA}/arithmetic") for s in ("multiarith", "addsub", "singleeq")},
 }
-"""The flags of each; the judge of the preset imdb is on the Hub, so the bundled one sits in for it."""
+"""The flags of each; the judge of the preset imdb is on the Hub, so the bundled one takes its place."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,14 +42,14 @@ def llama(tmp_path_factory):
 @pytest.mark.parametrize("name", RUNS)
 def test_two_iterations_on_the_real_files_run_end_to_end(name, llama, tmp_path, capsys):
     run = tmp_path / "run"
-    told = ["train", *RUNS[name], "--policy.model", str(llama), "--iterations", "2", "--run", str(run)]
-    assert main([*told, "--evaluation.queries", "32"]) == 0
-    said = " ".join(capsys.readouterr().err.split())
-    assert "iteration 0 of 2: evaluating reference" in said
+    arguments = ["train", *RUNS[name], "--policy.model", str(llama), "--iterations", "2", "--run", str(run)]
+    assert main([*arguments, "--evaluation.queries", "32"]) == 0
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "iteration 0 of 2: evaluating reference" in printed
     rows = read(run)
     assert [row["iteration"] for row in rows] == [0, 0, 1, 2]
     assert rows[-1]["eval/llm_2/task_reward"] >= (0 if "gsm8k" in RUNS[name] else -20)
     data = json.loads((run / "environment.json").read_text())["data"]
     assert data["evaluated"] == 32
-    assert all(line in said for line in data["left_out"])
+    assert all(line in printed for line in data["left_out"])
     assert (run / "report.html").is_file()

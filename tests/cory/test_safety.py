@@ -15,12 +15,12 @@ from transformers import GPT2Config, GPT2ForSequenceClassification
 
 import cory
 import cory_env
-from cory.training import checkpoint
 from cory.cli.main import main
 from cory.config.schema import Config, PolicyConfig
 from cory.evaluation.evaluator import EvaluationConfig
 from cory.judges.classifier import Classifier
 from cory.policies.loading import load_model
+from cory.training import checkpoint
 from cory.training.trainer import Trainer
 from tests.cory.conftest import make_tokenizer
 

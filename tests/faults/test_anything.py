@@ -1,4 +1,4 @@
-"""Whatever is in a settings file or a data file is taken or refused with a ValueError."""
+"""Any settings file and any data file is accepted or refused with a ValueError."""
 
 import json
 import string
@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cory.config import presets
-from cory.config.parsing import read
-from cory.config.parsing import flags_of
+from cory.config.parsing import flags_of, read
 from cory_env import tasks
 from cory_env.data.tables import read_rows
 
@@ -22,22 +21,8 @@ SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.dates()
     | st.sampled_from(["pocket", "echo", "table", "nan", "1e400", "--seats", "!!python/name:os.system"])
 )  # fmt: skip
-NAMES = st.sampled_from(
-    [
-        "batch",
-        "seats",
-        "kl",
-        "coef",
-        "policy",
-        "kind",
-        "task",
-        "payoff",
-        "max_response",
-        "learner",
-        "lr",
-        "judge",
-    ]
-) | st.text(string.printable, max_size=6)
+SETTINGS = "batch seats kl coef policy kind task payoff max_response learner lr judge"
+NAMES = st.sampled_from(SETTINGS.split()) | st.text(string.printable, max_size=6)
 TREES = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
@@ -46,7 +31,7 @@ TREES = st.recursive(
 
 
 def refusal(call: Callable[[], object]) -> str:
-    """What the ValueError of a call says; empty where it is taken. Any other error is a fault."""
+    """The text of the ValueError of a call; empty if there is none. Any other error is a fault."""
     try:
         call()
     except ValueError as error:
@@ -57,7 +42,7 @@ def refusal(call: Callable[[], object]) -> str:
 @pytest.mark.faults
 @SLOW
 @given(tree=st.dictionaries(NAMES, TREES, min_size=1, max_size=4))
-def test_any_tree_of_settings_is_taken_or_refused(tree, tmp_path):
+def test_any_tree_of_settings_is_accepted_or_refused(tree, tmp_path):
     import yaml
 
     path = tmp_path / "mine.yaml"
@@ -70,8 +55,8 @@ def test_any_tree_of_settings_is_taken_or_refused(tree, tmp_path):
 def test_any_bytes_are_settings_or_refused_by_name(content, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_bytes(content)
-    told = refusal(lambda: flags_of(path))
-    assert not told or "mine.yaml" in told
+    error = refusal(lambda: flags_of(path))
+    assert not error or "mine.yaml" in error
 
 
 @QUICK
@@ -86,7 +71,7 @@ def test_any_bytes_are_settings_or_refused_by_name(content, tmp_path):
 def test_any_bytes_are_rows_or_refused_by_name(suffix, content, tmp_path):
     path = tmp_path / f"data{suffix}"
     path.write_bytes(content)
-    told = refusal(lambda: read_rows(path, {"prompt": ("prompt", "text")}))
-    assert not told or path.name in told
+    error = refusal(lambda: read_rows(path, {"prompt": ("prompt", "text")}))
+    assert not error or path.name in error
     for name in ("prompts", "reviews"):
         refusal(partial(tasks.load, name, data=path))

@@ -1,4 +1,4 @@
-"""INVARIANTS 9: a checkpoint whose files are not those that were saved is passed over, aloud."""
+"""A checkpoint whose files are not those that were saved is skipped, with a message."""
 
 import json
 import random
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from cory.training import checkpoint
 from cory.cli.main import main
+from cory.training import checkpoint
 from cory.training.resume import newest_whole
 from cory.training.trainer import Trainer
-from tests.cory.training.test_resume import FLAGS, same, traces
-from tests.cory.training.test_trainer import TABLES
+from tests.helpers.runs import FLAGS, same, traces, without_report
+from tests.helpers.tables import TABLES
 
 ARGV = ("train", *FLAGS, "--iterations", "4")
 
@@ -26,27 +26,27 @@ def whole(tmp_path_factory) -> Path:
     """A run of 4 iterations, its checkpoints at 0, 2, 3 (the best may be) and 4."""
     run = tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cory.training.run.write_report", lambda run: run / "report.html")
+        without_report(patch)
         assert main([*ARGV, "--run", str(run)]) == 0
         yield run
 
 
 def flip(path: Path, bit: int) -> None:
-    """Turn one bit over."""
+    """Flip one bit."""
     content = bytearray(path.read_bytes())
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
 
 
 def swap(one: Path, other: Path) -> None:
-    """What each held the other holds."""
-    held = one.read_bytes()
+    """Exchange the contents of two files."""
+    content = one.read_bytes()
     one.write_bytes(other.read_bytes())
-    other.write_bytes(held)
+    other.write_bytes(content)
 
 
 def harms(folder: Path, older: Path) -> Iterator[tuple[str, Callable[[Path], None]]]:
-    """Everything that may befall each file of a checkpoint, by name; each is given the folder to harm."""
+    """Every kind of damage to every file of a checkpoint, by name; each is called with the folder to harm."""
     rng = random.Random(0)
     names = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file()]
     for name in names:
@@ -70,24 +70,24 @@ def harms(folder: Path, older: Path) -> Iterator[tuple[str, Callable[[Path], Non
         yield f"{one} and {other} swapped", lambda at, a=one, b=other: swap(at / a, at / b)
 
 
-def test_whatever_befalls_a_file_the_checkpoint_before_is_taken_and_the_reason_told(whole, tmp_path):
+def test_if_any_file_is_damaged_the_checkpoint_before_is_used_and_the_reason_is_given(whole, tmp_path):
     run, last = tmp_path / "run", "step-000004"
     shutil.copytree(whole, run)
     sound, harmed = whole / "checkpoints" / last, run / "checkpoints" / last
     before = checkpoint.finished(run)[-2]
-    told = list(harms(sound, before))
-    assert len(told) > 80
-    for what, harm in told:
+    cases = list(harms(sound, before))
+    assert len(cases) > 80
+    for what, harm in cases:
         harm(harmed)
         folder, skipped = newest_whole(run)
         assert folder == before, what
         assert len(skipped) == 1, what
         assert last in skipped[0], what
-        mend(harmed, sound)
+        repair(harmed, sound)
     assert newest_whole(run) == (harmed, [])
 
 
-def mend(harmed: Path, sound: Path) -> None:
+def repair(harmed: Path, sound: Path) -> None:
     """Undo one harm."""
     for good in (path for path in sound.rglob("*") if path.is_file()):
         bad = harmed / good.relative_to(sound)
@@ -110,7 +110,7 @@ def test_no_bit_of_a_manifest_can_be_flipped_unseen(whole, tmp_path):
 
 
 @pytest.mark.faults
-def test_a_run_goes_on_from_before_the_damage(whole, tmp_path, tally, capsys):
+def test_a_run_resumes_from_before_the_damage(whole, tmp_path, tally, capsys):
     """Each harm to each file of the newest checkpoint; 5 iterations must be those of a run of 5."""
     longer = ["--iterations", "5", "--resume", "must"]
     run = tmp_path / "run"
@@ -128,18 +128,18 @@ def test_a_run_goes_on_from_before_the_damage(whole, tmp_path, tally, capsys):
         counts["times"] += 1
         counts["lost runs"] += code != 0
         counts["corrupted resumes"] += code == 0 and not same(traces(run, 5), want)
-        assert "passed over" in capsys.readouterr().err, what
+        assert "skipped: " in capsys.readouterr().err, what
         assert counts["times"] == counts.total(), what
 
 
 def kind_of(what: str) -> str:
-    """A harm without its file and its place."""
+    """The kind of a harm, without file and position."""
     words = ("cut", "a byte more", "flipped", "deleted", "a folder", "older", "swapped")
     return next(word for word in words if word in what)
 
 
 def test_no_policy_is_saved_as_another_whatever_the_order(whole, tmp_path):
-    """INVARIANTS 16: the learners in reverse; each file is the one of its name all the same."""
+    """With the learners in reverse order each file is still that of its name."""
     trainer = Trainer(replace(TABLES, seats=3))
     for number, policy in enumerate(trainer.policies.values(), start=1):
         with torch.no_grad():

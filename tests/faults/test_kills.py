@@ -1,7 +1,7 @@
-"""INVARIANTS 8, 9: a training process is killed with SIGKILL; the next one ends as if nothing had happened.
+"""A training process is killed with SIGKILL; the next one ends as if nothing had happened.
 
-Every death is followed by a resume that must finish, with the weights, optimisers, numbers and samples of the
-run that nobody killed, bit for bit.
+Every kill is followed by a resume that must finish, with the weights, optimizers, metrics and samples of the run
+that was not killed, bit for bit.
 """
 
 import importlib.metadata
@@ -20,9 +20,9 @@ import torch
 
 from cory.config import presets
 from cory.config.parsing import read
-from tests.cory.conftest import make_model, make_tokenizer
-from tests.cory.training.test_resume import FLAGS, same, traces
-from tests.faults.kills import PHASES, STAGES, end, start
+from tests.helpers.faults import PHASES, STAGES, end, start
+from tests.helpers.models import save_backbone
+from tests.helpers.runs import FLAGS, same, traces, without_report
 
 TABLES = (*FLAGS, "--keep-checkpoints", "1", "--iterations", "4")
 SMALL = (
@@ -36,15 +36,7 @@ CASES = {
     "tables, RLOO": (*TABLES, "--algorithm", "rloo"),
     "tables, central critic": (*TABLES, "--critic.kind", "central"),
     "LoRA team, PPO": (*SMALL, "--task", "echo", "--policy.kind", "lora_team", "--policy.model", "{tiny}"),
-    "whole models, REINFORCE": (
-        *SMALL,
-        "--task",
-        "echo",
-        "--policy.model",
-        "{tiny}",
-        "--algorithm",
-        "reinforce",
-    ),
+    "whole models, REINFORCE": (*SMALL, "--task", "echo", "--policy.model", "{tiny}", *REINFORCE),
     "pocket models, PPO": SMALL,
 }
 
@@ -61,11 +53,11 @@ RANDOM = [("tables, PPO", 30), ("LoRA team, PPO", 4), ("pocket models, PPO", 2)]
 """Cases and how many kills."""
 
 STARTING = 0.2
-"""Share of a run's work in which a random kill is drawn no more: nothing is written yet."""
+"""Share of a run's work in which no random kill is drawn: nothing is written yet."""
 
 
 class Case:
-    """A run of `CASES` that nobody kills, what it left, and where on the way it can be killed."""
+    """A run of `CASES` that is not killed, what it left, and the boundaries at which it can be killed."""
 
     def __init__(self, name: str, folder: Path, tiny: Path) -> None:
         self.name, self.folder = name, folder
@@ -78,28 +70,28 @@ class Case:
         self.boundaries = self.met()
 
     def on_disk(self) -> list[int]:
-        """Where something is done to the disk, counted from 1."""
+        """The boundaries on the disk, counted from 1."""
         return [n for n, (stage, _) in enumerate(self.boundaries, start=1) if stage in STAGES.values()]
 
     def in_phases(self, count: int) -> list[int]:
-        """That many places, spread evenly, in each phase."""
-        told: dict[str, list[int]] = {}
+        """`count` boundaries, spread evenly, in each phase."""
+        by_stage: dict[str, list[int]] = {}
         for number, (stage, _) in enumerate(self.boundaries, start=1):
             if stage in PHASES.values():
-                told.setdefault(stage, []).append(number)
-        return sorted(number for numbers in told.values() for number in spread(numbers, count))
+                by_stage.setdefault(stage, []).append(number)
+        return sorted(number for numbers in by_stage.values() for number in spread(numbers, count))
 
     def run(self, run: Path, *more: str, fatal: int | None = None, kill_after: float | None = None) -> int:
-        """One process: exit code, or minus the signal it died of."""
+        """Run one process: its exit code, or minus the signal that killed it."""
         argv = [*self.argv, "--run", str(run), *more]
         return end(start(argv, self.folder / "log", fatal=fatal), kill_after=kill_after)[0]
 
     def met(self) -> list[tuple[str, str]]:
-        """Stage and place of each boundary of the process before."""
+        """Stage and name of each boundary of the previous process."""
         return [tuple(place) for place in json.loads((self.folder / "log.json").read_text())]
 
     def survives(self, run: Path, counts: Counter) -> None:
-        """Resume what was killed; count whether it ends, and ends the same."""
+        """Resume a killed run; count whether it finishes, and with the same traces."""
         counts["times"] += 1
         if self.run(run, "--resume", "auto"):
             counts["lost runs"] += 1
@@ -113,19 +105,16 @@ class Case:
 def case(tmp_path_factory):
     """Cases by name, each run once."""
     torch.set_num_threads(1)
-    tiny = tmp_path_factory.mktemp("tiny")
-    tokenizer = make_tokenizer()
-    tokenizer.save_pretrained(tiny)
-    make_model("gpt2", len(tokenizer)).save_pretrained(tiny)
+    tiny = save_backbone("gpt2", tmp_path_factory.mktemp("tiny"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cory.training.run.write_report", lambda run: run / "report.html")
-        for place in ("cory.algorithms.entry_points", "cory_env.tasks.entry_points", "cory.training.run.version"):
+        without_report(patch)
+        for place in ("cory.algorithms.entry_points", "cory_env.tasks.entry_points", "cory.runtime.provenance.version"):
             patch.setattr(place, cache(attrgetter(place.rpartition(".")[2])(importlib.metadata)))
         yield cache(lambda name: Case(name, tmp_path_factory.mktemp("case"), tiny))
 
 
 def kill_at_boundaries(case: Case, numbers: Iterable[int], tally: dict[str, Counter]) -> None:
-    """One process dies at each of these boundaries, counted from 1."""
+    """Kill one process at each of these boundaries, counted from 1."""
     failed = []
     for number in numbers:
         stage, place = case.boundaries[number - 1]
@@ -140,16 +129,16 @@ def kill_at_boundaries(case: Case, numbers: Iterable[int], tally: dict[str, Coun
 
 
 def spread(numbers: Sequence[int], count: int) -> list[int]:
-    """That many of them at equal distances, the first and the last among them."""
+    """`count` of them at equal distances, the first and the last included."""
     return sorted({numbers[round(i * (len(numbers) - 1) / (count - 1))] for i in range(count)})
 
 
 def test_a_few_kills_lose_nothing(case, tally):
-    """The quick form of what follows: one death in every stage of a run."""
+    """The quick form of what follows: one kill in every stage of a run."""
     tables = case("tables, PPO")
     stages = {stage: number for number, (stage, _) in enumerate(tables.boundaries, start=1)}
-    # an old checkpoint goes only where it is not the best so far
-    may_lack = {"as a run goes on", "as old checkpoints go", "in the central critic"}
+    # an old checkpoint is removed only if it is not the best so far
+    may_lack = {"as a run resumes", "as old checkpoints go", "in the central critic"}
     assert {*STAGES.values(), *PHASES.values()} - may_lack <= stages.keys()
     kill_at_boundaries(tables, sorted(stages.values()), tally)
 
@@ -175,8 +164,8 @@ def test_killed_in_every_phase(case, tally, name, count):
 
 
 @pytest.mark.faults
-def test_killed_at_every_boundary_of_going_on(case, tally):
-    """The second process dies as it goes on where the first one died."""
+def test_killed_at_every_boundary_of_a_resume(case, tally):
+    """The second process is killed as it resumes where the first one was killed."""
     tables = case("tables, PPO")
     first, run = tables.folder / "first", tables.folder / "run"
     inside = [n for n, (stage, _) in enumerate(tables.boundaries, start=1) if stage == "inside a save"]
@@ -185,8 +174,8 @@ def test_killed_at_every_boundary_of_going_on(case, tally):
     assert tables.run(run, "--resume", "must") == 0
     shutil.rmtree(run)
     stages = [stage for stage, _ in tables.met()]
-    counts = tally.setdefault("killed: tables, PPO, as a run goes on", Counter())
-    for number in range(1, stages.count("as a run goes on") + 1):
+    counts = tally.setdefault("killed: tables, PPO, as a run resumes", Counter())
+    for number in range(1, stages.count("as a run resumes") + 1):
         shutil.copytree(first, run)
         assert tables.run(run, "--resume", "must", fatal=number) == -signal.SIGKILL
         tables.survives(run, counts)
@@ -194,8 +183,8 @@ def test_killed_at_every_boundary_of_going_on(case, tally):
 
 
 @pytest.mark.faults
-def test_killed_as_a_run_is_begun_over_an_older_one(case, tally):
-    """With --overwrite: the same command once more has nothing to complain of."""
+def test_killed_as_a_run_overwrites_an_older_one(case, tally):
+    """With --overwrite the same command once more succeeds."""
     tables = case("tables, PPO")
     run, counts = tables.folder / "run", tally.setdefault("killed: tables, PPO, as one overwrites", Counter())
     shutil.copytree(tables.folder / "whole", run)
@@ -217,7 +206,7 @@ def test_killed_as_a_run_is_begun_over_an_older_one(case, tally):
 @pytest.mark.faults
 @pytest.mark.parametrize(("name", "count"), RANDOM)
 def test_killed_at_random_moments(case, tally, name, count):
-    """From outside, wherever the process is; the same directory twice in a row."""
+    """From outside, at any point of the process; the same directory twice in a row."""
     whole, rng = case(name), random.Random(0)
     counts = tally.setdefault(f"killed: {name}, at random moments", Counter())
     run, kills = whole.folder / "run", 0

@@ -1,30 +1,32 @@
-"""Negative controls of exact resume for what only some runs have: a baseline that is remembered, a central
-critic. The other parts are in `tests/cory/training/test_resume.py`."""
+"""Negative controls of exact resume for what only some runs have: a running baseline, a central critic.
+
+The other parts are in `tests/cory/training/test_resume.py`.
+"""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from cory.training import checkpoint
 from cory.cli.main import main
+from cory.training import checkpoint
 from cory.training.trainer import Trainer
-from tests.cory.training.test_resume import FLAGS, manifest, same, traces
-from tests.cory.training.test_trainer import TABLES
+from tests.helpers.runs import FLAGS, same, traces, without_report, write_manifest
+from tests.helpers.tables import TABLES
 
 REINFORCE = ("--algorithm", "reinforce")
 CENTRAL = ("--critic.kind", "central")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def plain():
+def no_report():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cory.training.run.write_report", lambda run: run / "report.html")
+        without_report(patch)
         yield
 
 
 def train(run: Path, iterations: int, *more: str) -> dict:
-    """Iterations until there are so many; what they left."""
+    """Train up to `iterations`; the traces."""
     assert main(["train", *FLAGS, *more, "--iterations", str(iterations), "--run", str(run)]) == 0
     return traces(run, iterations)
 
@@ -33,7 +35,7 @@ def train(run: Path, iterations: int, *more: str) -> dict:
     ("flags", "lost"),
     [
         (REINFORCE, None),
-        (REINFORCE, "memory"),
+        (REINFORCE, "algorithm_state"),
         (CENTRAL, None),
         (CENTRAL, "optimizer_critic.safetensors"),
         (CENTRAL, "critic/heads.safetensors"),
@@ -45,23 +47,24 @@ def test_a_run_in_two_halves_is_the_run_in_one_and_without_a_part_it_is_not(tmp_
     want = train(tmp_path / "whole", 4, *flags)
     train(run, 2, *flags)
     folder, first = checkpoint.folder_of(run, 2), checkpoint.folder_of(run, 0)
-    if lost == "memory":
-        told, before = (json.loads((at / "trainer_state.json").read_text()) for at in (folder, first))
-        for name in told["learners"]:
-            assert told["learners"][name]["memory"] != before["learners"][name]["memory"]
-            told["learners"][name]["memory"] = before["learners"][name]["memory"]
-        (folder / "trainer_state.json").write_text(json.dumps(told))
+    if lost == "algorithm_state":
+        state, before = (json.loads((at / "trainer_state.json").read_text()) for at in (folder, first))
+        for name in state["learners"]:
+            assert state["learners"][name][lost] != before["learners"][name][lost]
+            state["learners"][name][lost] = before["learners"][name][lost]
+        (folder / "trainer_state.json").write_text(json.dumps(state))
     elif lost:
         assert (folder / lost).read_bytes() != (first / lost).read_bytes()
         (folder / lost).write_bytes((first / lost).read_bytes())
-    manifest(folder)
+    write_manifest(folder)
     assert same(train(run, 4, *flags, *resume), want) == (lost is None)
 
 
-def test_how_often_kl_was_below_zero_is_taken_along(tmp_path):
-    """Four suspicious updates, a resume, and the fifth is the one that counts (agents/cory/learner/learner.py)."""
+def test_the_streak_of_negative_kl_is_saved(tmp_path):
+    """Four suspicious updates, a resume, and the fifth stops the run."""
     trainer, fresh = Trainer(TABLES), Trainer(TABLES)
-    trainer.learners["llm_2"].below_zero = 4
+    trainer.learners["llm_2"].negative_kl_streak = 4
     folder = checkpoint.save(tmp_path, 0, trainer.learners, trainer.state())
     fresh.restore(checkpoint.load(folder, fresh.learners))
-    assert {name: learner.below_zero for name, learner in fresh.learners.items()} == {"llm_1": 0, "llm_2": 4}
+    streaks = {name: learner.negative_kl_streak for name, learner in fresh.learners.items()}
+    assert streaks == {"llm_1": 0, "llm_2": 4}

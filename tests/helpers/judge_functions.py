@@ -1,9 +1,10 @@
-"""Rewards that do to their process what users' functions have done to theirs. Quick to import."""
+"""Judges that fail as users' functions do: each text names a fault. Quick to import, since workers import it."""
 
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 
 def hang():
@@ -12,9 +13,9 @@ def hang():
 
 
 def allocate():
-    kept = []
+    blocks = []
     while True:
-        kept.append(bytes(2**24))
+        blocks.append(bytes(2**24))
 
 
 def flood():
@@ -23,7 +24,7 @@ def flood():
 
 
 def fork(children, megabytes=0):
-    """Each writes its pid beside this module's tests (FORKED), and stays."""
+    """Start children that write their pids to the file FORKED and stay."""
     for _ in range(children):
         if not os.fork():
             with open(os.environ["FORKED"], "a") as file:
@@ -38,7 +39,7 @@ def fail():
     raise KeyError("no such word")
 
 
-DEEDS = {
+FAULTS = {
     "hang": hang,
     "exit": lambda: os._exit(3),
     "quit": sys.exit,
@@ -52,7 +53,7 @@ DEEDS = {
     "bomb": lambda: fork(12),
     "heavy": lambda: fork(3, megabytes=80),
 }
-INSTEAD = {
+BAD_SCORES = {
     "nan": float("nan"),
     "inf": -float("inf"),
     "none": None,
@@ -62,15 +63,15 @@ INSTEAD = {
 }
 
 
-def troubled(texts):
-    """The length of each text, where none of them names a deed above."""
+def faulty(texts):
+    """The length of each text, unless it names a fault or a bad score above."""
     for text in texts:
-        DEEDS.get(text, lambda: None)()
-    return [INSTEAD.get(text, float(len(text))) for text in texts]
+        FAULTS.get(text, lambda: None)()
+    return [BAD_SCORES.get(text, float(len(text))) for text in texts]
 
 
 def short(texts):
-    """Loses what reads lost."""
+    """One score for each text but `lost`."""
     return [1.0 for text in texts if text != "lost"]
 
 
@@ -79,26 +80,46 @@ def endless(texts):
 
 
 def batch(texts):
-    """How many were asked about at once; refuses what reads alone."""
+    """The size of the batch as every score; fails on a batch with the text `alone`."""
     if "alone" in texts:
         raise ValueError("not that one")
     return [float(len(texts))] * len(texts)
 
 
 def compare(prompts, completions, gold, weight=1.0, **columns):
-    """The field's convention: weight where the completion is the gold one, 100 for each other column."""
-    same = [float(said == right) for said, right in zip(completions, gold, strict=True)]
-    return [weight * score + 100 * len(columns) for score in same]
+    """TRL's convention: `weight` if the completion is the gold one, plus 100 for each other column."""
+    equal = [float(completion == right) for completion, right in zip(completions, gold, strict=True)]
+    return [weight * score + 100 * len(columns) for score in equal]
 
 
 def strict(completions, gold):
     """The same without **columns and without prompts."""
-    return [float(said == right) for said, right in zip(completions, gold, strict=True)]
+    return [float(completion == right) for completion, right in zip(completions, gold, strict=True)]
 
 
 def last_word(completions, **columns):
-    """Of messages: how long the last one is."""
+    """The length of the last message."""
     return [float(len(messages[-1]["content"])) for messages in completions]
+
+
+def unreliable(texts):
+    """1.0 for each text; hangs, exits, raises, returns NaN or too few scores on an eighth of them, by their bytes."""
+    kinds = [sum(text.encode()) % 40 for text in texts]
+    first = min(kinds)
+    if first == 0:
+        time.sleep(60)
+    if first == 1:
+        os._exit(3)
+    if first == 2:
+        raise ZeroDivisionError("a fault of mine")
+    return [float("nan") if kind == 3 else 1.0 for kind in kinds if kind != 4]
+
+
+def fails_while_file_exists(texts):
+    """How many letters e there are; fails while the file named in FAILS_WHILE exists."""
+    if Path(os.environ["FAILS_WHILE"]).exists():
+        raise ZeroDivisionError("not today [/INST]")
+    return [float(text.count("e")) for text in texts]
 
 
 class Judges:

@@ -1,6 +1,6 @@
-"""Judges for tests, in a module that is quick to import: each runs in a process of its own."""
+"""A judge that any model's responses can be scored by. Quick to import, since workers import it."""
 
 
 def judge(texts):
-    """How often the letter e is in a text."""
+    """The number of letters e in each text."""
     return [float(text.count("e")) for text in texts]

@@ -10,8 +10,8 @@ from tensordict.nn import ProbabilisticTensorDictModule, ProbabilisticTensorDict
 from torch.distributions import Categorical
 from torchrl.objectives import ClipPPOLoss
 
-from cory.token_loss import Tokens
 from cory.algorithms import ppo
+from cory.token_loss import Tokens
 
 pytestmark = pytest.mark.interop
 

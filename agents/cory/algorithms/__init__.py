@@ -2,9 +2,9 @@
 
 An algorithm is a module with a frozen `Config`, `advantage(batches, rewards, config, states)`, which sees the
 batches of all seats, and a pure `token_loss(tokens, config)`. It may add `needs(config)`, `verdict(metrics,
-config)` and, where the update is no sum over tokens, an `update` of its own (`cory.algorithms.base`). It knows
-neither games nor transformers. Third parties add modules by an entry point of the group `cory.algorithms`, as
-`module.path`, or with `cory.register_algorithm`.
+config)` and, where the update is no sum over tokens, an `update` of its own (`cory.algorithms.base`). It
+knows neither games nor transformers. Third parties add modules by an entry point of the group
+`cory.algorithms`, as `module.path`, or with `cory.register_algorithm`.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""A2C: the advantage actor-critic of arXiv:1602.01783 (section 4, played in step) with GAE.
+"""A2C: the synchronous advantage actor-critic (arXiv:1602.01783, section 4) with GAE.
 
 Shapes: B games, T response tokens, K chosen tokens.
 """
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from cory.functional.advantage import Advantage, gae, whiten
 from cory.algorithms.base import AlgorithmState
-from cory.token_loss import TokenLoss, Tokens
 from cory.algorithms.reinforce import check_entropy_coef, policy_gradient
 from cory.batch import Batch
+from cory.functional.advantage import Advantage, gae, whiten
+from cory.token_loss import TokenLoss, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +20,10 @@ class Config:
     """Settings of the A2C update."""
 
     epochs: int = 1
-    """Passes over each batch; from the second on the games are another policy's and nothing corrects it."""
+    """Passes over each batch; from the second on the data is off-policy, and nothing corrects for it."""
 
     value_coef: float = 0.5
-    """Weight of the value loss beside the policy loss (the paper's)."""
+    """Weight of the value loss relative to the policy loss (the paper's)."""
 
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
@@ -32,10 +32,10 @@ class Config:
     """Discount per token."""
 
     lam: float = 1.0
-    """Lambda of the advantage estimation; 1 = what was earned less the value (the paper's)."""
+    """GAE lambda; 1 = the return minus the value (the paper's)."""
 
     whiten: bool = True
-    """Whether advantages get mean 0 and deviation 1 over the batch."""
+    """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 over the batch."""
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -54,7 +54,7 @@ def advantage(
     config: Config,
     states: Mapping[str, AlgorithmState],
 ) -> dict[str, Advantage]:
-    """GAE per seat. Returns are taken before whitening; no state is kept."""
+    """Compute GAE per seat. Returns are those before whitening; no state is kept."""
     advantages = {}
     for seat, batch in batches.items():
         raw = gae(rewards[seat], batch.values_BT, batch.mask_BT, gamma=config.gamma, lam=config.lam)
@@ -64,12 +64,12 @@ def advantage(
 
 
 def value_loss(value_K: Tensor, return_K: Tensor) -> Tensor:
-    """(V - R)^2 / 2 of each token."""
+    """Return (V - R)^2 / 2 of each token."""
     return (value_K - return_K).square() / 2
 
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
-    """-A log pi + value_coef * value loss - entropy_coef * entropy."""
+    """Return -A log pi + value_coef * value loss - entropy_coef * entropy of each token."""
     loss = policy_gradient(tokens, entropy_coef=config.entropy_coef)
     value_K = value_loss(tokens.value_K, tokens.return_K)
     return loss._replace(

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
-from cory.token_loss import TokenLoss, Tokens
+from cory.token_loss import TokenLoss
 
 Verdict = Literal["step", "skip", "stop"]
 """What to do with a minibatch's gradient: take the step, skip it, or end this policy's update."""
 
 AlgorithmState = dict[str, float]
-"""Numbers an algorithm keeps between iterations. They belong to the policy, move with it through every exchange
-and are saved in its checkpoints."""
+"""Numbers an algorithm keeps between iterations. They belong to the policy, move with it through every
+exchange and are saved in its checkpoints."""
 
 
 class Requirements(NamedTuple):
@@ -41,7 +41,7 @@ class Algorithm:
     """(batches, rewards, config, states) -> an `Advantage` per seat. All but `config` are keyed by seat;
     `states` holds the `AlgorithmState` of the policy in that seat and may be written to."""
 
-    token_loss: Callable[[Tokens, Any], TokenLoss]
+    token_loss: Callable[..., TokenLoss]
     """(tokens, config) -> loss per token; pure, called chunk by chunk."""
 
     needs: Callable[[Any], Requirements]

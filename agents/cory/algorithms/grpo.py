@@ -1,8 +1,8 @@
 """GRPO (arXiv:2402.03300, eq. 3): PPO's clipped surrogate, advantages from groups, no value head.
 
-GRPO usually prices KL in the loss: `--kl.place loss --kl.kind k3` (its eq. 4). Means are over all tokens of a
-minibatch, as everywhere here; the paper takes them over each response first, so its short responses weigh
-more.
+GRPO usually has the KL penalty in the loss: `--kl.place loss --kl.kind k3` (its eq. 4). Means are over all
+tokens of a minibatch, as for every algorithm here; the paper averages over each response first, which gives
+tokens of short responses more weight.
 
 Shapes: B games, T response tokens, K chosen tokens.
 """
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from cory.functional.advantage import Advantage, group_standardised, per_response, totals
-from cory.algorithms.base import AlgorithmState, Requirements, Verdict
-from cory.token_loss import TokenLoss, Tokens
 from cory.algorithms import ppo
+from cory.algorithms.base import AlgorithmState, Requirements, Verdict
 from cory.algorithms.reinforce import check_entropy_coef
 from cory.algorithms.rloo import check_group
 from cory.batch import Batch
+from cory.functional.advantage import Advantage, group_standardised, per_response, totals
+from cory.token_loss import TokenLoss, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,38 +26,37 @@ class Config:
     """Settings of the GRPO update."""
 
     group: int = 4
-    """Games of one query, standardised together."""
+    """Games per query; advantages are standardised within this group."""
 
     scale: bool = True
-    """Whether advantages are divided by their group's deviation; off, easy and hard queries weigh as they
-    pay (arXiv:2503.20783)."""
+    """Whether advantages are divided by the standard deviation of their group (off: arXiv:2503.20783)."""
 
     epochs: int = 4
     """Passes over each batch."""
 
     clip: float = 0.2
-    """Ratios are held inside [1 - clip, 1 + clip]."""
+    """Probability ratios are clipped to [1 - clip, 1 + clip]."""
 
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
 
     target_kl: float | None = None
-    """The update of an iteration ends once a minibatch has moved from the old policy by 1.5 times this many
-    nats per token (`approx_kl`); none = never."""
+    """The update of an iteration stops once a minibatch is 1.5 times this many nats per token away from the
+    old policy (`approx_kl`); none = never."""
 
     ratio_guard: float | None = None
-    """A minibatch whose mean ratio exceeds this is left out; none = never."""
+    """A minibatch whose mean ratio exceeds this is skipped; none = never."""
 
     def __post_init__(self) -> None:
         check_group(self.group, "GRPO")
         check_entropy_coef(self.entropy_coef)
         if self.epochs < 1:
             raise ValueError(f"algorithm.epochs is {self.epochs}; GRPO needs at least 1")
-        _ = self.surrogate  # refuses the rest
+        _ = self.surrogate  # checks the other fields
 
     @property
     def surrogate(self) -> ppo.Config:
-        """The PPO that this is, once advantages are known: one that learns no values."""
+        """The PPO settings with the same loss, given the advantages: without a value loss."""
         return ppo.Config(
             clip=self.clip,
             value_coef=0.0,
@@ -68,7 +67,7 @@ class Config:
 
 
 def needs(config: Config) -> Requirements:
-    """Groups, no value head."""
+    """Require groups and no value head."""
     return Requirements(values=False, group=config.group)
 
 
@@ -78,9 +77,10 @@ def advantage(
     config: Config,
     states: Mapping[str, AlgorithmState],
 ) -> dict[str, Advantage]:
-    """(R_i - mean R) / std R over the group at every token of response i, R the sum of its token rewards.
+    """Compute (R_i - mean R) / std R over the group, at every token of response i.
 
-    R is the payoff less the price of the whole response's KL, where KL is priced in the reward.
+    R is the sum of a response's token rewards: the payoff minus, with the KL penalty in the reward, the
+    penalty of the whole response.
     """
     advantages = {}
     for seat, batch in batches.items():
@@ -91,11 +91,11 @@ def advantage(
 
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
-    """-min(ratio A, clip(ratio) A) - entropy_coef * entropy."""
+    """Return -min(ratio A, clip(ratio) A) - entropy_coef * entropy of each token."""
     loss = ppo.token_loss(tokens, config.surrogate)
     return loss._replace(metrics={n: x for n, x in loss.metrics.items() if n != "value_loss"})
 
 
 def verdict(metrics: Mapping[str, float], config: Config) -> Verdict:
-    """PPO's: skip what the ratio guard refuses, stop past `target_kl`."""
+    """Decide as PPO does: skip above `ratio_guard`, stop beyond `target_kl`."""
     return ppo.verdict(metrics, config.surrogate)

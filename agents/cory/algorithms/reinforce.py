@@ -1,4 +1,4 @@
-"""REINFORCE (Williams 1992, eq. 11) with a running baseline: no value head, one step on each game.
+"""REINFORCE (Williams 1992, eq. 11) with a running baseline: no value head, one pass over each batch.
 
 Shapes: B games, T response tokens, K chosen tokens.
 """
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cory.functional.advantage import Advantage, totals, undiscounted
 from cory.algorithms.base import AlgorithmState, Requirements
-from cory.token_loss import TokenLoss, Tokens
 from cory.batch import Batch
+from cory.functional.advantage import Advantage, totals, undiscounted
+from cory.token_loss import TokenLoss, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Knobs of REINFORCE."""
+    """Settings of the REINFORCE update."""
 
     decay: float = 0.9
-    """How much of the baseline each iteration keeps; the rest is the batch's mean reward per response."""
+    """Weight of the old baseline in the new one; the rest is the batch's mean reward per response."""
 
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
@@ -32,13 +32,13 @@ class Config:
 
 
 def check_entropy_coef(value: float) -> None:
-    """Refuse to reward a policy for being certain."""
+    """Raise ValueError for an entropy coefficient that is negative or not finite."""
     if not 0 <= value < float("inf"):
         raise ValueError(f"algorithm.entropy_coef is {value}; give a weight of 0 or more")
 
 
 def needs(config: Config) -> Requirements:
-    """No value head."""
+    """Require no value head."""
     return Requirements(values=False)
 
 
@@ -48,28 +48,28 @@ def advantage(
     config: Config,
     states: Mapping[str, AlgorithmState],
 ) -> dict[str, Advantage]:
-    """A_t = sum of r_s over s >= t, less the policy's baseline b, 0 in the first iteration.
+    """Compute A_t = sum of r_s over s >= t, minus the policy's baseline b (0 in the first iteration).
 
         b <- mean R at first, then decay b + (1 - decay) mean R        R = sum of a response's token rewards
 
-    The baseline holds earlier iterations only, so it cannot bias the gradient. It goes with the policy, not
-    with the seat; a policy in several seats learns one from all of them.
+    The baseline is computed from earlier iterations only, so it does not bias the gradient. It belongs to the
+    policy, not to the seat; a policy in several seats has one baseline from all of them.
     """
     advantages = {}
-    earned: dict[int, list[Tensor]] = {}
+    totals_by_state: dict[int, list[Tensor]] = {}
     for seat, batch in batches.items():
         return_BT = undiscounted(rewards[seat], batch.mask_BT)
         advantage_BT = torch.where(batch.mask_BT, return_BT - states[seat].get("baseline", 0.0), 0.0)
         advantages[seat] = Advantage(advantage_BT, return_BT)
-        earned.setdefault(id(states[seat]), []).append(totals(rewards[seat], batch.mask_BT))
-    for mine in {id(mine): mine for mine in states.values()}.values():
-        mean = torch.cat(earned[id(mine)]).mean().item()
-        mine["baseline"] = config.decay * mine.get("baseline", mean) + (1 - config.decay) * mean
+        totals_by_state.setdefault(id(states[seat]), []).append(totals(rewards[seat], batch.mask_BT))
+    for state in {id(state): state for state in states.values()}.values():
+        mean = torch.cat(totals_by_state[id(state)]).mean().item()
+        state["baseline"] = config.decay * state.get("baseline", mean) + (1 - config.decay) * mean
     return advantages
 
 
 def drift(tokens: Tokens) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """How random the policy is and how far from the one that played: `metrics` and `maxima` of a loss.
+    """Measure entropy and the distance from the old policy: `metrics` and `maxima` of a loss.
 
     ratio = pi / pi_old        approx_kl = (log pi - log pi_old)^2 / 2
     """
@@ -84,8 +84,10 @@ def drift(tokens: Tokens) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def policy_gradient(tokens: Tokens, *, entropy_coef: float) -> TokenLoss:
-    """-A log pi - entropy_coef * entropy of each token: its gradient is the policy gradient, its value says
-    nothing."""
+    """Return -A log pi - entropy_coef * entropy of each token.
+
+    Its gradient is the policy gradient; its value has no meaning of its own.
+    """
     policy_K = -tokens.advantage_K * tokens.logprob_K
     metrics, maxima = drift(tokens)
     loss_K = policy_K - entropy_coef * tokens.entropy_K
@@ -93,5 +95,5 @@ def policy_gradient(tokens: Tokens, *, entropy_coef: float) -> TokenLoss:
 
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
-    """-A log pi - entropy_coef * entropy."""
+    """Return -A log pi - entropy_coef * entropy of each token."""
     return policy_gradient(tokens, entropy_coef=config.entropy_coef)

@@ -1,4 +1,4 @@
-"""RLOO (arXiv:2402.14740, eq. 8): REINFORCE whose baseline is what the same query earned in other games.
+"""RLOO (arXiv:2402.14740, eq. 8): REINFORCE whose baseline is the mean return of other games of the query.
 
 Shapes: B games, T response tokens, K chosen tokens.
 """
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from cory.functional.advantage import Advantage, leave_one_out, per_response, totals
 from cory.algorithms.base import AlgorithmState, Requirements
-from cory.token_loss import TokenLoss, Tokens
 from cory.algorithms.reinforce import check_entropy_coef, policy_gradient
 from cory.batch import Batch
+from cory.functional.advantage import Advantage, leave_one_out, per_response, totals
+from cory.token_loss import TokenLoss, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Knobs of RLOO."""
+    """Settings of the RLOO update."""
 
     group: int = 4
-    """Games of one query; the others of a group are each one's baseline."""
+    """Games per query; the baseline of a response is the mean of the others in its group."""
 
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
@@ -31,7 +31,7 @@ class Config:
 
 
 def check_group(group: int, method: str) -> None:
-    """Refuse groups in which nobody is left to compare with."""
+    """Raise ValueError for a group without a second game to compare with."""
     if group < 2:
         raise ValueError(
             f"algorithm.group is {group}; {method} compares games of one query: give 2 or more, or take "
@@ -40,7 +40,7 @@ def check_group(group: int, method: str) -> None:
 
 
 def needs(config: Config) -> Requirements:
-    """Groups, no value head."""
+    """Require groups and no value head."""
     return Requirements(values=False, group=config.group)
 
 
@@ -50,9 +50,10 @@ def advantage(
     config: Config,
     states: Mapping[str, AlgorithmState],
 ) -> dict[str, Advantage]:
-    """R_i - mean of the group's other R_j at every token of response i, R the sum of its token rewards.
+    """Compute R_i minus the mean of the group's other R_j, at every token of response i.
 
-    R is the payoff less the price of the whole response's KL, where KL is priced in the reward.
+    R is the sum of a response's token rewards: the payoff minus, with the KL penalty in the reward, the
+    penalty of the whole response.
     """
     advantages = {}
     for seat, batch in batches.items():
@@ -62,5 +63,5 @@ def advantage(
 
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
-    """-A log pi - entropy_coef * entropy."""
+    """Return -A log pi - entropy_coef * entropy of each token."""
     return policy_gradient(tokens, entropy_coef=config.entropy_coef)

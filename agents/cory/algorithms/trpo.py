@@ -1,9 +1,9 @@
 """TRPO (arXiv:1502.05477, appendix C): one natural-gradient step per iteration inside a bound on KL.
 
-Not a sum over tokens: it has an update of its own, in which the whole batch is one graph. That keeps the
-log-probabilities of all K tokens over the vocabulary, [K, V], about four times, and the trunk's activations
-for a second derivative; minibatches, micro-batches and `learner.lr` play no part but for the value head. It
-is made for tables, adapters and small models.
+The loss is no sum over tokens, so the algorithm has an `update` of its own, with the whole batch in one
+graph. It holds the log-probabilities of all K tokens over the vocabulary, [K, V], about four times, and the
+trunk's activations for a second derivative; minibatches and micro-batches are not used, and `learner.lr` for
+the value head only. It is meant for tables, adapters and small models.
 
 Shapes: T response tokens, K chosen tokens, D width, V vocabulary, N trained weights, flat.
 """
@@ -18,35 +18,46 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from cory.functional import kl
-from cory.functional.advantage import Advantage
-from cory.algorithms.base import AlgorithmState
-from cory.token_loss import TokenLoss, Tokens
 from cory.algorithms import a2c
+from cory.algorithms.base import AlgorithmState
 from cory.algorithms.reinforce import drift
 from cory.batch import Batch, Rows
+from cory.functional import kl
+from cory.functional.advantage import Advantage
 from cory.functional.logit_statistics import softmax_dtype
+from cory.token_loss import TokenLoss, Tokens
+
 
 class Policy(Protocol):
-    """What TRPO uses of a policy."""
+    """The part of a policy that TRPO uses."""
 
     name: str
     version: int
 
     @property
-    def reference(self) -> "Policy": ...
+    def reference(self) -> "Policy":
+        """The frozen policy it started from."""
+        ...
 
-    def hidden_states(self, rows: Rows) -> Tensor: ...
+    def hidden_states(self, rows: Rows) -> Tensor:
+        """Hidden states [K, D] that predict each chosen token."""
+        ...
 
-    def logits(self, state_KD: Tensor) -> Tensor: ...
+    def logits(self, state_KD: Tensor) -> Tensor:
+        """Next-token logits [K, V]."""
+        ...
 
-    def values(self, state_KD: Tensor) -> Tensor: ...
+    def values(self, state_KD: Tensor) -> Tensor:
+        """Expected payoff still to come [K]."""
+        ...
 
-    def value_parameters(self) -> Sequence[Tensor]: ...
+    def value_parameters(self) -> Sequence[Tensor]:
+        """Parameters that only `values` uses."""
+        ...
 
 
 class Learner(Protocol):
-    """What TRPO uses of a learner."""
+    """The part of a learner that TRPO uses."""
 
     policy: Any
     """A `Policy`."""
@@ -61,35 +72,34 @@ class Config:
     """Settings of the TRPO update."""
 
     max_kl: float = 0.01
-    """Bound on KL(old || new), nats per token, mean over the batch (the paper's delta)."""
+    """Upper bound on KL(old || new) in nats per token, the mean over the batch (the paper's delta)."""
 
     cg_steps: int = 10
     """Conjugate-gradient steps, each a Fisher-vector product over the batch."""
 
     fisher_every: int = 1
-    """Only one response in so many enters the Fisher-vector products, which take most of the time (the paper:
-    10)."""
+    """Fisher-vector products, which take most of the time, use every n-th response only (the paper: 10)."""
 
     damping: float = 0.1
-    """Added to the Fisher matrix, which no batch determines fully."""
+    """Multiple of the identity that is added to the Fisher matrix, which a batch does not determine fully."""
 
     shrink: float = 0.8
-    """Each try of the line search is this fraction of the one before."""
+    """Each step length of the line search is this fraction of the one before."""
 
     tries: int = 10
-    """Lengths the line search tries before it leaves the policy as it is."""
+    """Step lengths the line search tries; if none is accepted, the policy stays as it is."""
 
     value_steps: int = 10
-    """Steps of the learner's optimiser on the value loss, which reach the value head alone."""
+    """Steps of the learner's optimiser on the value loss; they change the value head only."""
 
     gamma: float = 1.0
     """Discount per token."""
 
     lam: float = 0.95
-    """Lambda of the advantage estimation."""
+    """GAE lambda."""
 
     whiten: bool = True
-    """Whether advantages get mean 0 and deviation 1 over the batch."""
+    """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 over the batch."""
 
     def __post_init__(self) -> None:
         for name in ("max_kl", "damping"):
@@ -100,11 +110,11 @@ class Config:
                 raise ValueError(f"algorithm.{name} is {getattr(self, name)}; give {least} or more")
         if not 0 < self.shrink < 1:
             raise ValueError(f"algorithm.shrink is {self.shrink}; choose a value between 0 and 1")
-        _ = self.critic  # refuses the rest
+        _ = self.critic  # checks the other fields
 
     @property
     def critic(self) -> a2c.Config:
-        """The A2C whose advantages these are."""
+        """The A2C settings that advantages are computed with."""
         return a2c.Config(gamma=self.gamma, lam=self.lam, whiten=self.whiten)
 
 
@@ -114,23 +124,23 @@ def advantage(
     config: Config,
     states: Mapping[str, AlgorithmState],
 ) -> dict[str, Advantage]:
-    """A2C's: GAE per seat, whitened on request; no state is kept."""
+    """Compute A2C's advantages: GAE per seat, whitened if configured; no state is kept."""
     return a2c.advantage(batches, rewards, config.critic, states)
 
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
-    """The value loss alone: the policy learns in `update`."""
+    """Return the value loss of each token; the policy learns in `update`."""
     loss_K = a2c.value_loss(tokens.value_K, tokens.return_K)
     metrics, maxima = drift(tokens)
     return TokenLoss(loss_K, {"value_loss": loss_K.detach(), **metrics}, maxima)
 
 
 def update(learner: Learner, batch: Batch, advantage: Advantage, config: Config) -> dict[str, float]:
-    """One step of the policy inside the trust region, then the value head's steps.
+    """Take one step of the policy inside the trust region, then the steps of the value head.
 
-    Returns `step_kl` (KL(old || new) per token), `improvement` of the surrogate, `line_search` (the share of
-    the longest step that was taken, 0 = none) and what `token_loss` reports, all after the step. Raises
-    ValueError where the policy cannot be differentiated twice.
+    Returns `step_kl` (KL(old || new) per token), `improvement` of the surrogate, `line_search` (the accepted
+    fraction of the longest step, 0 = none) and the metrics of `token_loss`, all after the step. Raises
+    ValueError if the policy cannot be differentiated twice.
     """
     policy = learner.policy
     values = {id(p) for p in policy.value_parameters()}
@@ -149,9 +159,9 @@ def update(learner: Learner, batch: Batch, advantage: Advantage, config: Config)
         learner.optimizer.step()
         policy.version += 1
     last = token_loss(tokens._replace(value_K=policy.values(state_KD).detach()), config)
-    metrics |= {name: number_K.mean().item() for name, number_K in last.metrics.items()}
-    metrics |= {name: number_K.max().item() for name, number_K in last.maxima.items()}
-    if broken := [name for name, number in metrics.items() if not math.isfinite(number)]:
+    metrics |= {name: metric_K.mean().item() for name, metric_K in last.metrics.items()}
+    metrics |= {name: metric_K.max().item() for name, metric_K in last.maxima.items()}
+    if broken := [name for name, value in metrics.items() if not math.isfinite(value)]:
         raise FloatingPointError(
             f"{', '.join(broken)} of policy {policy.name!r} is not finite; lower algorithm.max_kl"
         )
@@ -161,7 +171,7 @@ def update(learner: Learner, batch: Batch, advantage: Advantage, config: Config)
 def step(
     learner: Learner, batch: Batch, advantage: Advantage, config: Config, weights: Sequence[Tensor]
 ) -> dict[str, float]:
-    """Move `weights` by the longest of the tried steps that keeps KL within bounds and lowers the loss.
+    """Move `weights` by the longest tried step that stays within the KL bound and lowers the loss.
 
     step = sqrt(2 max_kl / x F x) x,  F x = -gradient of the loss        F = Fisher matrix + damping
     """
@@ -175,24 +185,26 @@ def step(
     fisher = fisher_product(learner.policy, rows, weights, damping=config.damping)
     direction_N = conjugate_gradient(fisher, -gradient_N, steps=config.cg_steps)
     curvature = (direction_N @ fisher(direction_N)).item()
-    if curvature <= 0:  # no gradient, no direction
+    if curvature <= 0:  # the gradient is 0
         return metrics
     start_N = torch.cat([weight.detach().flatten() for weight in weights])
     longest_N = (2 * config.max_kl / curvature) ** 0.5 * direction_N
-    for share in (config.shrink**i for i in range(config.tries)):
-        set_weights(weights, start_N + share * longest_N)
+    for fraction in (config.shrink**i for i in range(config.tries)):
+        set_weights(weights, start_N + fraction * longest_N)
         with torch.no_grad():
             logp_KV, tokens = tokens_of(learner, batch, advantage, learner.policy.hidden_states(batch))
             moved, after = mean_kl(old_logp_KV, logp_KV).item(), surrogate(learner, tokens).item()
         if moved <= config.max_kl and after < loss.item():
-            metrics |= {"step_kl": moved, "line_search": share}
+            metrics |= {"step_kl": moved, "line_search": fraction}
             return metrics | {"improvement": loss.item() - after, "policy_loss": after}
     set_weights(weights, start_N)
     return metrics
 
 
-def tokens_of(learner: Learner, batch: Batch, advantage: Advantage, state_KD: Tensor) -> tuple[Tensor, Tokens]:
-    """Log-probabilities over the vocabulary [K, V], and the tokens as a loss sees them."""
+def tokens_of(
+    learner: Learner, batch: Batch, advantage: Advantage, state_KD: Tensor
+) -> tuple[Tensor, Tokens]:
+    """Compute log-probabilities over the vocabulary [K, V] and the inputs of a token loss."""
     policy = learner.policy
     logp_KV = log_p(policy.logits(state_KD))
     exact_K = None
@@ -215,12 +227,12 @@ def tokens_of(learner: Learner, batch: Batch, advantage: Advantage, state_KD: Te
 
 
 def log_p(logits_KV: Tensor) -> Tensor:
-    """Log-probabilities that can be differentiated twice, in float32 or more."""
+    """Compute log-probabilities that can be differentiated twice, in float32 or wider."""
     return logits_KV.log_softmax(-1, dtype=softmax_dtype(logits_KV))
 
 
 def surrogate(learner: Learner, tokens: Tokens) -> Tensor:
-    """mean of -ratio A (eq. 14), plus the price of KL where that belongs to the loss."""
+    """Return the mean of -ratio A (eq. 14), plus the KL term if `kl.place` is loss."""
     loss_K = -torch.exp(tokens.logprob_K - tokens.old_logprob_K) * tokens.advantage_K
     if learner.kl_config.place == "loss":
         loss_K = kl.add_to_loss(
@@ -235,12 +247,12 @@ def surrogate(learner: Learner, tokens: Tokens) -> Tensor:
 
 
 def mean_kl(old_logp_KV: Tensor, logp_KV: Tensor) -> Tensor:
-    """mean over tokens of sum_v p_old (log p_old - log p)."""
+    """Return the mean over tokens of sum_v p_old (log p_old - log p)."""
     return (old_logp_KV.exp() * (old_logp_KV - logp_KV)).sum(-1).mean()
 
 
 def flat_gradient(of: Tensor, weights: Sequence[Tensor], *, create_graph: bool = False) -> Tensor:
-    """The gradient [N] with respect to all `weights`, 0 where one is not used; the graph of `of` stays."""
+    """Compute the gradient [N] of `of` by all `weights`, 0 for unused ones; the graph of `of` stays."""
     parts = torch.autograd.grad(
         of, weights, retain_graph=True, create_graph=create_graph, allow_unused=True, materialize_grads=True
     )
@@ -250,7 +262,7 @@ def flat_gradient(of: Tensor, weights: Sequence[Tensor], *, create_graph: bool =
 def fisher_product(
     policy: Policy, rows: Rows, weights: Sequence[Tensor], *, damping: float
 ) -> Callable[[Tensor], Tensor]:
-    """v -> F v + damping v, F the second derivative of KL(old || new) where both are the policy as it is."""
+    """Return v -> F v + damping v; F is the second derivative of KL(old || new) at the current policy."""
     logp_KV = log_p(policy.logits(policy.hidden_states(rows)))
     slope_N = flat_gradient(mean_kl(logp_KV.detach(), logp_KV), weights, create_graph=True)
 
@@ -261,7 +273,7 @@ def fisher_product(
             if not re.search("derivative|differentiate twice", str(error)):
                 raise
             raise ValueError(
-                f"TRPO differentiates policy {policy.name!r} twice and a part of it does not allow that "
+                f"TRPO differentiates policy {policy.name!r} twice, and a part of it does not support that "
                 f'({error}); load the model with attn_implementation="eager", or take ppo'
             ) from error
 
@@ -271,9 +283,9 @@ def fisher_product(
 def conjugate_gradient(
     product: Callable[[Tensor], Tensor], target_N: Tensor, *, steps: int, tolerance: float = 1e-8
 ) -> Tensor:
-    """x with product(x) = target for a symmetric positive product, begun at 0 (Hestenes & Stiefel 1952).
+    """Solve product(x) = target for a symmetric positive product, from x = 0 (Hestenes & Stiefel 1952).
 
-    Stops after `steps`, or once the residual is `tolerance` times the target.
+    Stops after `steps`, or when the residual is `tolerance` times the target.
     """
     x_N, residual_N = torch.zeros_like(target_N), target_N.clone()
     search_N, squared = residual_N, residual_N @ residual_N
@@ -291,7 +303,7 @@ def conjugate_gradient(
 
 
 def set_weights(weights: Sequence[Tensor], flat_N: Tensor) -> None:
-    """Write a flat vector into the weights, in place."""
+    """Copy a flat vector into the weights, in place."""
     with torch.no_grad():
         parts = torch.split(flat_N, [weight.numel() for weight in weights])
         for weight, part_N in zip(weights, parts, strict=True):

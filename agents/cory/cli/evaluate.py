@@ -23,8 +23,8 @@ from cory.training.targets import find
 class Options:
     """What is evaluated, on how many queries and how.
 
-    Settings of the run (`--task`, `--task.data`, `--judge`, `--max-response`, `--policy.model` for the reference, ...;
-    see `cory train --help`) may follow and hold for every target.
+    Settings of the run (`--task`, `--task.data`, `--judge`, `--max-response`, `--policy.model` for the
+    reference, ...; see `cory train --help`) may follow and hold for every target.
     """
 
     targets: Positional[tuple[str, ...]]
@@ -49,7 +49,8 @@ class Options:
     """Whether the policies also play the game on these queries, each in each seat."""
 
     json: Path | None = None
-    """Output file, samples beside it; by default evaluation.json in the run directory, if a run is evaluated."""
+    """Output file, samples beside it; by default evaluation.json in the run directory, if a run is
+    evaluated."""
 
 
 def command(argv: Sequence[str]) -> None:

@@ -54,7 +54,9 @@ def command(argv: Sequence[str]) -> None:
         one_of("seat", options.seat, seats)
     task, _, loaded = load_players(config, target.folders)
     policies = list(loaded.values())
-    policies_by_seat = {seat: policies[(i - options.exchange) % len(policies)] for i, seat in enumerate(seats)}
+    policies_by_seat = {
+        seat: policies[(i - options.exchange) % len(policies)] for i, seat in enumerate(seats)
+    }
     windows = [policy.window for policy in policies if policy.window is not None]
     env = raw_env(
         task,

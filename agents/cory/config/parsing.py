@@ -33,7 +33,10 @@ def with_options_of(config: Config, *, task: str, algorithm: str) -> Config:
     """
     kinds = {"task": task_options(task), "algorithm": algorithms.load(algorithm).Config}
     before = {"task": config.task, "algorithm": config.algorithm}
-    values = {f.name: getattr(config, f.name) for f in fields(Config)} | {"task": task, "algorithm": algorithm}
+    values = {f.name: getattr(config, f.name) for f in fields(Config)} | {
+        "task": task,
+        "algorithm": algorithm,
+    }
     if task != before["task"]:
         values["task_options"] = kinds["task"]()
     if algorithm != before["algorithm"]:
@@ -53,7 +56,7 @@ def with_options_of(config: Config, *, task: str, algorithm: str) -> Config:
 
 
 def parse(kind: Any, argv: Sequence[str], *, about: str, command: str, default: Any = None) -> Any:
-    """A dataclass `kind` from flags; ValueError of one paragraph that suggests the nearest right flag or value."""
+    """A dataclass `kind` from flags; ValueError that suggests the nearest right flag or value."""
     import tyro
 
     output = io.StringIO()

@@ -1,8 +1,7 @@
-"""Named configurations in pairs: CORY, and single-agent PPO as the same trainer with one seat.
+"""Presets: named configurations, each for CORY and for single-agent PPO (the same trainer with one seat).
 
-A preset is a whole run; any field can still be changed by a flag. `cory train --preset NAME --help` says
-where its values come from: the paper (arXiv:2410.06101), the authors' released scripts, or here, where
-neither says.
+A preset configures a whole run; flags change single settings. Every preset lists the sources of its values:
+the paper (arXiv:2410.06101), the authors' released scripts, or this project, if neither specifies them.
 """
 
 from collections.abc import Mapping
@@ -11,29 +10,29 @@ from typing import Any
 
 from cory.algorithms.ppo import Config as PPOConfig
 from cory.config.schema import Config, PolicyConfig
-from cory.judges.config import JudgeConfig
-from cory.evaluation.evaluator import EvaluationConfig
-from cory.rollout.role_exchange import ExchangeConfig
-from cory.functional.kl import KLConfig
-from cory.learner.optimizer import LearnerConfig
 from cory.config.task_options import task_options
-from cory.policies.lora_config import LoRAConfig
+from cory.evaluation.evaluator import EvaluationConfig
+from cory.functional.kl import KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
+from cory.judges.config import JudgeConfig
+from cory.learner.optimizer import LearnerConfig
+from cory.policies.lora_config import LoRAConfig
+from cory.rollout.role_exchange import ExchangeConfig
 
 PAPER, SCRIPTS, HERE = "the paper", "the released scripts", "chosen here"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A run and where its values come from."""
+    """A configuration with a description and the sources of its values."""
 
     config: Config
     about: str
-    """What it is, in a line."""
+    """A one-line description."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Values and where they come from."""
+    """Description of values -> their source."""
     run: bool = False
-    """Whether it has been run on its real weights."""
+    """Whether it has been run with its actual model."""
 
 
 def _task(name: str, **options: Any) -> Any:
@@ -41,7 +40,7 @@ def _task(name: str, **options: Any) -> Any:
 
 
 def single(config: Config, **changes: Any) -> Config:
-    """The same with one seat; nothing to exchange."""
+    """Return the configuration with one seat and no role exchange."""
     return replace(config, seats=1, exchange=ExchangeConfig(every=0), **changes)
 
 
@@ -60,8 +59,9 @@ POCKET_ARITHMETIC = Config(
     evaluation=EvaluationConfig(queries=256, samples=8),
 )
 POCKET_ARITHMETIC_SOURCES = {
-    "KL price, learning rate, clipped gradients: steadier than bolder ones in single runs, no sweep": HERE,
-    "lambda 1: with 0.95 and values that are still 0 short answers are favoured, and observers copy": HERE,
+    "KL coefficient, learning rate, gradient clipping: more stable than larger values in single runs; no "
+    "sweep": HERE,
+    "lambda 1: with 0.95 and values that start at 0 short responses are favoured, and observers copy": HERE,
 }
 
 IMDB = Config(
@@ -78,14 +78,14 @@ IMDB = Config(
 )
 IMDB_SOURCES = {
     "GPT2-Large twice (baselines: large, XL)": PAPER + ", table 1",
-    "Adam at a constant 1.41e-5, gradients as they are": PAPER + ", table 1",
+    "Adam at a constant 1.41e-5, no gradient clipping": PAPER + ", table 1",
     "batch and minibatch 256, 4 PPO epochs, 100 iterations": PAPER + ", table 1",
-    "KL over the whole vocabulary in the reward, eta 0.3": PAPER + ", table 1",
-    "gamma 1, lambda 0.95, clips 0.2, value coefficient 0.1, advantages whitened": PAPER + ", table 1",
+    "KL over the whole vocabulary in the reward, KL coefficient 0.3": PAPER + ", table 1",
+    "gamma 1, lambda 0.95, clip ranges 0.2, value coefficient 0.1, advantages whitened": PAPER + ", table 1",
     "queries of 2 to 8 tokens": PAPER + ", table 1",
     "exchange every 5 iterations": PAPER + ", table 1",
-    "the positive logit of distilbert-imdb on query and response": SCRIPTS,
-    "responses of 4 to 16 tokens, payoffs as they are": HERE,
+    "score: the logit of POSITIVE of distilbert-imdb on query and response": SCRIPTS,
+    "responses of 4 to 16 tokens, no payoff scaling": HERE,
 }
 
 RELEASED = replace(
@@ -102,20 +102,20 @@ RELEASED = replace(
     exchange=ExchangeConfig(every=5, reset=True),
 )
 RELEASED_SOURCES = {
-    "gpt2 twice (PPO: gpt2-medium), 102 iterations, the rest as the paper": SCRIPTS,
-    "sampling with repetition penalty 1.1 and dropout, scoring without": SCRIPTS,
+    "gpt2 twice (PPO: gpt2-medium), 102 iterations, other values as in the paper": SCRIPTS,
+    "sampling with repetition penalty 1.1 and dropout, log-probs without them": SCRIPTS,
     "reviews of more than 100 characters, queries of 2 to 7 tokens": SCRIPTS,
-    "one cap of 4 to 15 tokens for each batch": SCRIPTS,
-    "eta from 0.4 (PPO: 0.3), adaptive: target 6, horizon 10,000": SCRIPTS,
-    "payoffs normalised by running statistics (PPO: not)": SCRIPTS,
-    "means per micro-batch; minibatches with a mean ratio above 10 left out": SCRIPTS,
-    "optimiser, eta and statistics reset at every exchange": SCRIPTS,
+    "one response cap of 4 to 15 tokens per batch": SCRIPTS,
+    "KL coefficient initially 0.4 (PPO: 0.3), adaptive: target 6, horizon 10,000": SCRIPTS,
+    "payoffs normalised by running statistics (PPO: not normalised)": SCRIPTS,
+    "loss means per micro-batch; minibatches with a mean ratio above 10 skipped": SCRIPTS,
+    "optimiser, KL coefficient and payoff statistics reset at every exchange": SCRIPTS,
 }
 
-LONG_ANSWERS = EvaluationConfig(queries=256, every=20)
-LONG_ANSWERS_SOURCE = (
-    "256 held-out questions every 20 iterations, since answers are long: an accuracy of 30 % is known to "
-    "within 6 points (95 %); `cory evaluate RUN --queries 1319` asks them all"
+LONG_RESPONSES = EvaluationConfig(queries=256, every=20)
+LONG_RESPONSES_SOURCE = (
+    "256 held-out questions every 20 iterations, since responses are long: the 95 % interval of an accuracy "
+    "of 30 % is 6 points to each side; `cory evaluate RUN --queries 1319` uses all of them"
 )
 
 GSM8K = Config(
@@ -128,17 +128,18 @@ GSM8K = Config(
     max_response=(256, 256),
     kl=KLConfig(kind="full", coef=0.01),
     learner=LearnerConfig(lr=1e-4, microbatches=16),
-    evaluation=LONG_ANSWERS,
+    evaluation=LONG_RESPONSES,
 )
 GSM8K_SOURCES = {
     "Llama-2-7b-chat in 4 bits with adapters": PAPER + ", table 2",
-    "batch 32, worked on as 16 times 2; 100 iterations": PAPER + ", table 2",
-    "learning rate 1e-4 (PPO: 1e-5), eta 0.01": PAPER + ", table 2",
-    "gamma 1, lambda 0.95, clips 0.2, value coefficient 0.1": PAPER + ", table 2",
-    "one worked example in the prompt, up to 256 tokens, 1 or 0 for the last number": PAPER + ", table 2",
+    "batch 32 in 16 micro-batches of 2; 100 iterations": PAPER + ", table 2",
+    "learning rate 1e-4 (PPO: 1e-5), KL coefficient 0.01": PAPER + ", table 2",
+    "gamma 1, lambda 0.95, clip ranges 0.2, value coefficient 0.1": PAPER + ", table 2",
+    "one worked example in the prompt, up to 256 tokens, score 1 or 0 for the last number": PAPER
+    + ", table 2",
     "exchange every 5 iterations": PAPER + ", table 2",
-    "4 PPO epochs, full KL, rank 16 and alpha 32 of the adapters": HERE,
-    LONG_ANSWERS_SOURCE: HERE,
+    "4 PPO epochs, full KL, adapters of rank 16 and alpha 32": HERE,
+    LONG_RESPONSES_SOURCE: HERE,
 }
 
 ONE_GPU = Config(
@@ -150,45 +151,47 @@ ONE_GPU = Config(
     max_response=(256, 256),
     kl=KLConfig(kind="k1", coef=0.02),
     learner=LearnerConfig(lr=5e-5, microbatches=8, max_grad_norm=1.0, warmup=5),
-    evaluation=LONG_ANSWERS,
+    evaluation=LONG_RESPONSES,
 )
 ONE_GPU_SOURCES = {
-    "Qwen2.5-0.5B-Instruct (Apache-2.0): small, current, with a chat template": HERE,
-    "two adapters on one frozen model, activations computed twice, micro-batches of 8: memory": HERE,
-    "k1 at 0.02: full KL in the reward has no gradient for the token at hand": HERE,
-    "learning rate 5e-5 after 5 iterations of warm-up, gradients clipped at 1: steadiness": HERE,
-    LONG_ANSWERS_SOURCE: HERE,
+    "Qwen2.5-0.5B-Instruct (Apache-2.0), a small model with a chat template": HERE,
+    "two adapters on one frozen model, gradient checkpointing, 8 micro-batches of 8: to save memory": HERE,
+    "k1 KL with coefficient 0.02: full KL in the reward has no gradient at the sampled token": HERE,
+    "learning rate 5e-5 after 5 iterations of warm-up, gradient norm clipped at 1: for stability": HERE,
+    LONG_RESPONSES_SOURCE: HERE,
 }
 
 PRESETS = {
     "pocket": Preset(
         config=POCKET,
-        about="two pocket LMs continue openings of movie reviews; laptop CPU, minutes",
-        sources={"everything: by benchmarks/learning/pocket_sweep.py": HERE},
+        about="two pocket LMs continue openings of movie reviews; minutes on a laptop CPU",
+        sources={"all values: benchmarks/learning/pocket_sweep.py": HERE},
         run=True,
     ),
-    "pocket-ppo": Preset(config=replace(POCKET, seats=1), about="its single-policy pair", run=True),
+    "pocket-ppo": Preset(config=replace(POCKET, seats=1), about="single-agent PPO of pocket", run=True),
     "pocket-arithmetic": Preset(
         config=POCKET_ARITHMETIC,
-        about="two small models work out sums, 1 or 0 for the final number; laptop CPU, minutes",
+        about="two small LMs solve sums, scored 1 or 0 by the final number; minutes on a laptop CPU",
         sources=POCKET_ARITHMETIC_SOURCES,
         run=True,
     ),
     "pocket-arithmetic-ppo": Preset(
         config=single(POCKET_ARITHMETIC),
-        about="its single-policy pair",
+        about="single-agent PPO of pocket-arithmetic",
         sources=POCKET_ARITHMETIC_SOURCES,
         run=True,
     ),
     "imdb": Preset(config=IMDB, about="the paper's IMDB experiment", sources=IMDB_SOURCES),
-    "imdb-ppo": Preset(config=single(IMDB), about="its single-policy pair", sources=IMDB_SOURCES),
+    "imdb-ppo": Preset(config=single(IMDB), about="single-agent PPO of imdb", sources=IMDB_SOURCES),
     "imdb-ppo-xl": Preset(
         config=single(IMDB, policy=PolicyConfig(model="gpt2-xl")),
-        about="its single-policy pair with as many weights as two: GPT2-XL",
+        about="single-agent PPO with as many weights as imdb has in two policies: GPT2-XL",
         sources=IMDB_SOURCES,
     ),
     "imdb-released": Preset(
-        config=RELEASED, about="IMDB as the released script behaves", sources=RELEASED_SOURCES
+        config=RELEASED,
+        about="the IMDB experiment with the settings and the behaviour of the released script",
+        sources=RELEASED_SOURCES,
     ),
     "imdb-released-ppo": Preset(
         config=single(
@@ -197,39 +200,39 @@ PRESETS = {
             kl=KLConfig(kind="full", coef=0.3, target=6, horizon=10_000),
             payoff_scaling=PayoffScalingConfig(),
         ),
-        about="its single-policy pair: gpt2-medium, eta from 0.3, no score scaling",
+        about="single-agent PPO of imdb-released: gpt2-medium, KL coefficient from 0.3, no payoff scaling",
         sources=RELEASED_SOURCES,
     ),
     "gsm8k": Preset(config=GSM8K, about="the paper's GSM8K experiment", sources=GSM8K_SOURCES),
     "gsm8k-ppo": Preset(
         config=single(GSM8K, learner=LearnerConfig(lr=1e-5, microbatches=16)),
-        about="its single-policy pair, learning rate 1e-5",
+        about="single-agent PPO of gsm8k, learning rate 1e-5",
         sources=GSM8K_SOURCES,
     ),
     "one-gpu-24gb": Preset(
-        config=ONE_GPU, about="a current small instruct model on one card", sources=ONE_GPU_SOURCES
+        config=ONE_GPU, about="GSM8K with a small instruct model on one GPU of 24 GB", sources=ONE_GPU_SOURCES
     ),
     "one-gpu-24gb-ppo": Preset(
-        config=single(ONE_GPU), about="its single-policy pair", sources=ONE_GPU_SOURCES
+        config=single(ONE_GPU), about="single-agent PPO of one-gpu-24gb", sources=ONE_GPU_SOURCES
     ),
 }
 
 
 def find(name: str) -> Preset:
-    """The preset called `name`."""
+    """Return the preset called `name`; ValueError if there is none."""
     if name not in PRESETS:
         raise ValueError(f"no preset called {name!r}; there are {', '.join(PRESETS)}")
     return PRESETS[name]
 
 
 def get(name: str) -> Config:
-    """The configuration of the preset called `name`."""
+    """Return the configuration of the preset called `name`."""
     return find(name).config
 
 
 def describe(name: str) -> str:
-    """What the preset is, whether anybody has run it, and where its values come from."""
+    """Return the description of a preset, whether it has been run, and the sources of its values."""
     preset = find(name)
-    proof = "" if preset.run else " Not yet run on its real weights."
+    status = "" if preset.run else " Not yet run on its real weights."
     sources = "; ".join(f"{value} [{source}]" for value, source in preset.sources.items())
-    return f"{name}: {preset.about}.{proof}" + (f" {sources}." if sources else "")
+    return f"{name}: {preset.about}.{status}" + (f" {sources}." if sources else "")

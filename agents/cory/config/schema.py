@@ -8,17 +8,17 @@ from typing import Annotated, Any, Literal
 from tyro.conf import arg
 
 from cory import algorithms
-from cory.learner.central_critic import CriticConfig
-from cory.evaluation.evaluator import EvaluationConfig
-from cory.rollout.role_exchange import ExchangeConfig
-from cory.tracking.alerts import AlertsConfig as AlertsConfig
-from cory.judges.config import JudgeConfig
-from cory.functional.kl import KLConfig
-from cory.runtime.cpu import Matmul
-from cory.learner.optimizer import LearnerConfig
 from cory.config.task_options import task_options
-from cory.policies.lora_config import LoRAConfig
+from cory.evaluation.evaluator import EvaluationConfig
+from cory.functional.kl import KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
+from cory.judges.config import JudgeConfig
+from cory.learner.central_critic import CriticConfig
+from cory.learner.optimizer import LearnerConfig
+from cory.policies.lora_config import LoRAConfig
+from cory.rollout.role_exchange import ExchangeConfig
+from cory.runtime.cpu import Matmul
+from cory.tracking.alerts import AlertsConfig as AlertsConfig
 from cory_env.payoff import Linear, Mix, Payoff, matrix
 
 
@@ -34,13 +34,13 @@ class PolicyConfig:
     """One model per policy if they differ; their tokenizers must not. Each is its policy's reference."""
 
     kind: str = "causal_lm"
-    """`causal_lm` trains all weights. `lora_team`: one frozen model, an adapter for each policy. `table`: lookup table
-    indexed by (position, prompt token at that position), for tiny games. Or an entry point of `cory.policies`, or
-    `module:Class`."""
+    """`causal_lm` trains all weights. `lora_team`: one frozen model, an adapter for each policy. `table`:
+    lookup table indexed by (position, prompt token at that position), for tiny games. Or an entry point of
+    `cory.policies`, or `module:Class`."""
 
     kernels: Literal["auto", "plain"] = "auto"
-    """`auto`: faster replacements of some modules and hooks for unpadding, on a CPU only. `plain`: none, the model's
-    modules stay what they were."""
+    """`auto`: faster replacements of some modules and hooks for unpadding, on a CPU only. `plain`: none, the
+    model's modules stay what they were."""
 
     shared: bool = False
     """Whether one policy sits in all seats (parameter sharing)."""
@@ -49,11 +49,12 @@ class PolicyConfig:
     """Of sampling and scoring alike."""
 
     mismatch: Literal["none", "released"] = "none"
-    """`released`: sample with repetition penalty 1.1 and dropout but score without, as the released code does; PPO's
-    ratios are then not those of the sampled distribution."""
+    """`released`: sample with repetition penalty 1.1 and dropout but score without, as the released code
+    does; PPO's ratios are then not those of the sampled distribution."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Compute dtype of matrix products; trained weights are always float32. `auto` is bfloat16 on GPUs that have it."""
+    """Compute dtype of matrix products; trained weights are always float32. `auto` is bfloat16 on GPUs that
+    have it."""
 
     gradient_checkpointing: bool = False
     """Whether layers are recomputed in the backward pass: slower, with less memory."""
@@ -112,8 +113,9 @@ class Config:
     """Which responses an observer reads; `none` is the ablation without knowledge transfer."""
 
     payoff: str = "cooperative"
-    """How scores become payoffs: cooperative (the sum of all scores, CORY's collective reward), independent, competitive, a number lambda (own + lambda *
-    others), or a matrix as JSON, `[[1, 0.5], [0, 1]]`: row i pays seat i."""
+    """How scores become payoffs: cooperative (the sum of all scores, CORY's collective reward), independent,
+    competitive, a number lambda (own + lambda * others), or a matrix as JSON, `[[1, 0.5], [0, 1]]`: row i
+    pays seat i."""
 
     payoff_options: Annotated[PayoffConfig, arg(name="payoff")] = field(default_factory=PayoffConfig)
 
@@ -147,7 +149,8 @@ class Config:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     export: Literal["as_trained", "merged"] = "as_trained"
-    """What is written to policies/: `as_trained` (adapters of a LoRA team as PEFT folders), or `merged` whole models."""
+    """What is written to policies/: `as_trained` (adapters of a LoRA team as PEFT folders), or `merged`
+    whole models."""
 
     run: Path | None = None
     """Run directory; by default a new one, runs/<preset>-<seats>-seats-seed-<seed>."""
@@ -162,8 +165,9 @@ class Config:
     """How many of the latest checkpoints are kept."""
 
     resume: Literal["never", "auto", "must"] = "never"
-    """Whether to resume the run in the directory from its newest whole checkpoint: `auto` starts anew if there is none,
-    `must` makes that an error. Settings that are left out are those the run was started with."""
+    """Whether to resume the run in the directory from its newest whole checkpoint: `auto` starts anew if
+    there is none, `must` makes that an error. Settings that are left out are those the run was started
+    with."""
 
     grace: float = 30.0
     """Seconds an iteration whose update has begun may still take after SIGTERM or Ctrl-C."""
@@ -180,7 +184,8 @@ class Config:
     """CPU threads; 0 = as many as torch finds."""
 
     matmul: Matmul = "auto"
-    """Library of float32 matrix products on the CPU; `auto` is oneDNN where MKL is slow and oneDNN is exact."""
+    """Library of float32 matrix products on the CPU; `auto` is oneDNN where MKL is slow and oneDNN is
+    exact."""
 
     def __post_init__(self) -> None:
         algorithm = algorithms.load(self.algorithm)

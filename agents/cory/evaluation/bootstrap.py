@@ -1,4 +1,4 @@
-"""How sure a mean over queries is: bootstrap intervals, by themselves and of paired differences.
+"""Bootstrap confidence intervals of means over queries and of paired differences.
 
 Shapes: Q queries.
 """
@@ -21,10 +21,10 @@ class Estimate(NamedTuple):
 
 
 def interval(values_Q: np.ndarray, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
-    """Bootstrap interval (BCa) of the mean, queries drawn with replacement; of a constant, itself."""
+    """Return the BCa bootstrap interval of the mean over queries; of a constant, the constant twice."""
     if len(values_Q) < 2 or np.ptp(values_Q) == 0:
         return float(values_Q.mean()), float(values_Q.mean())
-    found = bootstrap(
+    result = bootstrap(
         (values_Q,),
         np.mean,
         confidence_level=level,
@@ -32,16 +32,16 @@ def interval(values_Q: np.ndarray, *, level: float = 0.95, seed: int = 0) -> tup
         batch=200,
         rng=np.random.default_rng(seed),
     )
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
 def estimates(per_query: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
-    """Every quantity with its interval."""
+    """Return the mean and interval of every quantity."""
     return {
         name: Estimate(float(values_Q.mean()), *interval(values_Q)) for name, values_Q in per_query.items()
     }
 
 
 def differences(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
-    """Ours minus theirs, query by query, of every quantity both have; the queries must be the same."""
+    """Return ours minus theirs, query by query, of every quantity both have; the queries must be the same."""
     return estimates({name: ours[name] - theirs[name] for name in ours if name in theirs})

@@ -1,21 +1,24 @@
-"""Signs that a policy pleases its judge with text nobody wants: each a stated comparison with the reference
-on the same queries."""
+"""Signs of collapse: text that pleases the judge but has degenerated.
+
+Each sign compares a policy's metrics with those of its reference on the same queries.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from cory.tracking.alerts import is_collapsed
+
 
 class Sign(NamedTuple):
-    """A quantity, what is alarming about it in words, and the same as a function of (ours, the
-    reference's)."""
+    """A quantity and a condition on it, in words and as a function of (policy's value, reference's value)."""
 
     quantity: str
     definition: str
-    seen: Callable[[float, float], bool]
+    present: Callable[[float, float], bool]
 
 
 SIGNS = (
-    Sign("distinct_2", "below half of the reference's", lambda ours, ref: ours < ref / 2),
+    Sign("distinct_2", "below half of the reference's", is_collapsed),
     Sign("repetition", "more than 0.1 above the reference's", lambda ours, ref: ours > ref + 0.1),
     Sign(
         "eos_share",
@@ -25,20 +28,22 @@ SIGNS = (
     Sign("length", "below half of the reference's", lambda ours, ref: ours < ref / 2),
     Sign("reference_perplexity", "more than 3 times the reference's own", lambda ours, ref: ours > 3 * ref),
 )
-"""Few different phrases (mode collapse); phrases said over and over; responses that no longer end; responses
-cut down to nothing; text the reference would hardly write. Bounds were set so that none shows on runs of the
-pocket presets and the collapsed run of the settings sweep shows the first."""
+"""Mode collapse; repeated phrases; no end of the response; very short responses; unlikely text.
+
+The bounds were chosen so that runs of the pocket presets show none of them and the collapsed run of the
+settings sweep shows the first.
+"""
 
 
-def signs(figures: Mapping[str, float], reference: Mapping[str, float]) -> list[str]:
-    """What is alarming about a policy's figures beside those of its reference, as sentences."""
+def signs(metrics: Mapping[str, float], reference: Mapping[str, float]) -> list[str]:
+    """Return a sentence for each sign of collapse in a policy's metrics, given those of its reference."""
     return [
-        f"{sign.quantity} is {sign.definition}: {figures[sign.quantity]:.3f}, {reference[sign.quantity]:.3f}"
+        f"{sign.quantity} is {sign.definition}: {metrics[sign.quantity]:.3f}, {reference[sign.quantity]:.3f}"
         for sign in SIGNS
-        if sign.seen(figures[sign.quantity], reference[sign.quantity])
+        if sign.present(metrics[sign.quantity], reference[sign.quantity])
     ]
 
 
 def definitions() -> list[str]:
-    """All signs in words."""
+    """Return the definitions of all signs in words."""
     return [f"{sign.quantity} {sign.definition}" for sign in SIGNS]

@@ -1,4 +1,4 @@
-"""Held-out evaluation of policies, with random numbers of its own: standalone (query only) and in their seats.
+"""Held-out evaluation of policies: standalone (query only) and in the seats of a game.
 
 Shapes: B games, T tokens, Q queries, S samples (responses to a query).
 """
@@ -11,16 +11,16 @@ from typing import get_args
 import numpy as np
 
 from cory.evaluation import text_metrics
+from cory.generation.strategies import SamplingStrategy
 from cory.policies.base import Policy
-from cory.rollout.spec import RolloutSpec
 from cory.policies.scoring import evaluate
 from cory.rollout.rollout import sample_responses
-from cory.generation.strategies import SamplingStrategy
+from cory.rollout.spec import RolloutSpec
 from cory_env.tasks.base import Task
 from cory_env.vector import VectorGame
 
 Measure = Callable[[Sequence[str], np.ndarray], np.ndarray]
-"""(texts of query + response, their task rewards) -> one number per text."""
+"""A function (texts of query + response, their task rewards) -> one number per text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class EvaluationConfig:
     """The task reward from which a response counts as correct; by default 1 if all rewards are 0 or 1."""
 
     batch: int = 256
-    """Queries per batch."""
+    """Queries per batch; affects speed and memory only."""
 
     seed: int = 20_000
     """Random seed of evaluations; the same for all policies, so that comparisons are paired."""
@@ -58,13 +58,12 @@ class EvaluationConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"evaluation.{name} is {getattr(self, name)}; give 1 or more")
         if self.sampling not in get_args(SamplingStrategy):
-            raise ValueError(
-                f"evaluation.sampling is {self.sampling!r}; there are {', '.join(get_args(SamplingStrategy))}"
-            )
+            known = ", ".join(get_args(SamplingStrategy))
+            raise ValueError(f"evaluation.sampling is {self.sampling!r}; there are {known}")
         if self.sampling == "greedy" and self.samples > 1:
             raise ValueError(
-                f"evaluation.samples is {self.samples} and greedy sampling gives the same response each time; give "
-                "1, or another evaluation.sampling"
+                f"evaluation.samples is {self.samples} and greedy sampling gives the same response each "
+                "time; give 1, or another evaluation.sampling"
             )
 
 
@@ -82,30 +81,31 @@ class Responses:
     reference_nats, the payoff in a game, and measures."""
 
     def per_query(self, *, kl_coef: float, threshold: float | None = None) -> dict[str, np.ndarray]:
-        """Every quantity as numbers [Q] whose mean it is; see `cory.evaluation.text_metrics`.
+        """Return every quantity as numbers [Q] whose mean is its value; see `cory.evaluation.text_metrics`.
 
-        `kl_coef` is the fixed price of the combined reward. distinct-n is that of the first response to each
-        query; accuracy and pass@k are there where `measures.passes` can tell what is correct.
+        `kl_coef` is the KL coefficient of the combined reward. distinct-n covers the first response to each
+        query; accuracy and pass@k are included if `text_metrics.passes` can determine correctness.
         """
-        found = {
+        per_query = {
             name: values_QS.mean(1) for name, values_QS in self.arrays.items() if name != "reference_nats"
         }
-        tokens_Q = self.arrays["length"].sum(1)
-        found["combined_reward"] = found["task_reward"] - kl_coef * found["kl"]
-        found["kl_per_token"] = text_metrics.ratio(self.arrays["kl"].sum(1), tokens_Q)
-        found["reference_perplexity"] = text_metrics.perplexity(self.arrays["reference_nats"].sum(1), tokens_Q)
+        tokens_Q, nats_Q = (self.arrays[name].sum(1) for name in ("length", "reference_nats"))
+        per_query["combined_reward"] = per_query["task_reward"] - kl_coef * per_query["kl"]
+        per_query["kl_per_token"] = text_metrics.ratio(self.arrays["kl"].sum(1), tokens_Q)
+        per_query["reference_perplexity"] = text_metrics.perplexity(nats_Q, tokens_Q)
         for n in (1, 2):
-            found[f"distinct_{n}"] = text_metrics.distinct([texts[0] for texts in self.texts], n)
+            per_query[f"distinct_{n}"] = text_metrics.distinct([texts[0] for texts in self.texts], n)
         correct_QS = text_metrics.passes(self.arrays["task_reward"], threshold)
         if correct_QS is not None:
-            found["accuracy"] = correct_QS.mean(1)
+            per_query["accuracy"] = correct_QS.mean(1)
             S = correct_QS.shape[1]
             for k in range(1, S + 1) if S > 1 else ():
-                found[f"pass_at_{k}"] = np.array([text_metrics.pass_at_k(S, int(c), k) for c in correct_QS.sum(1)])
-        return found
+                passed_Q = [text_metrics.pass_at_k(S, int(c), k) for c in correct_QS.sum(1)]
+                per_query[f"pass_at_{k}"] = np.array(passed_Q)
+        return per_query
 
     def metrics(self, *, kl_coef: float, threshold: float | None = None) -> dict[str, float]:
-        """Means over the queries."""
+        """Return the mean of every quantity over the queries."""
         per_query = self.per_query(kl_coef=kl_coef, threshold=threshold)
         return {name: float(values_Q.mean()) for name, values_Q in per_query.items()}
 
@@ -119,7 +119,7 @@ def evaluate_standalone(
     measures: Mapping[str, Measure],
     interrupt: Callable[[], None] = lambda: None,
 ) -> Responses:
-    """Responses of `policy` to the query only, as it is deployed: a game of one seat."""
+    """Return responses of `policy` to the query only, as it is deployed: a game with one seat."""
     game = VectorGame(task, seats=1, max_response=max_response, window=policy.window)
     (seat,) = game.seats
     return evaluate_in_game(game, {seat: policy}, config, measures=measures, interrupt=interrupt)[seat]
@@ -133,11 +133,11 @@ def evaluate_in_game(
     measures: Mapping[str, Measure],
     interrupt: Callable[[], None] = lambda: None,
 ) -> dict[str, Responses]:
-    """Responses of every seat in games on the first held-out queries.
+    """Return the responses of every seat in games on the first held-out queries.
 
-    Random numbers are keyed by seed, sample, seat and query index: two policies get the same numbers, and so does
-    the next call, whatever the batch. Policies are sampled by `config.sampling`, whatever mismatch they were trained
-    with.
+    Random numbers are keyed by seed, sample, seat and query index, so they are the same for all policies,
+    calls and batch sizes. Policies are sampled by `config.sampling`, without the mismatch they were trained
+    with. `interrupt` is called before every token and may raise.
     """
     held_out = game.task.queries("test")[: config.queries]
     if not held_out:
@@ -161,7 +161,7 @@ def evaluate_in_game(
 
 @contextmanager
 def without_mismatch(policy: Policy) -> Iterator[None]:
-    """Inside, the sampled distribution is the scored one."""
+    """Make `policy` sample the distribution it is scored by inside the block."""
     before, policy.mismatch = policy.mismatch, "none"
     try:
         yield
@@ -180,27 +180,25 @@ def _play(
     measures: Mapping[str, Measure],
     interrupt: Callable[[], None],
 ) -> dict[str, _Part]:
-    """One game per query of `spec`: texts, ids and arrays [B] of every seat."""
+    """Play one game per query of `spec`; return texts, ids and arrays [B] of every seat."""
     game.reset(spec.queries, spec.caps_BN)
     rows = {}
     for seat, policy in ((seat, policies_by_seat[seat]) for seat in game.seats):
         with without_mismatch(policy):
-            rows[seat], _ = sample_responses(
-                game, seat, policy, spec, strategy=strategy, interrupt=interrupt
-            )
+            rows[seat], _ = sample_responses(game, seat, policy, spec, strategy=strategy, interrupt=interrupt)
     scores_BN, payoffs_BN = game.scores(), game.payoffs()
     parts: dict[str, _Part] = {}
     for i, seat in enumerate(game.seats):
         scored = evaluate(policies_by_seat[seat], rows[seat])
         responses, eos = game.responses(seat), game.task.tokenizer.eos
         texts = [query.text + response.text for query, response in zip(spec.queries, responses, strict=True)]
-        bare = [response.ids[:-1] if response.ids[-1] in eos else response.ids for response in responses]
+        without_eos = [r.ids[:-1] if r.ids[-1] in eos else r.ids for r in responses]
         arrays = {
             "task_reward": scores_BN[:, i],
             "kl": scored.exact_kl_BT.sum(1).double().cpu().numpy(),
             "length": rows[seat].response_length_B.double().cpu().numpy(),
             "eos_share": np.array([response.ids[-1] in eos for response in responses], dtype=float),
-            "repetition": np.array([text_metrics.repetition(ids) for ids in bare]),
+            "repetition": np.array([text_metrics.repetition(ids) for ids in without_eos]),
             "reference_nats": -scored.ref_logprobs_BT.sum(1).double().cpu().numpy(),
             **{name: np.asarray(measure(texts, scores_BN[:, i])) for name, measure in measures.items()},
         }
@@ -212,7 +210,7 @@ def _play(
 
 
 def _gather(queries: list[str], parts: Sequence[_Part]) -> Responses:
-    """Responses from parts that are ordered by sample."""
+    """Join parts that are ordered by sample, then by query."""
     Q = len(queries)
     texts = [text for part in parts for text in part[0]]
     ids = [response for part in parts for response in part[1]]

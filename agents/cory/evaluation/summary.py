@@ -18,6 +18,9 @@ from cory.evaluation.text_metrics import diversity
 FROM_REFERENCE = ("kl", "kl_per_token", "reference_nats")
 """Quantities that measure a distance from the reference and have no gain over it."""
 
+PARTS = ("metrics", "intervals", "gain_over_reference", "collapse", "in_game", "diversity", "comparison")
+"""Parts of a summary that are filled target by target."""
+
 PerQuery = dict[str, np.ndarray]
 
 
@@ -29,8 +32,9 @@ class EvaluatedTarget:
     settings: dict[str, Any]
     """Its settings, flat."""
     kl_coef: float
-    """The coefficient of its combined reward."""
+    """The KL coefficient of its combined reward."""
     samples: int
+    """Responses to each query."""
     sampling: str
     threshold: float | None
     """The task reward from which a response counts as correct."""
@@ -49,146 +53,162 @@ class EvaluatedTarget:
 
 
 def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
-    """All figures of one or more targets, that were asked the same, as JSON holds them.
+    """Return the evaluation summary of targets that were evaluated on the same queries, as JSON.
 
-    Of several targets, policies are called `label:policy`; a reference that answers like the first target's
-    is told once. The price in combined rewards and the threshold are the first target's for all.
+    With several targets policies are named `label:policy`; a reference whose responses equal those of the
+    first target's is listed once. The KL coefficient and the threshold of the first target apply to all.
     """
     first = evaluated[0]
-    prices: dict[str, Any] = {"kl_coef": first.kl_coef, "threshold": first.threshold}
+    options: dict[str, Any] = {"kl_coef": first.kl_coef, "threshold": first.threshold}
     result: dict[str, Any] = {
-        "settings": {one.label: one.settings for one in evaluated},
+        "settings": {target.label: target.settings for target in evaluated},
         "queries": len(next(iter(first.standalone.values())).queries),
         "samples": first.samples,
         "sampling": first.sampling,
-        **prices,
+        **options,
         "collapse_signs": collapse.definitions(),
         "data": first.data,
-        "judge": {one.label: one.judge for one in evaluated},
-        "failures": [{"target": one.label, **row} for one in evaluated for row in one.failures],
+        "judge": {target.label: target.judge for target in evaluated},
+        "failures": [{"target": target.label, **row} for target in evaluated for row in target.failures],
     }
-    parts = ("figures", "intervals", "gain_over_reference", "collapse", "in_game", "diversity", "comparison")
-    result |= {part: {} for part in parts}
-    told: list[dict[str, PerQuery]] = []
-    for one in evaluated:
-        names = {name: name if len(evaluated) == 1 else f"{one.label}:{name}" for name in one.standalone}
-        for name in set(one.references.values()):
-            if one is first or _same(one.standalone[name], first.standalone.get(name)):
-                names[name] = name
-        of = {name: answers.per_query(**prices) for name, answers in one.standalone.items()}
-        told.append({names[name]: of[name] for name in one.references})
-        _add_alone(result, one, names, of)
-        _add_games(result, one, names, prices)
-    for later in told[1:]:
-        for name, other in ((name, other) for name in later for other in told[0]):
-            result["comparison"][f"{name} minus {other}"] = _plain(differences(later[name], told[0][other]))
+    result |= {part: {} for part in PARTS}
+    policies: list[dict[str, PerQuery]] = []
+    for target in evaluated:
+        names = _display_names(target, evaluated)
+        per_query = {name: responses.per_query(**options) for name, responses in target.standalone.items()}
+        policies.append({names[name]: per_query[name] for name in target.references})
+        _add_standalone(result, target, names, per_query)
+        _add_games(result, target, names, options)
+    for later in policies[1:]:
+        for name, other in ((name, other) for name in later for other in policies[0]):
+            comparison = differences(later[name], policies[0][other])
+            result["comparison"][f"{name} minus {other}"] = _as_json(comparison)
     return result
 
 
-def _add_alone(
-    result: dict[str, Any], one: EvaluatedTarget, names: Mapping[str, str], of: Mapping[str, PerQuery]
+def _display_names(target: EvaluatedTarget, evaluated: Sequence[EvaluatedTarget]) -> dict[str, str]:
+    """Return the name in the summary of every policy and reference of `target`."""
+    first = evaluated[0]
+    shared = {
+        name
+        for name in target.references.values()
+        if target is first or _equal(target.standalone[name], first.standalone.get(name))
+    }
+    return {
+        name: name if len(evaluated) == 1 or name in shared else f"{target.label}:{name}"
+        for name in target.standalone
+    }
+
+
+def _add_standalone(
+    result: dict[str, Any],
+    target: EvaluatedTarget,
+    names: Mapping[str, str],
+    per_query: Mapping[str, PerQuery],
 ) -> None:
-    """Figures, gains and signs of collapse of every policy by itself; how much policies differ."""
-    for name, per_query in of.items():
-        if names[name] not in result["figures"]:
-            _add(result, names[name], estimates(per_query))
-    for name, reference in one.references.items():
-        gains = {key: of[name][key] for key in of[name] if key not in FROM_REFERENCE}
-        told = _plain(differences(gains, of[reference]), value="gain")
-        for quantity, values_QS in one.standalone[reference].arrays.items():
-            if quantity in told:
-                spread = float(values_QS.std(ddof=1)) if values_QS.size > 1 else 0.0
-                gain = told[quantity]["gain"]
-                told[quantity]["in_reference_deviations"] = gain / spread if gain and spread else None
-        result["gain_over_reference"][names[name]] = told
-        figures = result["figures"]
-        result["collapse"][names[name]] = collapse.signs(figures[names[name]], figures[names[reference]])
-    for a, b in combinations(one.references, 2):
-        unlike = estimates(diversity(one.standalone[a].texts, one.standalone[b].texts))
-        result["diversity"][f"{names[a]}, {names[b]}"] = _plain(unlike)
+    """Add metrics, gains and signs of collapse of every policy standalone, and their diversity."""
+    for name, values in per_query.items():
+        if names[name] not in result["metrics"]:
+            result["metrics"][names[name]], result["intervals"][names[name]] = _values(estimates(values))
+    for name, reference in target.references.items():
+        comparable = {key: values_Q for key, values_Q in per_query[name].items() if key not in FROM_REFERENCE}
+        gains = _as_json(differences(comparable, per_query[reference]), value="gain")
+        for quantity, values_QS in target.standalone[reference].arrays.items():
+            if quantity in gains:
+                deviation = float(values_QS.std(ddof=1)) if values_QS.size > 1 else 0.0
+                gain = gains[quantity]["gain"]
+                gains[quantity]["in_reference_deviations"] = gain / deviation if gain and deviation else None
+        result["gain_over_reference"][names[name]] = gains
+        metrics = result["metrics"]
+        result["collapse"][names[name]] = collapse.signs(metrics[names[name]], metrics[names[reference]])
+    for a, b in combinations(target.references, 2):
+        of_pair = estimates(diversity(target.standalone[a].texts, target.standalone[b].texts))
+        result["diversity"][f"{names[a]}, {names[b]}"] = _as_json(of_pair)
 
 
 def _add_games(
-    result: dict[str, Any], one: EvaluatedTarget, names: Mapping[str, str], prices: Mapping[str, Any]
+    result: dict[str, Any], target: EvaluatedTarget, names: Mapping[str, str], options: Mapping[str, Any]
 ) -> None:
-    """Every policy in every seat, and how much the seats of a game differ."""
-    for seating, answers in one.games:
-        called = {seat: f"{seat}/{names[name]}" for seat, name in seating.items()}
-        for seat, of in answers.items():
-            told = estimates(of.per_query(**prices))
-            result["in_game"][called[seat]] = {
-                "seating": {place: names[name] for place, name in seating.items()},
-                "figures": {name: _finite(e.value) for name, e in told.items()},
-                "intervals": {name: [_finite(e.low), _finite(e.high)] for name, e in told.items()},
+    """Add the metrics of every policy in every seat, and the diversity of the seats of each game."""
+    for seating, responses in target.games:
+        keys = {seat: f"{seat}/{names[name]}" for seat, name in seating.items()}
+        for seat, of_seat in responses.items():
+            metrics, intervals = _values(estimates(of_seat.per_query(**options)))
+            result["in_game"][keys[seat]] = {
+                "seating": {other: names[name] for other, name in seating.items()},
+                "metrics": metrics,
+                "intervals": intervals,
             }
-        for a, b in combinations(answers, 2):
-            unlike = estimates(diversity(answers[a].texts, answers[b].texts))
-            result["diversity"][f"{called[a]}, {called[b]}"] = _plain(unlike)
+        for a, b in combinations(responses, 2):
+            of_pair = estimates(diversity(responses[a].texts, responses[b].texts))
+            result["diversity"][f"{keys[a]}, {keys[b]}"] = _as_json(of_pair)
 
 
-def _add(result: dict[str, Any], name: str, told: Mapping[str, Estimate]) -> None:
-    result["figures"][name] = {quantity: _finite(e.value) for quantity, e in told.items()}
-    result["intervals"][name] = {quantity: [_finite(e.low), _finite(e.high)] for quantity, e in told.items()}
+def _values(
+    by_quantity: Mapping[str, Estimate],
+) -> tuple[dict[str, float | None], dict[str, list[float | None]]]:
+    """Return the values and the intervals of estimates, by quantity."""
+    metrics = {quantity: _finite(e.value) for quantity, e in by_quantity.items()}
+    intervals = {quantity: [_finite(e.low), _finite(e.high)] for quantity, e in by_quantity.items()}
+    return metrics, intervals
 
 
-def _plain(told: Mapping[str, Estimate], *, value: str = "value") -> dict[str, dict[str, float | None]]:
+def _as_json(
+    by_quantity: Mapping[str, Estimate], *, value: str = "value"
+) -> dict[str, dict[str, float | None]]:
+    """Return estimates as JSON objects with the keys `value`, low and high."""
     return {
         name: {value: _finite(e.value), "low": _finite(e.low), "high": _finite(e.high)}
-        for name, e in told.items()
+        for name, e in by_quantity.items()
     }
 
 
 def _finite(number: float) -> float | None:
-    """The number, None where JSON cannot hold it."""
+    """Return the number, or None if it is not finite: JSON has neither NaN nor infinity."""
     return number if math.isfinite(number) else None
 
 
-def _same(ours: Responses, theirs: Responses | None) -> bool:
-    """Whether two references are one."""
+def _equal(ours: Responses, theirs: Responses | None) -> bool:
+    """Whether two references gave the same responses to the same queries."""
     return theirs is not None and ours.ids == theirs.ids and ours.queries == theirs.queries
 
 
 def sample_lines(evaluated: Sequence[EvaluatedTarget]) -> Iterator[dict[str, Any]]:
-    """Every query and sample, with what each policy answered alone and each seat in each game, and its
-    numbers."""
+    """Yield one row per query and sample: all standalone and in-game responses with their metrics."""
     first = next(iter(evaluated[0].standalone.values()))
     for i, query in enumerate(first.queries):
         for sample in range(len(first.texts[i])):
-            yield {
-                "query": query,
-                "sample": sample,
-                "targets": {
-                    one.label: {
-                        "eval": {name: _response(of, i, sample) for name, of in one.standalone.items()},
-                        "games": [
-                            {
-                                f"{seat}/{seating[seat]}": _response(of, i, sample)
-                                for seat, of in answers.items()
-                            }
-                            for seating, answers in one.games
-                        ],
-                    }
-                    for one in evaluated
-                },
-            }
+            targets = {target.label: _responses(target, i, sample) for target in evaluated}
+            yield {"query": query, "sample": sample, "targets": targets}
 
 
-def _response(answers: Responses, i: int, sample: int) -> dict[str, Any]:
-    numbers = {name: _finite(float(values_QS[i, sample])) for name, values_QS in answers.arrays.items()}
-    return {"response": answers.texts[i][sample], **numbers}
+def _responses(target: EvaluatedTarget, i: int, sample: int) -> dict[str, Any]:
+    """Return all responses of a target to query `i`."""
+    return {
+        "eval": {name: _response(of_policy, i, sample) for name, of_policy in target.standalone.items()},
+        "games": [
+            {f"{seat}/{seating[seat]}": _response(of_seat, i, sample) for seat, of_seat in responses.items()}
+            for seating, responses in target.games
+        ],
+    }
+
+
+def _response(responses: Responses, i: int, sample: int) -> dict[str, Any]:
+    metrics = {name: _finite(float(values_QS[i, sample])) for name, values_QS in responses.arrays.items()}
+    return {"response": responses.texts[i][sample], **metrics}
 
 
 def write(path: Path, result: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> Path:
-    """The figures at `path` and the samples beside it, `NAME.samples.jsonl`; the path of those.
+    """Write the summary to `path` and the samples beside it; return the path of the samples.
 
-    Each is written beside its place and renamed.
+    Each is written to a temporary file, then renamed.
     """
     samples = path.with_suffix(".samples.jsonl")
-    for place, text in (
+    for file, text in (
         (samples, "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)),
         (path, json.dumps(result, indent=1, allow_nan=False)),
     ):
-        part = place.with_name(place.name + ".part")
+        part = file.with_name(file.name + ".part")
         part.write_text(text, encoding="utf-8")
-        part.replace(place)
+        part.replace(file)
     return samples

@@ -19,14 +19,14 @@ class KLConfig:
     """The KL penalty that keeps a policy near its reference."""
 
     kind: str = "k1"
-    """Estimator per token: k1, k2, k3, abs, full, or `module:function` of your own. `full` (the paper's) is exact
-    over the vocabulary, but in the reward it depends on the state only: it gives the sampled token no direct
-    gradient. `k1` does."""
+    """Estimator per token: k1, k2, k3, abs, full, or `module:function` of your own. `full` (the paper's) is
+    exact over the vocabulary, but in the reward it depends on the state only: it gives the sampled token no
+    direct gradient. `k1` does."""
 
     place: Literal["reward", "loss"] = "reward"
     """`reward`: subtracted from the reward of each token, as in CORY. `loss`: a term of the loss with its own
-    gradient: `full` and `k2` penalise KL(policy || reference), k3 KL(reference || policy), k1 nothing (mean 0).
-    Whitened advantages rescale the payoff but not this term: turn whitening off (algorithm.no-whiten)."""
+    gradient: `full` and `k2` penalise KL(policy || reference), k3 KL(reference || policy), k1 nothing (mean
+    0). Whitened advantages rescale the payoff but not this term: turn whitening off (algorithm.no-whiten)."""
 
     coef: float = 0.2
     """KL coefficient: penalty per nat (the paper's eta)."""
@@ -124,11 +124,18 @@ def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_B
 
 
 def add_to_loss(
-    loss_K: Tensor, logprob_K: Tensor, ref_logprob_K: Tensor, exact_kl_K: Tensor | None, *, kind: str, coef: float
+    loss_K: Tensor,
+    logprob_K: Tensor,
+    ref_logprob_K: Tensor,
+    exact_kl_K: Tensor | None,
+    *,
+    kind: str,
+    coef: float,
 ) -> Tensor:
     """loss + coef * KL of each token, with the gradient of KL at the sampled tokens.
 
-    Exact for one token per response; for longer ones it leaves out a token's effect on the KL of later states.
+    Exact for one token per response; for longer ones it leaves out a token's effect on the KL of later
+    states.
     """
     exact_K = loss_K.new_zeros(loss_K.shape) if exact_kl_K is None else exact_kl_K
     return loss_K + coef * estimate(kind, logprob_K, ref_logprob_K, exact_K)

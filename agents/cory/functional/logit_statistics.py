@@ -1,7 +1,7 @@
 """Log-probability, entropy and KL of token distributions from their logits, with a memory-lean gradient.
 
-Rows are processed in blocks that fit the processor's cache. Where a gradient is needed, probabilities overwrite
-the logits and the gradient overwrites the probabilities, so nothing else of size N x V is held.
+Rows are processed in blocks that fit the processor's cache. Where a gradient is needed, probabilities
+overwrite the logits and the gradient overwrites the probabilities, so nothing else of size N x V is held.
 
 Shapes: N tokens, V vocabulary.
 """
@@ -45,13 +45,16 @@ class Softmax(NamedTuple):
 def logit_statistics(
     logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None = None, *, kl_gradient: bool = True
 ) -> LogitStatistics:
-    """log p(token)        entropy = -sum_v p log p        KL = sum_v p (log p - log p_ref)
+    """Log-prob, entropy and KL of each token's distribution.
+
+        log p(token)        entropy = -sum_v p log p        KL = sum_v p (log p - log p_ref)
 
     Gradients flow to `logits_NV` (finite) once; that of the KL only with `kl_gradient`, which keeps the
     reference's logits until the backward pass. **If the logits require grad they are overwritten in place**:
     pass a tensor of your own, not a view of weights.
     """
-    return LogitStatistics(*_LogitStatistics.apply(logits_NV, token_N, ref_logits_NV, kl_gradient))
+    found = _LogitStatistics.apply(logits_NV, token_N, ref_logits_NV, kl_gradient)  # type: ignore[no-untyped-call]
+    return LogitStatistics(*found)
 
 
 def plain_logit_statistics(
@@ -92,7 +95,7 @@ def softmax(logits_NV: Tensor) -> Softmax:
 
 class _LogitStatistics(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None, kl_gradient: bool
     ) -> tuple[Tensor, ...]:
         found = compute(logits_NV, token_N, ref_logits_NV, overwrite=ctx.needs_input_grad[0])
@@ -102,11 +105,10 @@ class _LogitStatistics(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(  # type: ignore[override]
-        ctx: Any, *grads: Tensor | None
-    ) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None, None, None]:
         p_NV, ctx.p_NV = ctx.p_NV, None
-        return gradient(p_NV, *ctx.saved_tensors, grads), None, None, None
+        token_N, entropy_N, kl_N, ref_logits_NV = ctx.saved_tensors
+        return gradient(p_NV, token_N, entropy_N, kl_N, ref_logits_NV, grads), None, None, None
 
 
 def save_for_gradient(
@@ -118,9 +120,7 @@ def save_for_gradient(
     kl_gradient: bool,
 ) -> None:
     """Save what `gradient` needs beside the probabilities, followed by `more`; mark what has no gradient."""
-    ctx.save_for_backward(
-        token_N, found.entropy_N, found.kl_N, ref_logits_NV if kl_gradient else None, *more
-    )
+    ctx.save_for_backward(token_N, found.entropy_N, found.kl_N, ref_logits_NV if kl_gradient else None, *more)
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(found.ref_logprob_N, *([] if kl_gradient else [found.kl_N]))
 

@@ -20,7 +20,13 @@ class Actor:
     """Samples one token per call and remembers the sequence, so that its next call decodes one token only."""
 
     def __init__(
-        self, decoder: Callable[[], Decoder], *, eos: frozenset[int], pad: int, device: torch.device, seed: int
+        self,
+        decoder: Callable[[], Decoder],
+        *,
+        eos: frozenset[int],
+        pad: int,
+        device: torch.device,
+        seed: int,
     ) -> None:
         """`decoder` makes a fresh decoder."""
         self._make, self._eos, self._pad, self._device, self._seed = decoder, eos, pad, device, seed
@@ -32,9 +38,9 @@ class Actor:
     def act(self, observation: Any, info: Mapping[str, Any]) -> int:
         """The next token id of the acting seat; pad once its response has ended.
 
-        `observation` holds the seat's prompt and response so far (ids, padded to the right), or is a dict that
-        holds them as `observation`; `info` tells their lengths, `prompt_length` and `response_length`, and the
-        `cap`. The draw is a function of the seed and of the ids.
+        `observation` holds the seat's prompt and response so far (ids, padded to the right), or is a dict
+        that holds them as `observation`; `info` tells their lengths, `prompt_length` and `response_length`,
+        and the `cap`. The draw is a function of the seed and of the ids.
         """
         padded = observation["observation"] if isinstance(observation, Mapping) else observation
         split, length = int(info["prompt_length"]), int(info["prompt_length"]) + int(info["response_length"])

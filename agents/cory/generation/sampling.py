@@ -16,7 +16,8 @@ from cory.batch import concat
 from cory.functional.logit_statistics import blocks, softmax_dtype
 
 EOS_CHECK_EVERY = 8
-"""Tokens between two checks on an accelerator whether all rows have ended: each check waits for the device."""
+"""Tokens between two checks on an accelerator whether all rows have ended: each check waits for the
+device."""
 
 RUN = 128
 """Tokens per run: probabilities are summed by run before the search within one run."""
@@ -34,7 +35,7 @@ class Sampled:
 
 
 class Decoder(Protocol):
-    """Step-by-step decoding of a batch with a cache. The logits it returns may be overwritten by the caller."""
+    """Step-by-step decoding of a batch with a cache; callers may overwrite the logits it returns."""
 
     def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
         """Process the prompts; logits [B, V] of the first token."""
@@ -113,8 +114,8 @@ def sample(
 ) -> Sampled:
     """Sample responses that end with a token of `eos` or at their cap.
 
-    Token t of a row is a function of that row, the weights and `uniforms_BT[:, t]` alone. `uniforms_BT` needs a
-    column for every token of the largest cap. `interrupt` is called before every token and may raise.
+    Token t of a row is a function of that row, the weights and `uniforms_BT[:, t]` alone. `uniforms_BT`
+    needs a column for every token of the largest cap. `interrupt` is called before every token and may raise.
     FloatingPointError if logits are not finite.
     """
     T = int(caps_B.max())

@@ -1,4 +1,4 @@
-"""Sampling strategies: decoders that change the logits of another decoder, as Hugging Face logits processors do.
+"""Sampling strategies: decoders that process the logits of another (HF: logits processors).
 
 Knows no games.
 
@@ -103,7 +103,7 @@ def with_strategy(decoder: Decoder, strategy: SamplingStrategy) -> Decoder:
 
 @contextmanager
 def dropout_from(uniforms_BT: Tensor, model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Switch dropout on inside the block, seeded by `uniforms_BT` alone; torch's generators stay untouched."""
+    """Enable dropout inside, seeded by `uniforms_BT` only; torch's generators stay untouched."""
     digest = hashlib.blake2b(uniforms_BT.cpu().numpy().tobytes(), digest_size=8).digest()
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
         torch.manual_seed(int.from_bytes(digest, "little") >> 1)

@@ -1,4 +1,4 @@
-"""Judges: functions from responses to scores, named by one text (`cory.judges.parsing`).
+"""Judges: functions from responses to scores, given by a specification (`cory.judges.parsing`).
 
-Nothing heavy is imported here: the processes in which functions of the user run begin with this package.
+Heavy packages are not imported here, since worker processes import this package first.
 """

@@ -1,4 +1,4 @@
-"""Any Hugging Face sequence classifier as a judge.
+"""Hugging Face sequence classifier as a judge.
 
 Shapes: B texts, T tokens, K labels.
 """
@@ -18,7 +18,7 @@ class Classifier:
     """Scores texts by one label of a sequence classifier, in float32.
 
     `log_odds` is log P(label) - log(1 - P(label)), `logit` the raw output of the label. A text longer than
-    the classifier's window is cut as its tokenizer cuts. Code that comes with a model is never run.
+    the classifier's window is truncated by its tokenizer. Code that comes with a model is never run.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Classifier:
 
         if output not in ("log_odds", "logit", "probability"):
             raise ValueError(f"output is {output!r}; choose log_odds, logit or probability")
-        _refuse_missing(folder_or_name)
+        _check_folder(folder_or_name)
         self.output, self.device, self.batch_size = output, torch.device(device), batch_size
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(folder_or_name, trust_remote_code=False)
@@ -55,7 +55,7 @@ class Classifier:
         self.model.config.pad_token_id = self.tokenizer.pad_token_id
 
     def __call__(self, texts: Sequence[str]) -> list[float]:
-        """One score per text, in order. Batches hold texts of similar length: little padding is computed."""
+        """Return one score per text, in order. Texts are batched by length, to save padding."""
         ids = self._tokenize(texts)
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         scores = [0.0] * len(ids)
@@ -68,10 +68,8 @@ class Classifier:
     def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         if not len(texts):
             return []
-        found: list[list[int]] = self.tokenizer(list(texts), truncation=True, max_length=self.window)[
-            "input_ids"
-        ]
-        return [ids or [self.tokenizer.pad_token_id] for ids in found]
+        encoded = self.tokenizer(list(texts), truncation=True, max_length=self.window)
+        return [ids or [self.tokenizer.pad_token_id] for ids in encoded["input_ids"]]
 
     @torch.inference_mode()
     def _score(self, ids: list[list[int]]) -> Tensor:
@@ -86,8 +84,8 @@ class Classifier:
         return logit_B - others_BK.logsumexp(dim=1)
 
 
-def _refuse_missing(folder_or_name: str | Path) -> None:
-    """A path that is not a folder would be looked up on the Hub; say what is wrong instead."""
+def _check_folder(folder_or_name: str | Path) -> None:
+    """Raise ValueError for a local path without a model, which would be looked up on the Hub."""
     path = Path(folder_or_name)
     looks_local = (
         isinstance(folder_or_name, Path) or len(path.parts) > 2 or path.is_absolute() or str(path)[:1] == "."
@@ -99,6 +97,7 @@ def _refuse_missing(folder_or_name: str | Path) -> None:
 
 
 def _label_index(label: str | int, names: dict[int, str], where: str | Path) -> int:
+    """Return the index of a label given by name or index; ValueError if there is none."""
     if len(names) < 2:
         raise ValueError(f"the classifier {where} has one label; a judge needs at least two")
     index = (
@@ -113,9 +112,9 @@ def _label_index(label: str | int, names: dict[int, str], where: str | Path) -> 
 
 
 def _window(tokenizer: Any, model: Any) -> int:
-    """The longest input in tokens: what the tokenizer says, or the number of positions if that is less.
+    """Return the longest input in tokens: the tokenizer's limit or the model's positions, if these are fewer.
 
-    RoBERTa's kind counts its positions from the one behind padding's.
+    RoBERTa models number positions from padding_idx + 1.
     """
     positions = getattr(model.config, "max_position_embeddings", None) or math.inf
     learned = (module for name, module in model.named_modules() if name.endswith("position_embeddings"))

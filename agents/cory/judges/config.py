@@ -7,34 +7,35 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeConfig:
-    """The score of a classifier, and limits on user functions."""
+    """Settings of a classifier's score, and limits on user functions."""
 
     label: str = "positive"
     """The classifier label that is scored, by name or index."""
 
     output: Literal["log_odds", "logit", "probability"] = "log_odds"
-    """Which of its outputs is the score."""
+    """Which output of the classifier is the score."""
 
     reads: Literal["whole", "completion"] = "whole"
-    """What judges of texts read: query and response as one text, or the response only."""
+    """Whether judges of texts read query and response as one text, or the response only."""
 
     timeout: float = 10.0
-    """Seconds that one call of a function may take. Give enough for a whole batch: if that takes longer, the function is
-    called again for every response."""
+    """Seconds that one call of a user function may take. It should suffice for a whole batch: after a timeout
+    the function is called again for every response."""
 
     memory_mb: int = 2048
-    """Megabytes of address space that each process of a function may have (on Linux); 0 = no limit, which a
-    function on a GPU needs."""
+    """Megabytes of address space for each worker process (on Linux); 0 = no limit, which functions that use a
+    GPU need."""
 
     workers: int = 2
-    """Largest number of processes in which functions run."""
+    """Largest number of worker processes for user functions."""
 
     failed_score: float = 0.0
-    """The score of a response on which a function fails. If scores may be negative, give one below them all: a failure
-    must not pay."""
+    """The score of a response on which a function fails. If scores may be negative, set it below all of them:
+    failures must not be rewarded."""
 
     max_failures: float = 0.1
-    """Share of a function's last 1,024 scores that may fail before the run stops; 0 = none may."""
+    """Share of a function's last 1,024 scores that may fail before the run stops; with 0 the first failure
+    stops it."""
 
     def __post_init__(self) -> None:
         for name, value, low, high in (

@@ -1,4 +1,4 @@
-"""The second judge: n-grams, another kind of model than the first."""
+"""Second judge: a linear model of word n-grams, never trained against."""
 
 import json
 import re
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 class NGrams:
-    """Log-odds of "positive" by the words and word pairs a text contains: the second judge.
+    """Log-odds of "positive" from the words and word pairs of a text.
 
-    log_odds = bias + n^(-exponent) * sum of weight[bucket] over the n different buckets of the text, where a
-    bucket is the crc32 of a word or a pair of words, modulo the number of weights. No order beyond pairs.
+    log_odds = bias + n^(-exponent) * sum of weight[bucket] over the n distinct buckets of the text, where a
+    bucket is the crc32 of a word or a pair of words, modulo the number of weights.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -22,26 +22,27 @@ class NGrams:
         for name in ("config.json", "model.safetensors"):
             if not (path / name).is_file():
                 raise ValueError(
-                    f"the n-gram judge {path} has no {name}; make it with examples.pocket_models.fit_second_judge"
+                    f"the n-gram judge {path} has no {name}; make it with "
+                    "examples.pocket_models.fit_second_judge"
                 )
         config = json.loads((path / "config.json").read_text())
         self.exponent, self.bias = float(config["exponent"]), float(config["bias"])
         self.weights = load_file(path / "model.safetensors")["weights"].astype("float64")
 
     def __call__(self, texts: Sequence[str]) -> list[float]:
-        """One log-odds per text, in order; a text without a word scores the bias."""
+        """Return one log-odds per text, in order; a text without words scores the bias."""
         return [self._score(ngram_buckets(text, len(self.weights))) for text in texts]
 
     def _score(self, buckets: list[int]) -> float:
-        shrink: float = max(1, len(buckets)) ** -self.exponent
-        return self.bias + float(self.weights[buckets].sum()) * shrink
+        scale: float = max(1, len(buckets)) ** -self.exponent
+        return self.bias + float(self.weights[buckets].sum()) * scale
 
 
 WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[!?]")
 
 
 def ngram_buckets(text: str, size: int) -> list[int]:
-    """The different buckets, in [0, size), of the words and word pairs of `text` in lower case; ascending."""
+    """Return the distinct buckets in [0, size) of the words and word pairs of `text`, ascending."""
     words = WORD.findall(text.lower())
     pairs = [f"{a} {b}" for a, b in pairwise(words)]
     return sorted({zlib.crc32(ngram.encode()) % size for ngram in (*words, *pairs)})

@@ -1,4 +1,4 @@
-"""Make a judge from its specification, a text.
+"""Parser of judge specifications, and the factory of judges.
 
     SPEC = TERM [" + " TERM]...        TERM = [WEIGHT "*"] JUDGE
     JUDGE = ALIAS | FOLDER | OWNER/NAME           a Hugging Face sequence classifier
@@ -18,9 +18,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from cory.judges.config import JudgeConfig
-from cory.judges.user_function import UserFunction
-from cory.judges.weighted_sum import WeightedSum, Term
 from cory.judges.process_pool import Pool, Source
+from cory.judges.user_function import UserFunction
+from cory.judges.weighted_sum import Term, WeightedSum
 from cory_env.grading.reward_functions import Judge
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ GROUP = "cory.judges"
 """Entry points of this group name functions, as `my_judge = "my_package.my_module:my_function"`."""
 
 KINDS = ("regex", "math-verify")
-"""Judges made from a text, by `cory.judges.rules`."""
+"""Judges made by `cory.judges.rules`."""
 
 _REGISTERED: dict[str, Judge] = {}
 
@@ -42,7 +42,7 @@ TERM = re.compile(
 
 
 class ParsedTerm(NamedTuple):
-    """One term of a specification; `source` is None for a classifier."""
+    """One term of a specification; `source` is None for classifiers and registered functions."""
 
     weight: float
     name: str
@@ -50,7 +50,7 @@ class ParsedTerm(NamedTuple):
 
 
 def names(aliases: Collection[str] = ()) -> list[str]:
-    """Judges with a name: the aliases, and the entry points of other distributions."""
+    """Return all named judges: aliases, registered functions and entry points."""
     return sorted({*aliases, *_REGISTERED} | entry_points(group=GROUP).names)
 
 
@@ -62,37 +62,37 @@ def register(name: str, judge: Judge) -> None:
 
 
 def parse(spec: str, *, aliases: Collection[str] = ()) -> list[ParsedTerm]:
-    """The terms of a specification; ValueError if it is malformed."""
+    """Return the terms of a specification; ValueError if it is malformed."""
     terms: list[ParsedTerm] = []
     position = 0
     while position < len(spec) or not terms:
-        found = TERM.match(spec, position)
-        if found is None:
+        match = TERM.match(spec, position)
+        if match is None:
             raise ValueError(
                 f"judge {spec!r} cannot be read at {spec[position:]!r}; write one judge, or several as "
                 "'0.5*module:function + 2*regex:PATTERN'"
             )
-        weight, judge = float(found["weight"] or 1), found["judge"]
+        weight, judge = float(match["weight"] or 1), match["judge"]
         if not math.isfinite(weight):
             raise ValueError(f"judge {spec!r} has a weight of {weight}; give a finite number")
         terms.append(ParsedTerm(weight, judge, source_of(judge, aliases=aliases)))
-        position = found.end()
+        position = match.end()
     return terms
 
 
 def is_classifier(spec: str, *, aliases: Collection[str] = ()) -> bool:
     """Whether the judge is a single classifier with weight 1."""
-    terms = parse(spec, aliases=aliases)
-    return [(term.weight, term.source) for term in terms] == [(1.0, None)]
+    first, *others = parse(spec, aliases=aliases)
+    return not others and first.weight == 1 and first.source is None and first.name not in _REGISTERED
 
 
 def source_of(judge: str, *, aliases: Collection[str] = ()) -> Source | None:
-    """What a worker process must load for one judge; None for a classifier or a registered function."""
-    foreign = entry_points(group=GROUP)
+    """Return the function that a worker must load for a judge; None for other kinds of judges."""
+    installed = entry_points(group=GROUP)
     if judge in _REGISTERED:
         return None
-    if judge in foreign.names:
-        return "function", f"{foreign[judge].module}:{foreign[judge].attr}"
+    if judge in installed.names:
+        return "function", f"{installed[judge].module}:{installed[judge].attr}"
     kind, colon, rest = judge.partition(":")
     if colon and kind in KINDS:
         quoted = kind == "regex" and len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "'\""
@@ -100,9 +100,10 @@ def source_of(judge: str, *, aliases: Collection[str] = ()) -> Source | None:
     if colon:
         return "function", judge
     if judge not in names(aliases) and "/" not in judge and not Path(judge).is_dir():
+        known = ", ".join(names(aliases)) or "none"
         raise ValueError(
-            f"no judge called {judge!r}; there are {', '.join(names(aliases))}; a classifier is a folder or "
-            "owner/name on the Hub, a function of your own module:function, a rule regex:PATTERN or "
+            f"no judge called {judge!r}; there are {known}; a classifier is a folder or "
+            "owner/name on the Hub, a user function module:function, a rule regex:PATTERN or "
             "math-verify:COLUMN"
         )
     return None
@@ -111,9 +112,9 @@ def source_of(judge: str, *, aliases: Collection[str] = ()) -> Source | None:
 def make(
     spec: str, config: JudgeConfig, *, device: str, aliases: Mapping[str, str | Path] = MappingProxyType({})
 ) -> WeightedSum:
-    """The judge of a specification; `aliases` are folders of classifiers by name.
+    """Make the judge of a specification; `aliases` are folders of classifiers by name.
 
-    User functions are imported right away, in worker processes that end with the judge.
+    User functions are imported at once, in worker processes that end with the judge.
     """
     pool = Pool(workers=config.workers, seconds=config.timeout, memory_mb=config.memory_mb)
     terms: list[Term] = []

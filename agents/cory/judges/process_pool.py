@@ -1,8 +1,8 @@
-"""A few processes in which functions of the user run, each of which can be stopped at any time.
+"""Pool of worker processes in which user functions run, each of which can be killed at any time.
 
-Every process leads a session and a process group of its own; what goes on too long, takes too much memory or
-starts too many processes is killed with its group. A guard against accidents and against text that breaks a
-function; no sandbox against malice.
+Every process leads a session and a process group of its own; if a call takes too long, uses too much memory
+or starts too many processes, the group is killed. This protects against accidents and against text that
+breaks a function; it is no sandbox against malicious code.
 """
 
 import json
@@ -27,44 +27,48 @@ from typing import Any, NamedTuple
 from cory_env.grading.reward_functions import Signature
 
 Source = tuple[str, str]
-"""What a process is told to call: a kind, and the name of it, as `cory.judges.worker.load` takes them."""
+"""The kind and the name of a function, arguments of `cory.judges.worker.load`."""
 
-START = 120.0
-"""Seconds in which a process must have imported its function."""
+Outcome = list[float | str] | str
+"""Scores, each a number or the reason why it is missing; or the reason why all are missing."""
 
-WATCH = 0.1
-"""Seconds between looks at what a call that goes on has started."""
+IMPORT_TIMEOUT = 120.0
+"""Seconds that a process may take to start and import a function."""
 
-MOST_PROCESSES = 64
+POLL_INTERVAL = 0.1
+"""Seconds between checks of the processes that a running call has started."""
+
+MAX_PROCESSES = 64
 """Processes that a function may have at once."""
 
 
 class Call(NamedTuple):
-    """One call of a function, with the number of scores it owes."""
+    """One call of a function."""
 
     source: Source
     positional: list[Any]
     named: dict[str, Any]
-    owed: int
+    n_scores: int
+    """Number of scores it must return."""
 
 
-class LostError(Exception):
-    """A process that had to be given up; the message says why."""
+class WorkerError(Exception):
+    """A worker process has failed and cannot be used again; the message is the reason."""
 
 
 class Worker:
-    """One process."""
+    """One worker process."""
 
     def __init__(self, memory_mb: int, seconds: float) -> None:
         ours, theirs = socket.socketpair()
-        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped process must not stop us
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped process must not block us
             ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(seconds) + 1, 0))
         paths = [path or os.getcwd() for path in (*sys.path, "")]
-        one = {"OPENBLAS_NUM_THREADS": "1"}  # numpy reserves memory per thread, past the limit on many cores
+        one_thread = {"OPENBLAS_NUM_THREADS": "1"}  # it reserves memory for each thread
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "cory.judges.worker", str(theirs.fileno()), str(memory_mb)],
-                env={**one, **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+                env={**one_thread, **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -76,65 +80,70 @@ class Worker:
         self.loaded: set[Source] = set()
 
     def load(self, source: Source) -> Signature:
-        """Have the function imported; ValueError with its fault where that is not possible."""
+        """Import the function and return its signature; ValueError if it cannot be imported."""
         try:
-            told = self._ask({"source": source}, START)
-        except LostError as error:
-            told = {"error": f"cannot be imported (its process {error}); give it judge.memory-mb, or mend it"}
-        if "error" in told:
-            raise ValueError(told["error"])
+            reply = self._request({"source": source}, IMPORT_TIMEOUT)
+        except WorkerError as error:
+            reply = {
+                "error": f"cannot be imported (its process {error}); fix it, or give it more judge.memory-mb"
+            }
+        if "error" in reply:
+            raise ValueError(reply["error"])
         self.loaded.add(source)
-        bare = Parameter.empty
+        required = Parameter.empty
         return Signature.of(
-            Parameter(name, getattr(Parameter, kind), default=None if has_default else bare)
-            for name, kind, has_default in told["parameters"]
+            Parameter(name, getattr(Parameter, kind), default=None if has_default else required)
+            for name, kind, has_default in reply["parameters"]
         )
 
-    def call(self, call: Call) -> list[float | str] | str:
-        """Scores, each a number or why it is none, or why there are none at all. LostError if the
-        process cannot be used again."""
+    def call(self, call: Call) -> Outcome:
+        """Call a function; WorkerError if the process cannot be used again."""
         if call.source not in self.loaded:
             self.load(call.source)
-        told = self._ask(call._asdict(), self.seconds)
-        if told.get("spent"):  # memory ran out: what else failed in there nobody knows
-            raise LostError(f"ran out of {self.memory_mb} MB: {told['error']}")
-        return told["scores"] if "scores" in told else str(told["error"])
+        reply = self._request(call._asdict(), self.seconds)
+        if reply.get("out_of_memory"):  # the state of the process is then unknown
+            raise WorkerError(f"ran out of {self.memory_mb} MB: {reply['error']}")
+        return reply["scores"] if "scores" in reply else str(reply["error"])
 
-    def _ask(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def _request(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Send a job and wait for the reply, at most `seconds`."""
         deadline = time.monotonic() + seconds
         try:
             self.link.send_bytes(pickle.dumps({**job, "seconds": seconds}))
-            while not self.link.poll(min(WATCH, max(0.0, deadline - time.monotonic()))):
-                self._watch(deadline, seconds)
-            told: dict[str, Any] = json.loads(self.link.recv_bytes(2**24))
+            while not self.link.poll(min(POLL_INTERVAL, max(0.0, deadline - time.monotonic()))):
+                self._check(deadline, seconds)
+            reply: dict[str, Any] = json.loads(self.link.recv_bytes(2**24))
         except (EOFError, OSError, ValueError) as error:
-            raise LostError(self._death(within=1.0) or f"broke off ({type(error).__name__})") from error
-        return told
+            reason = self._exit_reason(within=1.0) or f"closed its connection ({type(error).__name__})"
+            raise WorkerError(reason) from error
+        return reply
 
-    def _watch(self, deadline: float, seconds: float) -> None:
-        if why := self._death():
-            raise LostError(why)
+    def _check(self, deadline: float, seconds: float) -> None:
+        """Raise WorkerError if the process has ended or a limit is exceeded."""
+        if reason := self._exit_reason():
+            raise WorkerError(reason)
         if time.monotonic() >= deadline:
-            raise LostError(f"took more than {seconds:g} s")
-        members = session(self.process.pid)
-        if len(members) > MOST_PROCESSES:
-            raise LostError(f"started more than {MOST_PROCESSES} processes")
-        if 0 < self.memory_mb < (held := sum(map(megabytes, members))):
-            raise LostError(f"held {held:.0f} MB in {len(members)} processes, more than {self.memory_mb}")
+            raise WorkerError(f"took more than {seconds:g} s")
+        members = session_members(self.process.pid)
+        if len(members) > MAX_PROCESSES:
+            raise WorkerError(f"started more than {MAX_PROCESSES} processes")
+        if 0 < self.memory_mb < (used := sum(map(memory_megabytes, members))):
+            raise WorkerError(f"held {used:.0f} MB in {len(members)} processes, more than {self.memory_mb}")
 
-    def _death(self, *, within: float = 0.0) -> str:
-        """How the process ended or does `within` seconds; empty while it runs."""
+    def _exit_reason(self, *, within: float = 0.0) -> str:
+        """Return how the process has ended, or ends `within` seconds; empty while it runs."""
         try:
             code = self.process.wait(within)
         except subprocess.TimeoutExpired:
             return ""
-        signalled = f"died of signal {-code} ({signal.strsignal(-code)})" if code < 0 else ""
-        return signalled or f"ended with exit code {code}"
+        if code < 0:
+            return f"died of signal {-code} ({signal.strsignal(-code)})"
+        return f"ended with exit code {code}"
 
     def kill(self) -> None:
-        """End the process and everything in its group and session."""
-        left = set(session(self.process.pid)) - {self.process.pid}
-        for kill, pid in ((os.killpg, self.process.pid), *((os.kill, pid) for pid in left)):
+        """Kill the process and everything in its group and session."""
+        others = set(session_members(self.process.pid)) - {self.process.pid}
+        for kill, pid in ((os.killpg, self.process.pid), *((os.kill, pid) for pid in others)):
             with suppress(ProcessLookupError):
                 kill(pid, signal.SIGKILL)
         self.process.wait()
@@ -142,7 +151,10 @@ class Worker:
 
 
 class Pool:
-    """At most `workers` processes, begun when needed. They end with `close`, with this object, or with us."""
+    """At most `workers` processes, started when needed.
+
+    They end with `close`, with this object, or with this process.
+    """
 
     def __init__(self, *, workers: int, seconds: float, memory_mb: int) -> None:
         self.workers, self.seconds, self.memory_mb = workers, seconds, memory_mb
@@ -151,38 +163,41 @@ class Pool:
         weakref.finalize(self, _kill_all, self._all)
 
     def close(self) -> None:
-        """Kill every process; what is called next begins new ones."""
+        """Kill every process; the next call starts new ones."""
         while not self._idle.empty():
             self._idle.get_nowait()
         _kill_all(self._all)
 
     def load(self, source: Source) -> Signature:
-        """What the function takes; ValueError with its fault where it cannot be imported."""
+        """Return the signature of a function; ValueError if it cannot be imported."""
         worker = self._take()
         try:
             signature = worker.load(source)
         except BaseException:
-            self._drop(worker)
+            self._discard(worker)
             raise
         self._idle.put(worker)
         return signature
 
-    def call(self, call: Call) -> list[float | str] | str:
-        """As `Worker.call`, in a process of ours; one that is lost costs no more than this answer."""
+    def call(self, call: Call) -> Outcome:
+        """Call a function in one of the processes; if the process is lost, return the reason."""
         worker = self._take()
         try:
-            told = worker.call(call)
-        except LostError as why:
-            self._drop(worker)
-            return str(why)
+            outcome = worker.call(call)
+        except WorkerError as reason:
+            self._discard(worker)
+            return str(reason)
         except BaseException:
-            self._drop(worker)
+            self._discard(worker)
             raise
         self._idle.put(worker)
-        return told
+        return outcome
 
-    def each(self, calls: Iterable[Call]) -> Generator[list[float | str] | str, None, None]:
-        """The same for several calls at once, in their order. Left early, what has not begun never does."""
+    def each(self, calls: Iterable[Call]) -> Generator[Outcome, None, None]:
+        """Yield the outcomes of several calls in their order, `workers` at a time.
+
+        If the generator is closed early, calls that have not begun are cancelled.
+        """
         threads = ThreadPoolExecutor(self.workers)
         try:
             yield from threads.map(self.call, calls)
@@ -190,6 +205,7 @@ class Pool:
             threads.shutdown(cancel_futures=True)
 
     def _take(self) -> Worker:
+        """Return an idle worker, or start one."""
         try:
             return self._idle.get_nowait()
         except queue.Empty:
@@ -197,7 +213,7 @@ class Pool:
             self._all.add(worker)
             return worker
 
-    def _drop(self, worker: Worker) -> None:
+    def _discard(self, worker: Worker) -> None:
         self._all.discard(worker)
         worker.kill()
 
@@ -207,24 +223,24 @@ def _kill_all(workers: set[Worker]) -> None:
         workers.pop().kill()
 
 
-def session(leader: int) -> list[int]:
-    """The processes in the session of `leader`; none where there is no /proc."""
+def session_members(leader: int) -> list[int]:
+    """Return the processes in the session of `leader`; none on systems without /proc."""
     members = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
-            told = file.read_text(errors="replace").rpartition(")")[2].split()
+            fields = file.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:  # it has just ended
             continue
-        if int(told[3]) == leader:
+        if int(fields[3]) == leader:
             members.append(int(file.parent.name))
     return members
 
 
-def megabytes(pid: int) -> float:
-    """Memory that a process holds, its share of what it has in common with others; 0 where it is not told."""
+def memory_megabytes(pid: int) -> float:
+    """Return the proportional set size of a process in MB; 0 if the system does not report it."""
     try:
-        told = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
         return 0.0
-    lines = (line.split() for line in told.splitlines())
+    lines = (line.split() for line in text.splitlines())
     return next((int(words[1]) / 1024 for words in lines if words[0] == "Pss:"), 0.0)

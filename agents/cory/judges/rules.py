@@ -1,4 +1,7 @@
-"""Judges that are rules: made from a text, called like any reward function, in the same guarded processes."""
+"""Rule-based judges, made from a text: a regular expression, or equality by Math-Verify.
+
+They are called like user functions, in the same worker processes.
+"""
 
 import inspect
 import re
@@ -9,22 +12,25 @@ Completion = str | Sequence[Mapping[str, str]]
 
 
 def matches(pattern: str) -> Callable[..., list[float]]:
-    """1 for a completion in which `pattern` is found, 0 elsewhere; `.` matches line breaks by `(?s)` only."""
+    """Return a judge: 1 if `pattern` is found in the completion, else 0.
+
+    `.` matches line breaks only with `(?s)`.
+    """
     try:
-        found = re.compile(pattern)
+        compiled = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"is no regular expression ({error}); mend the pattern") from error
+        raise ValueError(f"is not a regular expression ({error}); fix the pattern") from error
 
     def score(completions: Sequence[Completion]) -> list[float]:
-        return [float(found.search(content(completion)) is not None) for completion in completions]
+        return [float(compiled.search(content(completion)) is not None) for completion in completions]
 
     return score
 
 
 def equals(column: str) -> Callable[..., list[float]]:
-    """1 for a completion whose answer Math-Verify finds equal to the gold one in `column`, 0 elsewhere."""
+    """Return a judge: 1 if Math-Verify finds the completion equal to the gold answer in `column`, else 0."""
     if not column:
-        raise ValueError("names no column; write math-verify:COLUMN, where the correct answers stand")
+        raise ValueError("names no column; write math-verify:COLUMN, the column of the gold answers")
     try:
         from math_verify import parse, verify
     except ImportError as error:
@@ -45,9 +51,9 @@ def equals(column: str) -> Callable[..., list[float]]:
 
 
 def content(completion: Completion) -> str:
-    """What was written, be it a text or the message of a chat."""
+    """Return the text of a completion, which is a text or a list of chat messages."""
     return completion if isinstance(completion, str) else completion[-1]["content"]
 
 
 KINDS: dict[str, Callable[[str], Callable[..., list[float]]]] = {"regex": matches, "math-verify": equals}
-"""What makes the judge of each kind."""
+"""Functions that make the judge of each kind."""

@@ -1,4 +1,4 @@
-"""A user function as a judge: a failure costs one score and is shown; too many failures end the run."""
+"""User function as a judge: a failure costs one score and is logged; too many failures end the run."""
 
 from collections import deque
 from collections.abc import Generator
@@ -9,29 +9,30 @@ from cory.judges.config import JudgeConfig
 from cory.judges.process_pool import Call, Pool, Source
 from cory_env.grading.reward_functions import CaseJudge, Cases, Prompt
 
-REMEMBERED = 1024
+FAILURE_WINDOW = 1024
 """Number of latest scores over which the share of failures is computed."""
 
-FEWEST = 32
-"""Fewest scores it is computed over: one failure among the first few means little."""
+MIN_SCORES = 32
+"""The share is computed as if there were at least so many scores: one early failure means little."""
 
-SHOWN = 10
-"""Failures kept until they are read."""
+MAX_LOGGED = 10
+"""Failures that are stored until they are logged."""
 
 
 class Failure(NamedTuple):
     """A response that could not be scored."""
 
     judge: str
-    why: str
+    reason: str
     prompt: Prompt
-    answer: str
+    response: str
 
 
 class UserFunction(CaseJudge):
     """Calls a function in a worker process of `pool`.
 
-    First with the whole batch; if that fails, with each response by itself, so that one bad response costs one score.
+    The whole batch is passed in one call; if that fails, every response is passed in a call of its own, so
+    that one bad response costs one score.
     """
 
     def __init__(self, source: Source, *, name: str, pool: Pool, config: JudgeConfig) -> None:
@@ -41,17 +42,17 @@ class UserFunction(CaseJudge):
         except ValueError as error:
             raise ValueError(f"judge {name!r} {error}") from error
         self.failed = self.retried = 0
-        """Since the last call of `metrics`: responses without a score, batches repeated response by response."""
+        """Responses without a score, and batches that were repeated, since the last call of `metrics`."""
         self.failures: list[Failure] = []
-        self._recent: deque[bool] = deque(maxlen=REMEMBERED)
+        self._recent: deque[bool] = deque(maxlen=FAILURE_WINDOW)
 
     def judge(self, cases: Cases) -> list[float]:
-        """One score per case; ValueError once the share of failures is above `max_failures`."""
+        """Return one score per case; ValueError once the share of failures is above `max_failures`."""
         if not len(cases):
             return []
         scores: list[float] = []
-        seen = min(len(self._recent) + len(cases), REMEMBERED)
-        with closing(self._outcomes(cases)) as outcomes:  # a stopping run does not wait for the rest
+        total = min(len(self._recent) + len(cases), FAILURE_WINDOW)
+        with closing(self._outcomes(cases)) as outcomes:  # an exception does not wait for the other calls
             for i, outcome in enumerate(outcomes):
                 self._recent.append(isinstance(outcome, str))
                 if not isinstance(outcome, str):
@@ -59,19 +60,20 @@ class UserFunction(CaseJudge):
                     continue
                 scores.append(self.config.failed_score)
                 failure = Failure(self.name, outcome, cases.prompts[i], cases.answers[i])
-                self.failures += [failure] * (len(self.failures) < SHOWN)
+                self.failures += [failure] * (len(self.failures) < MAX_LOGGED)
                 self.failed += 1
-                if (failed := sum(self._recent)) > self.config.max_failures * max(seen, FEWEST):
-                    raise ValueError(self._failure_text(failed, seen, failure))
+                if (failed := sum(self._recent)) > self.config.max_failures * max(total, MIN_SCORES):
+                    raise ValueError(self._failure_text(failed, total, failure))
         return scores
 
     def metrics(self) -> dict[str, float]:
-        """`failures` and `retries` since the last call."""
+        """Return `failures` and `retries` since the last call."""
         metrics = {"failures": float(self.failed), "retries": float(self.retried)}
         self.failed = self.retried = 0
         return metrics
 
     def _outcomes(self, cases: Cases) -> Generator[float | str, None, None]:
+        """Yield a score, or the reason why there is none, for each case."""
         whole = self.pool.call(self._call(cases))
         if not isinstance(whole, str):
             yield from whole
@@ -91,9 +93,10 @@ class UserFunction(CaseJudge):
             raise ValueError(f"judge {self.name!r}: {error}") from error
         return Call(self.source, positional, named, len(cases))
 
-    def _failure_text(self, failed: int, seen: int, last: Failure) -> str:
+    def _failure_text(self, failed: int, total: int, last: Failure) -> str:
         return (
-            f"judge {self.name!r} failed on {failed} of {seen} responses, above judge.max_failures "
-            f"{self.config.max_failures:g}. The last: {last.why}, for the response {last.answer[:200]!r} to "
-            f"{str(last.prompt)[:200]!r}. Fix the function, or allow more failures with --judge.max-failures"
+            f"judge {self.name!r} failed on {failed} of {total} responses, above judge.max_failures "
+            f"{self.config.max_failures:g}. The last: {last.reason}, for the response "
+            f"{last.response[:200]!r} to {str(last.prompt)[:200]!r}. Fix the function, or allow more "
+            "failures with --judge.max-failures"
         )

@@ -1,4 +1,4 @@
-"""The judge of a run: a weighted sum of judges, with their metrics and failures."""
+"""Weighted sum of judges, with their metrics and failures."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,13 @@ class WeightedSum(CaseJudge):
     """score = sum of weight * score over the terms."""
 
     def __init__(self, terms: Sequence[Term], *, reads: Literal["whole", "completion"] = "whole") -> None:
-        """`reads`: whether judges of texts get query and response, or the response only."""
+        """`reads`: whether judges of texts receive query and response, or the response only."""
         self.terms, self.reads = tuple(terms), reads
         self._sums = dict.fromkeys((term.name for term in terms), 0.0)
         self._cases = 0
 
     def judge(self, cases: Cases) -> list[float]:
-        """The sum for each case; terms are called one after another, each with the whole batch."""
+        """Return the sum for each case; terms are called one after another, each with the whole batch."""
         if self.reads == "completion":
             cases = replace(cases, texts=cases.answers)
         columns = {term.name: ask(term.judge, cases) for term in self.terms}
@@ -40,18 +40,18 @@ class WeightedSum(CaseJudge):
         return [math.fsum(w * s for w, s in zip(weights, row, strict=True)) for row in rows]
 
     def metrics(self) -> dict[str, float]:
-        """Metrics since the last call, keyed `judge/<name>/<quantity>`.
+        """Return metrics since the last call, keyed `judge/<name>/<quantity>`.
 
-        The mean unweighted score of each of several terms; failures and retries of functions.
+        The mean unweighted score of each term, if there are several; failures and retries of user functions.
         """
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for term in self.terms:
             of_term = term.judge.metrics() if isinstance(term.judge, UserFunction) else {}
             if len(self.terms) > 1 and self._cases:
                 of_term["score"] = self._sums[term.name] / self._cases
-            found |= {f"judge/{term.name}/{quantity}": value for quantity, value in of_term.items()}
+            metrics |= {f"judge/{term.name}/{quantity}": value for quantity, value in of_term.items()}
         self._sums, self._cases = dict.fromkeys(self._sums, 0.0), 0
-        return found
+        return metrics
 
     def close(self) -> None:
         """End the worker processes of functions; the next call starts new ones."""
@@ -60,7 +60,7 @@ class WeightedSum(CaseJudge):
                 term.judge.pool.close()
 
     def failures(self) -> list[dict[str, Any]]:
-        """The first failures since the last call, as rows of samples.jsonl."""
+        """Return the first failures since the last call, as rows of samples.jsonl."""
         rows: list[dict[str, Any]] = []
         for term in self.terms:
             if isinstance(term.judge, UserFunction):
@@ -70,14 +70,14 @@ class WeightedSum(CaseJudge):
 
 
 def metrics(task: object, prefix: str = "") -> dict[str, float]:
-    """Metrics of the judge of `task`, each quantity prefixed; empty for tasks without a `WeightedSum`."""
+    """Return metrics of the judge of `task`, quantities prefixed; empty for tasks without a `WeightedSum`."""
     judge = _judge_of(task)
     parts = {key.rpartition("/"): value for key, value in (judge.metrics() if judge else {}).items()}
     return {f"{place}/{prefix}{quantity}": value for (place, _, quantity), value in parts.items()}
 
 
 def failures(task: object) -> list[dict[str, Any]]:
-    """Failures of the judge of `task`; empty for tasks without a `WeightedSum`."""
+    """Return failures of the judge of `task`; empty for tasks without a `WeightedSum`."""
     judge = _judge_of(task)
     return judge.failures() if judge else []
 
@@ -100,4 +100,4 @@ def _judge_of(task: object) -> WeightedSum | None:
 def _row(failure: Failure) -> dict[str, Any]:
     prompt = failure.prompt
     query = prompt if isinstance(prompt, str) else [dict(message) for message in prompt]
-    return {"query": query, "response": failure.answer, "judge": failure.judge, "failure": failure.why}
+    return {"query": query, "response": failure.response, "judge": failure.judge, "failure": failure.reason}

@@ -1,8 +1,8 @@
-"""The far side of the fence: a process that calls functions of the user and can be killed at any time.
+"""Worker process that calls user functions and can be killed at any time.
 
-Started by `cory.judges.process_pool` as `python -m cory.judges.worker FD MEMORY_MB`. Standard library only, so
-that it starts at once and leaves the memory to the function. What it answers is JSON: nothing that a function
-returned is unpickled on the other side.
+Started by `cory.judges.process_pool` as `python -m cory.judges.worker FD MEMORY_MB`. Standard library only,
+so that it starts fast and leaves the memory to the function. Replies are JSON: the parent process unpickles
+nothing that a function returned.
 """
 
 import faulthandler
@@ -21,17 +21,17 @@ from multiprocessing.connection import Connection
 from operator import attrgetter
 from typing import Any
 
-SHOWN = 300
+MAX_ERROR = 300
 """Characters of an error that are passed on."""
 
-ORPHANED = 5.0
-"""Seconds past its limit after which a call that nobody has stopped ends the process: its run is dead."""
+ORPHAN_TIMEOUT = 5.0
+"""Seconds past its limit after which a call ends the process: the parent, which should have, is dead."""
 
 Function = Callable[..., Iterable[Any]]
 
 
 def main() -> None:
-    """Answer until the other side hangs up, then end with everything that was started here."""
+    """Serve jobs until the connection closes, then kill everything that was started here."""
     link, own = Connection(int(sys.argv[1])), os.getpid()
     megabytes = int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -43,65 +43,66 @@ def main() -> None:
             job = pickle.loads(link.recv_bytes())
         except (EOFError, OSError):
             os.killpg(own, signal.SIGKILL)
-        with open(os.devnull, "w") as nowhere:
-            faulthandler.dump_traceback_later(job["seconds"] + ORPHANED, exit=True, file=nowhere)
+        with open(os.devnull, "w") as devnull:
+            faulthandler.dump_traceback_later(job["seconds"] + ORPHAN_TIMEOUT, exit=True, file=devnull)
             try:
-                answer = _done(job, functions)
-            except BaseException as error:  # whatever a function raises, SystemExit too
-                answer = {"error": told(error), "spent": isinstance(error, MemoryError)}
-            if os.getpid() != own:  # a fork that the function let return: it answers to nobody
+                reply = _run(job, functions)
+            except BaseException as error:  # a function may raise anything, SystemExit too
+                reply = {"error": describe(error), "out_of_memory": isinstance(error, MemoryError)}
+            if os.getpid() != own:  # a fork that the function let return: it must not reply
                 os._exit(0)
             faulthandler.cancel_dump_traceback_later()
-        link.send_bytes(json.dumps(answer).encode())
+        link.send_bytes(json.dumps(reply).encode())
 
 
-def _done(job: dict[str, Any], functions: dict[tuple[str, str], Function]) -> dict[str, Any]:
+def _run(job: dict[str, Any], functions: dict[tuple[str, str], Function]) -> dict[str, Any]:
+    """Import a function and return its parameters, or call it and return its scores."""
     source = job["source"]
-    if "owed" not in job:
+    if "n_scores" not in job:
         try:
             functions[source] = load(*source)
             parameters = inspect.signature(functions[source]).parameters.values()
         except ValueError as error:
-            return {"error": str(error)[:SHOWN]}
+            return {"error": str(error)[:MAX_ERROR]}
         return {"parameters": [[p.name, p.kind.name, p.default is not p.empty] for p in parameters]}
-    return {"scores": scores(functions[source](*job["positional"], **job["named"]), job["owed"])}
+    return {"scores": scores(functions[source](*job["positional"], **job["named"]), job["n_scores"])}
 
 
 def load(kind: str, name: str) -> Function:
-    """The function `module:name`, or what `cory.judges.rules` makes of another kind; ValueError if none."""
+    """Return the function `module:name`, or the rule of another kind; ValueError if there is none."""
     if kind != "function":
         rules = importlib.import_module("cory.judges.rules")
-        made: Function = rules.KINDS[kind](name)
-        return made
+        rule: Function = rules.KINDS[kind](name)
+        return rule
     module, _, attribute = name.partition(":")
     try:
         function: Function = attrgetter(attribute)(importlib.import_module(module))
     except Exception as error:  # importing a module runs it
-        raise ValueError(f"cannot be imported ({told(error)}); write module:function") from error
+        raise ValueError(f"cannot be imported ({describe(error)}); write module:function") from error
     if not callable(function):
-        raise ValueError(f"is no function but a {type(function).__name__}; name a function")
+        raise ValueError(f"is a {type(function).__name__}, not a function; name a function")
     return function
 
 
 def scores(returned: Any, count: int) -> list[float | str]:
-    """What a function returned as `count` finite numbers, or in place of one why it is none."""
-    told = list(islice(returned.tolist() if hasattr(returned, "tolist") else returned, count + 1))
-    if len(told) != count:
-        more = " or more" * (len(told) > count)
-        raise ValueError(f"returned {len(told)}{more} scores for {count} responses")
-    return [_score(value) for value in told]
+    """Convert what a function returned to `count` scores, each a finite number or a reason why not."""
+    values = list(islice(returned.tolist() if hasattr(returned, "tolist") else returned, count + 1))
+    if len(values) != count:
+        more = " or more" * (len(values) > count)
+        raise ValueError(f"returned {len(values)}{more} scores for {count} responses")
+    return [_score(value) for value in values]
 
 
 def _score(value: Any) -> float | str:
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        return f"returned {value!r}"[:SHOWN]
+        return f"returned {value!r}"[:MAX_ERROR]
     number = float(value)
     return number if isfinite(number) else f"returned {number}"
 
 
-def told(error: BaseException) -> str:
-    """An error in a line."""
-    return f"{type(error).__name__}: {error}"[:SHOWN]
+def describe(error: BaseException) -> str:
+    """Return an error's type and message in one line."""
+    return f"{type(error).__name__}: {error}"[:MAX_ERROR]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A central critic (MAPPO, arXiv:2103.01955): values of every seat's tokens from the whole transcript so far.
 
-Its input is the transcript of a game, the pioneer's prompt and then the responses in the order of play, as hidden
-states of the frozen reference, including what a seat's own view hides. It has one small head per seat; heads stay with
-the seats when policies are exchanged.
+Its input is the transcript of a game, the pioneer's prompt and then the responses in the order of play, as
+hidden states of the frozen reference, including what a seat's own view hides. It has one small head per
+seat; heads stay with the seats when policies are exchanged.
 
 Shapes: B games, P prompt tokens, T response tokens, K chosen tokens, D width.
 """
@@ -26,9 +26,9 @@ class CriticConfig:
     """The critic whose values advantages are computed with."""
 
     kind: str = "own"
-    """`own`: each policy's value head, which sees what its seat sees. `central`: one critic for all seats that sees
-    everything; the policies' value heads are then not trained (`value_loss` of a policy is reported, not minimised).
-    `module:Class`: a critic of your own, made and called as `CentralCritic`."""
+    """`own`: each policy's value head, which sees what its seat sees. `central`: one critic for all seats
+    that sees everything; the policies' value heads are then not trained (`value_loss` of a policy is
+    reported, not minimised). `module:Class`: a critic of your own, made and called as `CentralCritic`."""
 
     lr: float = 3e-3
     """Learning rate of the central critic's Adam."""
@@ -40,8 +40,10 @@ class CriticConfig:
     """Width of its heads' hidden layer."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ("own", "central") and ":" not in self.kind:
-            raise ValueError(f"critic.kind is {self.kind!r}; there are own, central, or module:Class")
+        if self.kind != "own" and self.kind not in KINDS and ":" not in self.kind:
+            raise ValueError(
+                f"critic.kind is {self.kind!r}; there are own, {', '.join(KINDS)}, or module:Class"
+            )
         if not 0 < self.lr < float("inf"):
             raise ValueError(f"critic.lr is {self.lr}; give a finite number above 0")
         for name in ("epochs", "hidden"):
@@ -123,8 +125,8 @@ class CentralCritic:
     def update(self, returns: Mapping[str, Tensor]) -> dict[str, float]:
         """Learn the returns [B, T] of the games that were valued last, by seat.
 
-        The loss is the mean of (V - R)^2 over the chosen tokens of all seats. Returns the loss before the first pass and
-        the explained variance of the returns then.
+        The loss is the mean of (V - R)^2 over the chosen tokens of all seats. Returns the loss before the
+        first pass and the explained variance of the returns then.
         """
         return_K = torch.cat([returns[seat][mask_BT] for seat, (_, mask_BT) in self._states.items()])
         metrics: dict[str, float] = {}
@@ -156,3 +158,14 @@ def _width(reference: Policy, max_length: int) -> int:
     one_1 = torch.ones_like(id_11[0])
     rows = Rows(prompt_BP=id_11, prompt_length_B=one_1, response_BT=id_11, response_length_B=one_1)
     return reference.critic_states(rows, max_length).shape[-1]
+
+
+KINDS: dict[str, type] = {"central": CentralCritic}
+"""Critics of all seats by the names that `critic.kind` takes."""
+
+
+def register(name: str, critic_class: type) -> None:
+    """Make a class available as `critic.kind` in this process."""
+    if name == "own" or name in KINDS:
+        raise ValueError(f"there is a critic {name!r} already; choose another name")
+    KINDS[name] = critic_class

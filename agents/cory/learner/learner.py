@@ -1,7 +1,7 @@
 """The learner of one policy: batches and advantages in, an updated policy and metrics out.
 
-Everything that belongs to a policy and stays with it through every exchange is here: optimiser, KL coefficient,
-payoff statistics, the state of its algorithm. Knows no games.
+Everything that belongs to a policy and stays with it through every exchange is here: optimiser, KL
+coefficient, payoff statistics, the state of its algorithm. Knows no games.
 
 Shapes: B rows, T response tokens, K chosen tokens.
 """
@@ -9,7 +9,7 @@ Shapes: B rows, T response tokens, K chosen tokens.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,11 +20,20 @@ from cory.functional import kl, token_rewards
 from cory.functional.advantage import Advantage
 from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
 from cory.policies.base import KLLoss, LossSums, Policy
+from cory.token_loss import LossFunction
 
 LOWEST_MEAN_KL = -0.5
 """Mean k1 per response, in nats, that sampling noise alone does not reach in many consecutive iterations."""
 PATIENCE = 5
 """Consecutive iterations below it that are an error."""
+
+
+class PartMetrics(NamedTuple):
+    """Metrics of one micro-batch, and what is needed to combine them with others."""
+
+    means: dict[str, float]
+    maxima: dict[str, float]
+    tokens: int
 
 
 class Learner:
@@ -47,7 +56,7 @@ class Learner:
         self.kl_config = kl_config
         self.payoff_config = payoff_config
         self.epochs: int = getattr(algorithm_config, "epochs", 1)
-        self.token_loss = partial(algorithm.token_loss, config=algorithm_config)
+        self.token_loss: LossFunction = partial(algorithm.token_loss, config=algorithm_config)
         self.trainable = [p for p in policy.parameters() if p.requires_grad]
         self.reset()
 
@@ -127,10 +136,10 @@ class Learner:
     ) -> dict[str, float]:
         """One pass over `batch` per order (a permutation of its rows); then the KL coefficient adapts.
 
-        An algorithm with its own `update` replaces the passes. Returns means over the last pass,
-        `first_ratio_deviation`, the largest |ratio - 1| in the very first micro-batch (before any step only
-        rounding can cause one), and `steps`, the number of optimiser steps. `on_microbatch` receives the metrics
-        of every micro-batch; `interrupt` is called before every step and may raise.
+        An algorithm with its own `update` replaces the passes. Returns means over the tokens of the last pass,
+        `first_ratio_deviation`, the largest |ratio - 1| in the first minibatch (before any step only
+        rounding can cause one), and `steps`, the number of optimiser steps. `on_microbatch` receives the
+        metrics of every micro-batch; `interrupt` is called before every step and may raise.
         """
         self._check_kl(batch)
         if self.algorithm.update is not None:
@@ -140,56 +149,54 @@ class Learner:
             raise ValueError(f"{len(orders)} orders for {self.epochs} epochs; give one permutation per epoch")
         version, first, verdict = self.policy.version, None, "step"
         for order_B in orders:
-            epoch: list[dict[str, float]] = []
+            epoch: list[PartMetrics] = []
             for index_B in order_B.split(self.config.minibatch or len(batch)):
                 interrupt()
-                history, verdict = self.step(batch, advantage, index_B)
-                for metrics in history:
-                    on_microbatch(metrics)
-                first = first or history[0]
-                epoch += history
+                parts, verdict = self.step(batch, advantage, index_B)
+                for part in parts:
+                    on_microbatch(combine([part]))
+                first = first or combine(parts)
+                epoch += parts
                 if verdict == "stop":
                     break
             if verdict == "stop":
                 break
-        metrics = mean_metrics(epoch)
+        metrics = combine(epoch)
         metrics["first_ratio_deviation"] = (first or {}).get("ratio_deviation", 0.0)
         metrics["steps"] = float(self.policy.version - version)
         return self._adapt_kl_coef(batch, metrics)
 
-    def step(
-        self, batch: Batch, advantage: Advantage, index_B: Tensor
-    ) -> tuple[list[dict[str, float]], Verdict]:
+    def step(self, batch: Batch, advantage: Advantage, index_B: Tensor) -> tuple[list[PartMetrics], Verdict]:
         """One optimiser step on the rows at `index_B`, unless the algorithm's verdict is against it.
 
         Returns the metrics of each micro-batch and the verdict.
         """
-        parts = self._microbatches(batch, index_B)
+        microbatches = self._microbatches(batch, index_B)
         tokens = int(batch.response_length_B[index_B].sum())
         self.optimizer.zero_grad(set_to_none=True)  # drop stale gradients
-        history = []
-        for part_B in parts:
+        parts = []
+        for part_B in microbatches:
             rows, targets = select(batch, advantage, part_B)
             sums = self.policy(rows, targets, self.token_loss, kl_loss=self.kl_loss)
             by_token = self.config.accumulation_mean == "token"
-            (sums.loss / (tokens if by_token else len(parts) * sums.tokens)).backward()
-            history.append(self._metrics(sums, part_B))
+            (sums.loss / (tokens if by_token else len(microbatches) * sums.tokens)).backward()
+            parts.append(self._metrics(sums, part_B))
         gradient = torch.nn.utils.get_total_norm([p.grad for p in self.trainable if p.grad is not None])
         norm = gradient.item()
         if not math.isfinite(norm):
             raise FloatingPointError(
                 f"the gradient of policy {self.policy.name!r} is not finite; lower learner.lr"
             )
-        for metrics in history:
-            metrics["gradient_norm"] = norm
-        verdict = self.algorithm.verdict(mean_metrics(history), self.algorithm_config)
+        for part in parts:
+            part.means["gradient_norm"] = norm
+        verdict = self.algorithm.verdict(combine(parts), self.algorithm_config)
         if verdict == "step":
             if self.config.max_grad_norm is not None:
                 torch.nn.utils.clip_grads_with_norm_(self.trainable, self.config.max_grad_norm, gradient)
             self.optimizer.step()
             self.policy.version += 1
         self.optimizer.zero_grad(set_to_none=True)  # free the gradients while others sample and learn
-        return history, verdict
+        return parts, verdict
 
     def _microbatches(self, batch: Batch, index_B: Tensor) -> list[Tensor]:
         """The configured micro-batches, split further where a pass would not fit memory.
@@ -203,7 +210,7 @@ class Learner:
         at_once = self.policy.max_rows(longest)
         return [piece_B for part_B in parts for piece_B in part_B.chunk(-(-len(part_B) // at_once))]
 
-    def _metrics(self, sums: LossSums, part_B: Tensor) -> dict[str, float]:
+    def _metrics(self, sums: LossSums, part_B: Tensor) -> PartMetrics:
         tensors = {name: total / sums.tokens for name, total in sums.metrics.items()}
         tensors |= sums.maxima | {"loss": sums.loss.detach() / sums.tokens}
         metrics = dict(zip(tensors, torch.stack(list(tensors.values())).tolist(), strict=True))  # one sync
@@ -212,7 +219,8 @@ class Learner:
                 f"{', '.join(broken)} of policy {self.policy.name!r} is not finite on rows "
                 f"{part_B.tolist()[:8]}; lower learner.lr or raise kl.coef"
             )
-        return metrics
+        maxima = {name: metrics.pop(name) for name in sums.maxima}
+        return PartMetrics(metrics, maxima, sums.tokens)
 
     def _check_kl(self, batch: Batch) -> None:
         """KL is never negative: if its estimate stays so, other tokens are scored than were sampled."""
@@ -221,9 +229,9 @@ class Learner:
         self.negative_kl_streak = 0 if sound else self.negative_kl_streak + 1
         if self.negative_kl_streak >= PATIENCE:
             raise ArithmeticError(
-                f"KL of policy {self.policy.name!r} to its reference was estimated below {LOWEST_MEAN_KL} nats "
-                f"per response in {PATIENCE} consecutive updates (now {mean:.2f}); the distribution that is "
-                "sampled is not the one that is scored"
+                f"KL of policy {self.policy.name!r} to its reference was estimated below {LOWEST_MEAN_KL} "
+                f"nats per response in {PATIENCE} consecutive updates (now {mean:.2f}); the distribution that "
+                "is sampled is not the one that is scored"
             )
 
     def _adapt_kl_coef(self, batch: Batch, metrics: dict[str, float]) -> dict[str, float]:
@@ -247,6 +255,8 @@ def select(batch: Batch, advantage: Advantage, index_B: Tensor) -> tuple[Batch, 
     return rows, {name: tensor_BT[index_B, :T] for name, tensor_BT in advantage._asdict().items()}
 
 
-def mean_metrics(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean of each metric over the rows."""
-    return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+def combine(parts: Sequence[PartMetrics]) -> dict[str, float]:
+    """Means over the tokens of all parts, and the largest of the maxima: independent of how a batch was split."""
+    tokens = sum(part.tokens for part in parts)
+    means = {name: sum(part.means[name] * part.tokens for part in parts) / tokens for name in parts[0].means}
+    return means | {name: max(part.maxima[name] for part in parts) for name in parts[0].maxima}

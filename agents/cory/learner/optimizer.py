@@ -34,8 +34,8 @@ class LearnerConfig:
     """Rows per optimiser step; none = the whole batch."""
 
     microbatches: int = 1
-    """Micro-batches per minibatch, processed one after another to save memory; a pass that still would not fit is split
-    further."""
+    """Micro-batches per minibatch, processed one after another to save memory; a pass that still would not
+    fit is split further."""
 
     accumulation_mean: Literal["token", "microbatch"] = "token"
     """`token`: the loss is a mean over all tokens of the minibatch. `microbatch`: a mean of the means of its

@@ -1,29 +1,28 @@
-"""What is embedded: a small LM of movie reviews, two sentiment judges, openings to start from; and a small LM
-of worked arithmetic."""
+"""Paths of the embedded assets: two small language models, two sentiment judges, openings of reviews."""
 
 from pathlib import Path
 
 HERE = Path(__file__).parent
 
 LM = HERE / "lm"
-"""The language model both policies start from, with its tokenizer."""
+"""Language model of movie reviews, with its tokenizer."""
 
 JUDGE = HERE / "judge"
-"""The sentiment classifier that scores the games."""
+"""Sentiment classifier that scores responses."""
 
 SECOND_JUDGE = HERE / "second_judge"
-"""A judge of another kind, fitted on other movies, never trained against: guards against gaming the first."""
+"""N-gram judge fitted on other movies and never trained against; detects gaming of the first judge."""
 
 OPENINGS = HERE / "openings.json"
-"""Queries: `{"train": [[ids], ...], "test": [[ids], ...]}`, sampled from `LM`."""
+"""Openings of reviews sampled from `LM`: `{"train": [[ids], ...], "test": [[ids], ...]}`."""
 
 ARITHMETIC_LM = HERE / "arithmetic_lm"
-"""The language model of sums and word problems that answers some of them right, with its tokenizer."""
+"""Language model of sums and word problems, which solves some of them, with its tokenizer."""
 
 MODELS = {"pocket": LM, "pocket-arithmetic": ARITHMETIC_LM}
-"""Where the embedded language models lie, by the names that `--policy.model` takes."""
+"""Folders of the embedded language models, by their names in `--policy.model`."""
 
 
 def lm_path(name: str | Path) -> str | Path:
-    """The folder of an embedded language model; any other name or folder as it is."""
+    """Return the folder of an embedded language model; any other name or folder unchanged."""
     return MODELS.get(str(name), name)

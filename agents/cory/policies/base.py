@@ -48,9 +48,9 @@ class KLLoss:
 class Policy(nn.Module):
     """A language model that learns.
 
-    Subclasses implement `hidden_states`, `logits`, `values`, `head_parameters`, `value_parameters`, `decoder`,
-    `save` and `restore`. The sampled distribution is the scored distribution: temperature applies to both and
-    nothing else lies between them.
+    Subclasses implement `hidden_states`, `logits`, `values`, `head_parameters`, `value_parameters`,
+    `decoder`, `save` and `restore`. The sampled distribution is the scored distribution: temperature applies
+    to both and nothing else lies between them.
     """
 
     name: str
@@ -64,8 +64,8 @@ class Policy(nn.Module):
     """Precision of matrix products."""
     kernels: Kernels = "auto"
     mismatch: Literal["none", "released"] = "none"
-    """`released`: sample with repetition penalty 1.1 and dropout but score without, as the released code does.
-    For comparison only."""
+    """`released`: sample with repetition penalty 1.1 and dropout but score without, as the released code
+    does. For comparison only."""
     tolerance: float = 1e-4
     """Largest accepted difference in nats between sampler and learner on a token before any update."""
     version: int = 0
@@ -80,7 +80,7 @@ class Policy(nn.Module):
 
     @property
     def reference(self) -> "Policy":
-        """The frozen policy this one started from. No submodule: its weights are no parameters of this one."""
+        """The frozen policy this one started from; it is no submodule."""
         if not self._reference:
             raise ValueError(
                 f"policy {self.name!r} has no reference; call policy.set_reference before computing KL"
@@ -109,8 +109,10 @@ class Policy(nn.Module):
         return self.budget
 
     def max_rows(self, length: int, *, learning: bool = True) -> int:
-        """Rows of `length` tokens that fit one pass: with the activations of all layers when learning, else
-        those of one layer and a KV cache for all."""
+        """Rows of `length` tokens that fit one pass.
+
+        A learning pass keeps the activations of all layers, others those of one layer and a KV cache.
+        """
         return 1 << 30
 
     def max_logit_rows(self) -> int:
@@ -172,7 +174,17 @@ class Policy(nn.Module):
         kl_gradient: bool = True,
     ) -> LogitStatistics:
         """Log-prob, entropy and KL of the chosen tokens' distributions; gradients flow once."""
-        logits_KV = self.logits(state_KD)
+        return self.logit_statistics(self.logits(state_KD), token_K, ref_logits_KV, kl_gradient=kl_gradient)
+
+    def logit_statistics(
+        self,
+        logits_KV: Tensor,
+        token_K: Tensor,
+        ref_logits_KV: Tensor | None = None,
+        *,
+        kl_gradient: bool = True,
+    ) -> LogitStatistics:
+        """Statistics of logits that may be overwritten: in blocks on a CPU, else by plain autograd."""
         if not self.uses_cpu_kernels:
             return plain_logit_statistics(logits_KV, token_K, ref_logits_KV)
         return logit_statistics(logits_KV, token_K, ref_logits_KV, kl_gradient=kl_gradient)
@@ -187,8 +199,10 @@ class Policy(nn.Module):
         strategy: SamplingStrategy = "own",
         interrupt: Callable[[], None] = lambda: None,
     ) -> Sampled:
-        """Respond to each prompt; see `cory.generation.sampling.sample`. Strategies other than `own` are for
-        evaluation."""
+        """Respond to each prompt (`cory.generation.sampling.sample`).
+
+        Strategies other than `own` are for evaluation.
+        """
         longest = int((prompt_length_B + caps_B).max())
         self._check_window(longest)
         size = min(self.max_logit_rows(), self.max_rows(longest, learning=False))
@@ -210,8 +224,8 @@ class Policy(nn.Module):
     def act(self, observation: Any, info: Mapping[str, Any], *, seed: int = 0) -> int:
         """The token id to play next in the PettingZoo AEC env, for `env.last()`'s observation and info.
 
-        See `cory.generation.acting.Actor.act`; the draw is a function of `seed` and of the ids, and the KV cache is
-        kept between calls for the same response.
+        See `cory.generation.acting.Actor.act`; the draw is a function of `seed` and of the ids, and the KV
+        cache is kept between calls for the same response.
         """
         key = (self.version, seed, self.fingerprint())
         if self._actor is None or self._actor[0] != key:
@@ -285,7 +299,7 @@ class Policy(nn.Module):
             )
 
         parts: list[TokenLoss] = []
-        loss = SumOverChunks.apply(
+        loss = SumOverChunks.apply(  # type: ignore[no-untyped-call]
             chunk_loss, self.max_logit_rows(), parts, state_KD, *self.head_parameters()
         )
         return LossSums(

@@ -1,7 +1,7 @@
 """A Hugging Face causal LM with a linear value head on its last hidden states.
 
-With `kernels="plain"`, and on every device but a CPU, the model's classes and modules stay what was handed in.
-Knows no games.
+With `kernels="plain"`, and on every device but a CPU, the model's classes and modules stay what was handed
+in. Knows no games.
 
 Shapes: B rows, P prompt tokens, L tokens of prompt + response, K chosen tokens, D width, V vocabulary.
 """
@@ -95,17 +95,18 @@ class CausalLMPolicy(Policy):
 
     @property
     def tolerance(self) -> float:  # type: ignore[override]
-        """Accepted difference in nats between sampler and learner on a token; infinite if `mismatch` is released.
+        """Accepted difference in nats between sampler and learner on a token.
 
-        In float32 a sharp model rounds to 1.5e-4 (pocket arithmetic). Bfloat16 keeps 8 bits: 0.12 was the
-        most on 6,400 tokens of a small pretrained Llama, and logits of larger models are larger.
+        Infinite if `mismatch` is released. In float32 a sharp model rounds to 1.5e-4 (pocket arithmetic).
+        Bfloat16 keeps 8 bits: 0.12 was the most on 6,400 tokens of a small pretrained Llama, and logits of
+        larger models are larger.
         """
         if self.mismatch == "released":
             return math.inf
         return 1.0 if self.precision == "bfloat16" else 1e-3
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode of this module but keep the model in eval mode: wrappers must not switch dropout on."""
+        """Set the mode but keep the model in eval mode: wrappers must not enable dropout."""
         super().train(mode)
         self.model.eval()
         return self
@@ -131,8 +132,10 @@ class CausalLMPolicy(Policy):
 
     @contextmanager
     def forward_context(self, index: tuple[Tensor, Tensor] | None = None) -> Iterator[None]:
-        """Precision, and with `index` (real_BL, predicting_K) unpadding, of a forward pass and its recomputation."""
-        unpadded = nullcontext() if self.cpu_kernels is None or index is None else self.cpu_kernels.unpadded(*index)
+        """Context of a forward pass: precision and, with `index` (real_BL, predicting_K), unpadding."""
+        unpadded = (
+            nullcontext() if self.cpu_kernels is None or index is None else self.cpu_kernels.unpadded(*index)
+        )
         with autocast(self._precision, self.device), unpadded:
             yield
 
@@ -141,8 +144,8 @@ class CausalLMPolicy(Policy):
     ) -> Any:
         """The transformer without its head, for training, scoring and decoding.
 
-        `real_BL` marks the real tokens and `predicting_K` indexes, flattened, those whose hidden states are used
-        (by default the last column's); other hidden states are undefined.
+        `real_BL` marks the real tokens and `predicting_K` indexes, flattened, those whose hidden states are
+        used (by default the last column's); other hidden states are undefined.
         """
         index = None
         if real_BL is not None:
@@ -159,13 +162,16 @@ class CausalLMPolicy(Policy):
         return max(1, self.memory.activations // self.row_bytes(length, learning=learning))
 
     def row_bytes(self, length: int, *, learning: bool = True) -> int:
-        """Bytes a row of `length` tokens takes at the peak of a pass: activations, or one layer's and a KV cache.
+        """Bytes a row of `length` tokens takes at the peak of a pass.
 
-        Eager attention holds some 3 numbers for each pair of tokens and head.
+        When learning, activations of all layers; else those of one layer and a KV cache for all. Eager
+        attention holds some 3 numbers for each pair of tokens and head.
         """
         config = self.model.config.get_text_config()
         eager = config._attn_implementation == "eager"
-        numbers = ACTIVATIONS_PER_CHANNEL * config.hidden_size + 3 * eager * config.num_attention_heads * length
+        numbers = (
+            ACTIVATIONS_PER_CHANNEL * config.hidden_size + 3 * eager * config.num_attention_heads * length
+        )
         layers, size = config.num_hidden_layers, 2 if self.precision == "bfloat16" else 4
         if learning:
             return int(size * length * numbers * layers)
@@ -223,7 +229,10 @@ class CausalLMPolicy(Policy):
     def sample(
         self, prompt_BP: Tensor, prompt_length_B: Tensor, *, uniforms_BT: Tensor, **options: Any
     ) -> Sampled:
-        """As every policy samples, with weights cast once per call and, if `mismatch`, as the released code does."""
+        """Sample as every policy does, with weights cast once per call.
+
+        With `mismatch` released, with repetition penalty and dropout.
+        """
         with ExitStack() as contexts:
             contexts.enter_context(self.forward_context())
             if self.precision == "bfloat16":

@@ -26,12 +26,12 @@ class SumOverChunks(torch.autograd.Function):
     """Sum of a per-token loss over chunks whose graphs are freed one by one.
 
     Gradients with respect to the states and the head are taken in the forward pass, where the logits are, and
-    scaled in place in the backward pass: the cost of one forward and one backward with the memory of one chunk.
-    No two parameters may share a gradient tensor, as the terms of a sum would.
+    scaled in place in the backward pass: the cost of one forward and one backward with the memory of one
+    chunk. No two parameters may share a gradient tensor, as the terms of a sum would.
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         chunk_loss: Callable[[Tensor, slice], TokenLoss],
         max_rows: int,
@@ -63,6 +63,6 @@ class SumOverChunks(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
         grads, ctx.grads = ctx.grads, None  # keep no reference: autograd may add to them in place
         return (None, None, None, *(None if grad is None else grad.mul_(scale) for grad in grads))

@@ -1,4 +1,4 @@
-"""Gradient checkpointing: recompute transformer layers in the backward pass instead of keeping activations."""
+"""Gradient checkpointing: recompute transformer layers in the backward pass."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -32,8 +32,8 @@ def recomputable_layers(model: Any) -> list[Any]:
 def recomputing(model: Any, context: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
     """Inside, every layer keeps only its inputs and runs again, within `context()`, in the backward pass.
 
-    transformers recomputes a layer whose own `training` flag is set; its dropout modules keep theirs, so dropout
-    stays off, and a decoder, which runs outside of this block, keeps its cache.
+    transformers recomputes a layer whose own `training` flag is set; its dropout modules keep theirs, so
+    dropout stays off, and a decoder, which runs outside of this block, keeps its cache.
     """
     layers = recomputable_layers(model)
     rerun = partial(

@@ -12,7 +12,7 @@ import torch
 
 
 def load_model(path: str | Path, *, device: str = "cpu") -> tuple[Any, Any]:
-    """Model (float32) and tokenizer of a local folder or a hub name; adapters are merged into their base."""
+    """Load model (float32) and tokenizer from a folder or the hub; adapters are merged into their base."""
     from transformers.utils.peft_utils import find_adapter_config_file
 
     check_device(device)
@@ -45,9 +45,10 @@ def check_device(device: str) -> None:
 
 
 def head_shape(model: Any) -> tuple[int, int]:
-    """Rows and columns of the language-model head: logits per token and the width the value head reads.
+    """Return rows and columns of the language-model head: logits per token, and the width of its inputs.
 
-    Taken from the weights: configurations name the width differently, and OPT's `hidden_size` is another number.
+    They are those of the weights: configurations name the width differently, and OPT's `hidden_size` differs
+    from it.
     """
     head = model.get_output_embeddings()
     if head is None:
@@ -59,7 +60,7 @@ def head_shape(model: Any) -> tuple[int, int]:
 
 
 def eos_ids(model: Any, tokenizer: Any, *, vocab_size: int) -> frozenset[int]:
-    """Every id that ends a response: the generation config's (one or several) and the tokenizer's."""
+    """Return every id that ends a response: the generation config's (one or several) and the tokenizer's."""
     eos = model.generation_config.eos_token_id if model.generation_config is not None else None
     ids = {*(eos if isinstance(eos, list) else [eos]), tokenizer.eos_token_id} - {None}
     if not ids:
@@ -75,7 +76,10 @@ def eos_ids(model: Any, tokenizer: Any, *, vocab_size: int) -> frozenset[int]:
 
 
 def pad_id(tokenizer: Any, *, vocab_size: int, eos: frozenset[int]) -> int:
-    """The tokenizer's pad id if the model's vocabulary has it, else an EOS id; lengths tell the two apart."""
+    """Return the tokenizer's pad id if the model's vocabulary has it, else an EOS id.
+
+    An EOS that was chosen is distinguished from padding by lengths, never by ids.
+    """
     pad: int | None = tokenizer.pad_token_id
     return pad if pad is not None and pad < vocab_size else min(eos)
 
@@ -104,8 +108,10 @@ def _load_whole(path: str | Path, *, device: str) -> tuple[Any, Any]:
 
 
 def own_memory(model: Any) -> Any:
-    """Copy CPU weights out of the memory-mapped file: its header leaves them unaligned, and matrix products are up to
-    1.4 times as fast with aligned weights."""
+    """Copy CPU weights out of the memory-mapped file, whose header leaves them unaligned.
+
+    Matrix products are up to 1.4 times as fast with aligned weights.
+    """
     for parameter in model.parameters():
         if parameter.device.type == "cpu":
             parameter.data = parameter.data.clone()
@@ -113,7 +119,7 @@ def own_memory(model: Any) -> Any:
 
 
 def _load_adapted(path: str | Path, *, device: str) -> tuple[Any, Any]:
-    """The base model an adapter names with the adapter merged in; all weights are trainable."""
+    """Load the base model that an adapter names and merge the adapter; all weights are trainable."""
     from peft import PeftConfig, PeftModel
 
     folder = Path(path)

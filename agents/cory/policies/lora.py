@@ -32,8 +32,8 @@ DEFAULT = LoRAConfig()
 class LoraPolicy(CausalLMPolicy):
     """One adapter and one value head on a backbone that belongs to the team: made by `LoraTeam`.
 
-    `parameters()` are those of the value head and the adapter, layer by layer in alphabetical order. The backbone
-    is no submodule.
+    `parameters()` are those of the value head and the adapter, layer by layer in alphabetical order. The
+    backbone is no submodule.
     """
 
     def __init__(self, name: str, team: "LoraTeam", **options: Any) -> None:
@@ -78,8 +78,8 @@ class LoraPolicy(CausalLMPolicy):
     def save_merged(self, folder: str | Path) -> None:
         """Write one whole model in plain `from_pretrained` layout, float32, with the value head beside it.
 
-        The adapter is merged in main memory into a copy of the backbone loaded from its folder; a 4-bit backbone is
-        merged unquantised, so logits differ by the quantisation error.
+        The adapter is merged in main memory into a copy of the backbone loaded from its folder; a 4-bit
+        backbone is merged unquantised, so logits differ by the quantisation error.
         """
         with TemporaryDirectory() as parts:
             self.save(parts)
@@ -96,8 +96,8 @@ class LoraPolicy(CausalLMPolicy):
 class LoraTeam:
     """Policies that share a backbone, and their reference: the same backbone with adapters off.
 
-    If training starts from an adapter, the reference keeps a frozen copy of it. `requires_grad` is set once, here,
-    and never changes.
+    If training starts from an adapter, the reference keeps a frozen copy of it. `requires_grad` is set once,
+    here, and never changes.
     """
 
     def __init__(
@@ -153,8 +153,8 @@ class LoraTeam:
     ) -> Self:
         """Policies called `names` on the model in a folder or under a hub name.
 
-        Adapters are initialised from `seed` (0) and the policy's name, and change nothing before the first step.
-        `options` are those of `CausalLMPolicy`.
+        Adapters are initialised from `seed` (0) and the policy's name, and change nothing before the first
+        step. `options` are those of `CausalLMPolicy`.
         """
         if (Path(path) / SETTINGS).exists():
             raise ValueError(
@@ -214,7 +214,7 @@ def load_four_bit(path: str | Path, *, device: str) -> tuple[Any, Any]:
 def _four_bit(path: str | Path, *, device: str) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
-    quantised = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+    quantised = BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,

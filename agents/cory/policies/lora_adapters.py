@@ -24,7 +24,7 @@ from cory.policies.lora_config import WEIGHTS, LoRAConfig
 
 
 def linear_layers(model: Any) -> dict[str, nn.Module]:
-    """The linear layers of the trunk, without the head, by name."""
+    """Return the linear layers of the trunk, without the head, by name."""
     from transformers.pytorch_utils import Conv1D
 
     within = f"{model.base_model_prefix}."
@@ -36,7 +36,7 @@ def linear_layers(model: Any) -> dict[str, nn.Module]:
 
 
 def settings(model: Any, config: LoRAConfig, *, base: str) -> LoraConfig:
-    """The PEFT configuration of an adapter; ValueError for targets the model lacks."""
+    """Make the PEFT configuration of an adapter; ValueError for targets the model lacks."""
     from transformers.pytorch_utils import Conv1D
 
     layers = linear_layers(model)
@@ -65,9 +65,9 @@ def settings(model: Any, config: LoRAConfig, *, base: str) -> LoraConfig:
 
 
 def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:
-    """Add a float32 adapter to the layers `config` targets. Its second factor is 0, so outputs do not change yet.
+    """Add a float32 adapter to the layers `config` targets.
 
-    The first factor is a function of `seed` and `name` only.
+    Its second factor is 0, so outputs do not change yet; the first is a function of `seed` and `name` only.
     """
     key = int(rng.bits((seed, "adapter", name), np.zeros(1), 1)[0, 0])
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
@@ -79,7 +79,7 @@ def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:
 
 
 def factors(model: Any, name: str) -> dict[str, nn.ModuleDict]:
-    """The two factors of the adapter `name`, by layer, in alphabetical order."""
+    """Return the two factors of the adapter `name`, by layer, in alphabetical order."""
     found = {
         layer: nn.ModuleDict({"lora_A": module.lora_A[name], "lora_B": module.lora_B[name]})
         for layer, module in model.named_modules()
@@ -89,7 +89,7 @@ def factors(model: Any, name: str) -> dict[str, nn.ModuleDict]:
 
 
 def tensors(model: Any, name: str) -> dict[str, nn.Parameter]:
-    """The parameters of the adapter `name`, by their names in PEFT's files."""
+    """Return the parameters of the adapter `name`, by their names in PEFT's files."""
     return {
         f"base_model.model.{layer}.{key}": parameter
         for layer, pair in factors(model, name).items()
@@ -114,11 +114,11 @@ def read(model: Any, name: str, folder: str | Path) -> None:
 def write(model: Any, name: str, config: LoraConfig, folder: str | Path) -> None:
     """Write the adapter `name` as a PEFT folder."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    kept = copy(config)
-    if isinstance(kept.target_modules, set):
-        kept.target_modules = sorted(kept.target_modules)  # the order of a set differs between processes
-    kept.inference_mode = True
-    kept.save_pretrained(str(folder))
+    saved = copy(config)
+    if isinstance(saved.target_modules, set):
+        saved.target_modules = sorted(saved.target_modules)  # the order of a set differs between processes
+    saved.inference_mode = True
+    saved.save_pretrained(str(folder))
     contiguous = {key: tensor.detach().contiguous() for key, tensor in tensors(model, name).items()}
     save_file(contiguous, Path(folder) / WEIGHTS, metadata={"format": "pt"})
 
@@ -126,7 +126,7 @@ def write(model: Any, name: str, config: LoraConfig, folder: str | Path) -> None
 class Switch:
     """Activates adapters in all layers at once without touching `requires_grad`.
 
-    PEFT's `set_adapter` and `disable_adapter` freeze and unfreeze what they switch. Every layer reads its list of
+    PEFT's `set_adapter` and `disable_adapter` freeze and unfreeze parameters. Every layer reads its list of
     active adapters at each call; here all layers share one list.
     """
 

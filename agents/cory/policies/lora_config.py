@@ -22,7 +22,7 @@ class LoRAConfig:
     """Linear layers that get an adapter, by the last parts of their names; empty = all of the trunk."""
 
     adapter: Path | None = None
-    """PEFT folder that all policies and the reference start from; its rank, alpha and targets are then used."""
+    """PEFT folder that all policies and the reference start from; its rank, alpha and targets are used."""
 
     four_bit: Literal["no", "yes", "auto"] = "no"
     """`yes`: the backbone in 4 bits (NF4) instead of 32, which needs a CUDA device and the extra `quant`.

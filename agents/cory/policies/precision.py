@@ -41,10 +41,11 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 @contextmanager
 def cast_linear_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Inside, linear layers hold copies of their float32 weights in `dtype`, as autocast would make at every call.
+    """Replace the float32 weights of linear layers by copies in `dtype` inside the block.
 
-    For use without gradient: sampling a response casts each weight once instead of once per token. Parameters
-    themselves are not touched, and a weight that is tied to an embedding stays float32 there.
+    They are the casts that autocast would make at every call. For use without gradient: sampling a response
+    casts each weight once instead of once per token. Parameters themselves are not touched, and a weight that
+    is tied to an embedding stays float32 there.
     """
     from transformers.pytorch_utils import Conv1D
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from cory.batch import Rows
-from cory.functional.logit_statistics import logit_statistics
 from cory.policies.base import Policy
 from cory.policies.chunked_loss import chunks
 
@@ -33,16 +32,10 @@ def evaluate(policy: Policy, rows: Rows) -> Evaluation:
     parts: list[Tensor] = []
     for at in chunks(len(token_K), policy.max_logit_rows()):
         logits_NV, ref_logits_NV = policy.logits(state_KD[at]), policy.reference.logits(ref_state_KD[at])
-        found = logit_statistics(logits_NV, token_K[at], ref_logits_NV)
-        parts.append(
-            torch.stack([
-                found.logprob_N,
-                policy.values(state_KD[at]),
-                found.entropy_N,
-                found.ref_logprob_N,
-                found.kl_N,
-            ])  # fmt: skip
-        )
+        found = policy.logit_statistics(logits_NV, token_K[at], ref_logits_NV)
+        value_N = policy.values(state_KD[at])
+        columns = (found.logprob_N, value_N, found.entropy_N, found.ref_logprob_N, found.kl_N)
+        parts.append(torch.stack(columns))
         del logits_NV, ref_logits_NV  # free them before the next chunk's are made
     out = parts[0].new_zeros(5, *rows.mask_BT.shape)
     out[:, rows.mask_BT] = torch.cat(parts, dim=1)

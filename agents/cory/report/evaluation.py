@@ -1,4 +1,4 @@
-"""What `cory evaluate` found, in the report: its tables, and pass@k over k."""
+"""Results of `cory evaluate` in the report: tables, and a figure of pass@k over k."""
 
 import json
 from collections.abc import Mapping
@@ -8,49 +8,50 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from cory.evaluation.tables import make_tables, remarks
 from cory.report import html
+from cory.report.plots import PALETTE, REFERENCE, STYLE, Plot
 from cory.tracking.curves import Curves
 from cory.tracking.labels import label
-from cory.evaluation.tables import remarks, sheets
-from cory.report.plots import PALETTE, REFERENCE, STYLE, Plot
 
 EVALUATION = "evaluation.json"
 
 PASS_AT_K = (
-    "The chance that one of k responses to a held-out query is correct, estimated without bias from all "
-    "that were written (Chen et al. 2021). Shaded: 95 % intervals, where `cory evaluate` has drawn them."
+    "The probability that at least one of k responses to a held-out query is correct, estimated without bias "
+    "from all samples (Chen et al. 2021). Shaded: 95 % intervals, if `cory evaluate` has computed them."
 )
 
 Points = dict[int, tuple[float, float, float]]
+"""k -> pass@k with the ends of its interval."""
 
 
-def found_in(run: Path) -> dict[str, Any] | None:
-    """The evaluation that lies in a run, None where there is none or one that was never finished."""
+def read_evaluation(run: Path) -> dict[str, Any] | None:
+    """Return the evaluation summary in a run directory; None if there is none or it is incomplete."""
     try:
-        told: dict[str, Any] = json.loads((run / EVALUATION).read_text(encoding="utf-8"))
+        result: dict[str, Any] = json.loads((run / EVALUATION).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return told if "data" in told else None
+    return result if "data" in result else None
 
 
-def section(told: Mapping[str, Any] | None) -> list[html.Markup]:
-    """Its tables, folded but for the first; nothing where there is none."""
-    if told is None:
+def section(result: Mapping[str, Any] | None) -> list[html.Markup]:
+    """Return the tables of an evaluation summary, the first one open; empty without a summary."""
+    if result is None:
         return []
     parts = [html.heading("Held-out evaluation with intervals")]
-    for i, sheet in enumerate(sheets(told)):
-        rows = [[label(row[0]), *row[1:]] for row in sheet.rows]
-        table = html.table(sheet.head, rows, kind="numbers")
-        parts.append(html.folded(sheet.title, table, unfolded=i == 0))
-    return parts + [html.paragraph(line, soft=True) for line in remarks(told)]
+    for i, table in enumerate(make_tables(result)):
+        rows = [[label(row[0]), *row[1:]] for row in table.rows]
+        content = html.table(table.head, rows, kind="numbers")
+        parts.append(html.collapsible(table.title, content, is_open=i == 0))
+    return parts + [html.paragraph(line, muted=True) for line in remarks(result)]
 
 
-def draw_pass_at_k(curves: Curves, told: Mapping[str, Any] | None, folder: Path) -> list[Plot]:
-    """The figure of pass@k over k, of the evaluation or else of the last one while training; none without."""
+def draw_pass_at_k(curves: Curves, result: Mapping[str, Any] | None, folder: Path) -> list[Plot]:
+    """Draw pass@k over k, from the summary or else from the last evaluation during training."""
     path = folder / "pass_at_k.png"
     path.unlink(missing_ok=True)
-    points = of_evaluation(told) if told is not None else {}
-    points = points or of_training(curves)
+    points = pass_at_k_of_evaluation(result) if result is not None else {}
+    points = points or pass_at_k_of_training(curves)
     if not points:
         return []
     with matplotlib.rc_context(STYLE):
@@ -58,29 +59,31 @@ def draw_pass_at_k(curves: Curves, told: Mapping[str, Any] | None, folder: Path)
     return [Plot(path, "pass@k", PASS_AT_K)]
 
 
-def of_evaluation(told: Mapping[str, Any]) -> dict[str, Points]:
-    """By name and k: pass@k and its interval."""
-    return _known({
+def pass_at_k_of_evaluation(result: Mapping[str, Any]) -> dict[str, Points]:
+    """Return pass@k and its interval, by policy and k."""
+    points = {
         name: {
-            _k(quantity): (value, *told["intervals"][name][quantity])
-            for quantity, value in of.items()
+            _k(quantity): (value, *result["intervals"][name][quantity])
+            for quantity, value in metrics.items()
             if quantity.startswith("pass_at_")
         }
-        for name, of in told["figures"].items()
-    })  # fmt: skip
+        for name, metrics in result["metrics"].items()
+    }
+    return _sorted(points)
 
 
-def of_training(curves: Curves) -> dict[str, Points]:
-    """The same of the last evaluation in the curves, without intervals."""
-    told: dict[str, Points] = {}
+def pass_at_k_of_training(curves: Curves) -> dict[str, Points]:
+    """Return pass@k of the last evaluation in the curves, without intervals."""
+    points: dict[str, Points] = {}
     for key, curve in curves.items():
-        if key.place == "alone" and key.quantity.startswith("pass_at_"):
-            told.setdefault(key.policy, {})[_k(key.quantity)] = (curve.values[-1],) * 3
-    return _known(told)
+        if key.place == "eval" and key.quantity.startswith("pass_at_"):
+            points.setdefault(key.policy, {})[_k(key.quantity)] = (curve.values[-1],) * 3
+    return _sorted(points)
 
 
-def _known(points: Mapping[str, Points]) -> dict[str, Points]:
-    return {name: dict(sorted(of.items())) for name, of in points.items() if of}
+def _sorted(points: Mapping[str, Points]) -> dict[str, Points]:
+    """Sort points by k and drop policies without any."""
+    return {name: dict(sorted(by_k.items())) for name, by_k in points.items() if by_k}
 
 
 def _k(quantity: str) -> int:
@@ -91,12 +94,11 @@ def _figure(points: Mapping[str, Points]) -> Figure:
     figure = Figure(figsize=(5.6, 4.2), layout="constrained")
     axes = figure.subplots()
     colours = iter(PALETTE * len(points))
-    for name, of in points.items():
-        known = name.startswith("reference")
-        colour, line = (REFERENCE, "--") if known else (next(colours), "-")
-        values, low, high = zip(*of.values(), strict=True)
-        axes.plot(list(of), values, line, color=colour, marker="o", markersize=3.5, label=name)
-        axes.fill_between(list(of), low, high, color=colour, alpha=0.15, linewidth=0)
+    for name, by_k in points.items():
+        colour, line = (REFERENCE, "--") if name.startswith("reference") else (next(colours), "-")
+        values, low, high = zip(*by_k.values(), strict=True)
+        axes.plot(list(by_k), values, line, color=colour, marker="o", markersize=3.5, label=name)
+        axes.fill_between(list(by_k), low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_xlabel("k")
     axes.set_ylabel("pass@k (share of queries)")
     axes.set_xticks(list(next(iter(points.values()))))

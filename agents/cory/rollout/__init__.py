@@ -1,1 +1,1 @@
-"""One batch of games: what is played, by whom, and the batches it leaves."""
+"""Rollouts: specification of a batch of games, playing it, role exchange."""

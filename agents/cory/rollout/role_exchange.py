@@ -1,4 +1,4 @@
-"""Role exchange: which policy sits in which seat, as a function of time. Weights never move."""
+"""Role exchange: the policy in each seat as a function of the iteration. Weights never move."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,17 +9,16 @@ from cory import rng
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeConfig:
-    """When and how policies change seats."""
+    """Schedule and order of role exchanges."""
 
     every: int = 5
     """Iterations between exchanges (the paper's T_REx); 0 = never."""
 
     order: Literal["rotate", "random"] = "rotate"
-    """`rotate`: each policy moves on by one seat. `random`: the seats are drawn anew each time."""
+    """`rotate`: each policy moves to the next seat. `random`: the seating is drawn anew each time."""
 
     reset: bool = False
-    """Whether an exchange resets optimisers, KL coefficients and payoff statistics, as the released code's
-    reloading does."""
+    """Whether exchanges reset optimisers, KL coefficients and payoff statistics, as in the released code."""
 
     def __post_init__(self) -> None:
         if self.every < 0:
@@ -38,12 +37,12 @@ def seating_at(
     first: Sequence[str],
     random_key: tuple[int | str, ...] | None = None,
 ) -> Mapping[str, str]:
-    """The policy in each seat at `iteration`; `first` names who sits where at iteration 0, in the order of
-    `seats`.
+    """Return the policy in each seat at `iteration`.
 
+    `first` holds the policies at iteration 0, in the order of `seats`; one policy may sit in several seats.
     At each exchange the policy in seat i moves to seat i + 1 mod N; with a `random_key` the policies are
-    shuffled instead, by that key and the number of the exchange. A pure function of the counter: a resumed
-    run needs no flag to agree with the run it resumes. One policy may hold several seats.
+    shuffled instead, by that key and the number of the exchange. As a pure function of the iteration it needs
+    no state in checkpoints.
     """
     if len(first) != len(seats):
         raise ValueError(
@@ -57,5 +56,5 @@ def seating_at(
 
 
 def exchanges_before(iteration: int, *, every: int) -> int:
-    """How many exchanges lie before `iteration`, one at its very start included."""
+    """Return the number of exchanges before `iteration`, including one at its start."""
     return iteration // every if every else 0

@@ -1,4 +1,4 @@
-"""Query -> pioneer -> observer -> scores: B games at once, one Batch per seat.
+"""Rollout of B games at once: query, pioneer, observers, scores; one `Batch` per seat.
 
 Shapes: B games, N seats, P prompt tokens, T response tokens.
 """
@@ -26,7 +26,7 @@ def play(
     clock: Clock,
     interrupt: Callable[[], None] = lambda: None,
 ) -> dict[str, Batch]:
-    """Play one game per query of `spec`; the batch of every seat, in the order of play.
+    """Play one game per query of `spec` and return the batch of every seat, in the order of play.
 
     `interrupt` is called before every token and between the phases, and may raise.
     """
@@ -34,9 +34,7 @@ def play(
     responses: dict[str, tuple[Rows, Tensor]] = {}
     with clock.phase("sample"):
         for seat in game.seats:
-            responses[seat] = sample_responses(
-                game, seat, policies_by_seat[seat], spec, interrupt=interrupt
-            )
+            responses[seat] = sample_responses(game, seat, policies_by_seat[seat], spec, interrupt=interrupt)
     with clock.phase("judge"):
         interrupt()
         scores_BN, payoffs_BN = game.scores(), game.payoffs()
@@ -62,7 +60,7 @@ def sample_responses(
     strategy: SamplingStrategy = "own",
     interrupt: Callable[[], None] = lambda: None,
 ) -> tuple[Rows, Tensor]:
-    """Let `policy` write the response of `seat` in every game; the rows, and the sampler's log-probs [B, T]."""
+    """Sample the response of `seat` in every game; return the rows and the sampler's log-probs [B, T]."""
     prompt_BP, length_B = (torch.from_numpy(array).to(policy.device) for array in game.prompts(seat))
     caps_B = torch.from_numpy(np.ascontiguousarray(game.caps_BN[:, game.seats.index(seat)]))
     sampled = policy.sample(
@@ -86,7 +84,7 @@ def sample_responses(
 def make_batch(
     evaluation: Evaluation, rows: Rows, behaviour_logprobs_BT: Tensor, score_B: Tensor, payoff_B: Tensor
 ) -> Batch:
-    """Everything the learner needs of `rows`, recorded before its first step."""
+    """Make the learner's batch from `rows`, with log-probs and values from before the update."""
     return Batch(
         prompt_BP=rows.prompt_BP,
         prompt_length_B=rows.prompt_length_B,

@@ -1,4 +1,4 @@
-"""What determines a batch of games beside the weights: queries, response caps, random numbers.
+"""Rollout specification: queries, response caps and random numbers of a batch of games.
 
 Shapes: B games, N seats, T response tokens.
 """
@@ -17,13 +17,13 @@ from cory_env.types import Query
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSpec:
-    """Queries, caps and uniform numbers of a batch of games, drawn once."""
+    """Queries, caps and uniform numbers of a batch of games; they and the weights determine all responses."""
 
     queries: Sequence[Query]
     caps_BN: np.ndarray
     """Response cap in tokens of every game and seat."""
     uniforms_BT: Mapping[str, Tensor]
-    """By seat: the numbers in [0, 1) that choose its tokens."""
+    """Uniform numbers in [0, 1) for sampling, by seat."""
 
     @classmethod
     def draw(
@@ -38,8 +38,8 @@ class RolloutSpec:
     ) -> Self:
         """Draw caps and uniforms for the games with the global indices `games_B`.
 
-        `key` is (seed, purpose, iteration). Caps lie between the two numbers of `max_response`, both included; with
-        `cap_per_batch` one cap is drawn for the whole batch.
+        `key` is (seed, purpose, iteration). Caps are drawn between the two numbers of `max_response`, both
+        included; with `cap_per_batch` one cap is drawn for the whole batch.
         """
         low, high = max_response
         if cap_per_batch:

@@ -1,1 +1,1 @@
-"""The process: CPU settings, signals, clock."""
+"""Process runtime: CPU settings, memory budget, signals, clock, provenance."""

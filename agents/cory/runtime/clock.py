@@ -8,7 +8,7 @@ from time import perf_counter
 
 @dataclass
 class Clock:
-    """Accumulates seconds by phase name."""
+    """Accumulator of seconds by phase name."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""What a process asks of its machine before it computes: threads, memory, the library of matrix products.
+"""CPU runtime settings: threads, allocator, BLAS.
 
 Measured gains are in docs/performance.md.
 """
@@ -7,43 +7,46 @@ import ctypes
 import os
 import platform
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
 Matmul = Literal["auto", "mkl", "onednn"]
+_BACKENDS: Any = torch.backends  # its annotations lack the attributes used here
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
-"""glibc's names for `mallopt`: malloc.h."""
+"""Parameters of glibc's `mallopt` (malloc.h)."""
 
-KERNELS = 128
-"""Compiled matrix products that are remembered."""
+CACHED_KERNELS = 128
+"""Compiled matrix products that stay cached."""
 
 
 def configure_runtime(*, threads: int = 0, matmul: Matmul = "auto") -> None:
-    """Take `threads` CPU threads (0 = as many as torch finds), keep freed memory but few kernels, choose the
-    library. To be called before the first product."""
+    """Set the number of threads (0 = torch's default), the allocator, kernel caches and the BLAS library.
+
+    Call it before the first matrix product.
+    """
     if threads:
         torch.set_num_threads(threads)
-    keep_few_kernels()
+    limit_kernel_caches()
     keep_memory()
     choose_matmul(matmul)
 
 
-def keep_few_kernels() -> None:
-    """Let torch and oneDNN remember `KERNELS` kernels each, and not 1,024, unless the environment says so.
+def limit_kernel_caches() -> None:
+    """Limit the kernel caches of torch and oneDNN to `CACHED_KERNELS` each, unless the environment sets them.
 
-    oneDNN compiles a kernel for every shape it multiplies, 0.3 ms and 0.6 MB each, and batches of ever other
-    lengths bring new shapes in every iteration: 70 of the default run's 150.
+    oneDNN compiles a kernel for every shape it multiplies, 0.3 ms and 0.6 MB each, and batches of different
+    lengths bring new shapes in every iteration: 70 of 150 in the default run. The default limit is 1,024.
     """
     for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
-        os.environ.setdefault(name, str(KERNELS))
+        os.environ.setdefault(name, str(CACHED_KERNELS))
 
 
 def keep_memory() -> None:
-    """Freed memory stays with the process, so that large tensors are not made of fresh pages each time.
+    """Make the allocator keep freed memory, so that large tensors do not page-fault on every allocation.
 
-    The kernel fills a fresh page with zeros, one fault each: more time than the arithmetic on it. Does
-    nothing where the C library is not glibc.
+    The kernel zero-fills each new page, which takes longer than the arithmetic on it. glibc only; elsewhere
+    nothing is changed.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
@@ -52,14 +55,14 @@ def keep_memory() -> None:
 
 
 def choose_matmul(matmul: Matmul) -> None:
-    """The library of float32 products on the CPU; `auto` is oneDNN on processors MKL was not made for.
+    """Choose the library of float32 matrix products; `auto` is oneDNN on processors that MKL is slow on.
 
-    torch takes oneDNN where it may round the factors to bfloat16. Processors without instructions for that
-    still multiply in float32; where this one does round, oneDNN is refused and `auto` is MKL.
+    torch calls oneDNN only where it may round the factors to bfloat16. Processors without instructions for
+    that still multiply in float32; on processors that round, `onednn` is refused and `auto` is MKL.
     """
     if matmul not in get_args(Matmul):
         raise ValueError(f"matmul is {matmul!r}; there are {', '.join(get_args(Matmul))}")
-    setting = torch.backends.mkldnn.matmul
+    setting = _BACKENDS.mkldnn.matmul
     setting.fp32_precision = "none"
     if matmul == "mkl" or (matmul == "auto" and not _mkl_is_slow()):
         return
@@ -69,36 +72,36 @@ def choose_matmul(matmul: Matmul) -> None:
         if matmul == "onednn":
             raise ValueError(
                 "matmul is 'onednn', which rounds float32 to bfloat16 on this processor; take mkl or auto, "
-                "or ask for --policy.precision bfloat16"
+                "or set --policy.precision bfloat16"
             )
 
 
 def chosen_matmul() -> str:
-    """The library in use."""
-    return "onednn" if torch.backends.mkldnn.matmul.fp32_precision == "bf16" else "mkl"
+    """Return the library in use."""
+    return "onednn" if _BACKENDS.mkldnn.matmul.fp32_precision == "bf16" else "mkl"
 
 
 def is_exact() -> bool:
-    """Whether products of float32 matrices keep float32's digits: 1 + 2^-12 survives a product with 1.
+    """Whether products of float32 matrices keep float32 precision: 1 + 2^-12 times 1 is unchanged.
 
-    Asked of the shapes that kernels are chosen by: few and many rows, transposed factors, batches.
+    Tests the shapes that select different kernels: few and many rows, transposed factors, batches.
     """
     value = 1 + 2**-12
     for rows, inner, columns in ((1, 256, 512), (64, 256, 4096), (640, 512, 256)):
         eye_KN = torch.eye(inner, columns)
-        few = torch.full((rows, inner), value)
-        wanted_MN = value * (torch.arange(columns) < inner).float().expand(rows, columns)
-        batched_MN = torch.bmm(few.expand(3, -1, -1), eye_KN.expand(3, -1, -1))[2]
-        products = (few @ eye_KN, few @ eye_KN.t().contiguous().t(), batched_MN)
-        if not all(torch.equal(product_MN, wanted_MN) for product_MN in products):
+        left_MK = torch.full((rows, inner), value)
+        expected_MN = value * (torch.arange(columns) < inner).float().expand(rows, columns)
+        batched_MN = torch.bmm(left_MK.expand(3, -1, -1), eye_KN.expand(3, -1, -1))[2]
+        products = (left_MK @ eye_KN, left_MK @ eye_KN.t().contiguous().t(), batched_MN)
+        if not all(torch.equal(product_MN, expected_MN) for product_MN in products):
             return False
     return True
 
 
 def _mkl_is_slow() -> bool:
-    """Whether both libraries are here and the processor is of another maker than MKL."""
-    if not (torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()):
+    """Whether MKL and oneDNN are both available and the processor is not Intel's."""
+    if not (_BACKENDS.mkl.is_available() and _BACKENDS.mkldnn.is_available()):
         return False
-    told = Path("/proc/cpuinfo")
-    maker = told.read_text(encoding="utf-8") if told.exists() else platform.processor()
+    path = Path("/proc/cpuinfo")
+    maker = path.read_text(encoding="utf-8") if path.exists() else platform.processor()
     return "GenuineIntel" not in maker

@@ -1,4 +1,4 @@
-"""Free memory of a device and how much of it passes may take."""
+"""Free memory of a device, and the share of it that forward and backward passes may use."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -19,25 +19,26 @@ LIMIT_FILES = (
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryBudget:
-    """Bytes that one pass may take, beside weights and optimiser.
+    """Bytes that one pass may use, in addition to weights and optimiser.
 
-    Fixed for a run and saved in its checkpoints: how a pass is split changes sums in their last digits.
+    Fixed for a run and saved in its checkpoints, since splitting a pass differently changes the last digits
+    of sums.
     """
 
     activations: int
     logits: int
 
     def state(self) -> dict[str, int]:
-        """As JSON."""
+        """Return the budget as JSON."""
         return asdict(self)
 
 
 @cache
 def memory_budget(device: torch.device) -> MemoryBudget:
-    """The budget on `device`, from what was free at the first call, rounded down to a power of two.
+    """Return the budget on `device`, from the free memory at the first call, rounded down to a power of two.
 
-    On an accelerator half of the free memory is for activations and an eighth for logits. On a CPU, which the
-    rest of the machine shares and whose caches favour small pieces, it is a tenth and a 64th.
+    On an accelerator half of the free memory is for activations and an eighth for logits. On a CPU, whose
+    memory is shared with other processes and whose caches favour small chunks, it is a tenth and a 64th.
     """
     free = free_bytes(device)
     activations, logits = (10, 64) if device.type == "cpu" else (2, 8)
@@ -45,7 +46,7 @@ def memory_budget(device: torch.device) -> MemoryBudget:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes the device has free; of a CPU, what the machine and its container have left."""
+    """Return the free bytes of a device; for a CPU, the free memory of the machine and its container."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     free = psutil.virtual_memory().available

@@ -1,4 +1,4 @@
-"""Where a result comes from: command, versions, commit and machine of this process."""
+"""Provenance of results: command, versions, commit and machine of this process."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ PACKAGES = ("cory", "torch", "transformers", "numpy", "pettingzoo", "gymnasium")
 
 
 def environment() -> dict[str, Any]:
-    """Command, versions, machine and commit of this process, as JSON."""
+    """Return command, versions, machine and commit of this process, as JSON."""
     return {
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "commit": commit(),
@@ -28,23 +28,23 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "matmul": cpu.chosen_matmul(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "versions": {name: found for name in PACKAGES if (found := _version(name)) is not None},
+        "versions": {name: installed for name in PACKAGES if (installed := _version(name)) is not None},
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
 
 def commit() -> str | None:
-    """The commit of this package's own checkout, `-dirty` with changes; None if installed elsewhere or without git."""
+    """Return the commit of this package's checkout, `-dirty` with changes; None without a checkout."""
     root = Path(__file__).resolve().parents[3]
     if shutil.which("git") is None or not (root / ".git").exists():
         return None
     command = ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
-    found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or None
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    return result.stdout.strip() or None
 
 
 def processor() -> str:
-    """The processor's name, as /proc/cpuinfo or the platform tells it."""
+    """Return the processor's name from /proc/cpuinfo or the platform."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

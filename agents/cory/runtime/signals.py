@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a flag that long work looks at, so that nothing is lost that has been done."""
+"""Signal handling: SIGTERM and SIGINT set a flag that a run checks, so that it can save its state first."""
 
 import os
 import signal
@@ -9,15 +9,15 @@ from types import FrameType, TracebackType
 from typing import Self
 
 Interrupt = Callable[[], None]
-"""Called in the middle of long work; may raise."""
+"""Called repeatedly during long computations; may raise to stop them."""
 
 
 def never() -> None:
-    """The interrupt that does not."""
+    """Do nothing: the interrupt of computations that are never stopped."""
 
 
 class Stopped(Exception):  # noqa: N818 (no error)
-    """Somebody asked the run to stop. `number` is the signal's."""
+    """The run was stopped by the signal `number`."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -25,31 +25,31 @@ class Stopped(Exception):  # noqa: N818 (no error)
 
 
 class Signals:
-    """Inside, the first SIGTERM or SIGINT sets a flag and a second one leaves the process at once.
+    """Context in which the first SIGTERM or SIGINT sets a flag and the second one exits the process.
 
-    Outside the main thread, which alone can receive signals, nothing is changed.
+    Only the main thread can receive signals; in other threads nothing is changed.
     """
 
     def __init__(self, *, grace: float) -> None:
-        """`grace` is how many seconds an iteration whose updates have begun may still take."""
+        """`grace`: seconds that an iteration whose update has begun may still take after a signal."""
         self.grace = grace
         self._number: int | None = None
-        self._at = 0.0
+        self._received_at = 0.0
 
     def check(self) -> None:
-        """Raise `Stopped` if a signal has come."""
+        """Raise `Stopped` if a signal was received."""
         if self._number is not None:
             raise Stopped(self._number)
 
     def check_grace(self) -> None:
-        """Raise `Stopped` if a signal has come and its grace has run out."""
-        if self._number is not None and time.monotonic() - self._at > self.grace:
+        """Raise `Stopped` if a signal was received more than `grace` seconds ago."""
+        if self._number is not None and time.monotonic() - self._received_at > self.grace:
             raise Stopped(self._number)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         if self._number is not None:
             os._exit(128 + number)
-        self._number, self._at = number, time.monotonic()
+        self._number, self._received_at = number, time.monotonic()
 
     def __enter__(self) -> Self:
         self._before = {}

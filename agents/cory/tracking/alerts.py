@@ -1,102 +1,113 @@
-"""Warnings that a run is going wrong while its numbers are still finite. Knows numbers, no policy."""
+"""Alerts: warnings about a run that goes wrong while its metrics are still finite.
+
+Imports no policy: functions of logged metrics only.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from cory.tracking.tracker import Key, split
+from cory.tracking.tracker import split
+
+COLLAPSED_SHARE = 0.5
+"""Share of the reference's distinct-2 below which responses count as collapsed, unless set otherwise."""
+
+
+def is_collapsed(distinct_2: float, reference: float, *, share: float = COLLAPSED_SHARE) -> bool:
+    """Whether distinct-2 of held-out responses is below `share` of the reference's."""
+    return distinct_2 < share * reference
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlertsConfig:
-    """When a run is warned about."""
+    """Thresholds of alerts."""
 
     kl: float = 50.0
-    """Nats per response from the reference that a policy should not reach in `window` iterations running."""
+    """KL to the reference in nats per response; an alert follows `window` consecutive iterations above it."""
 
-    distinct: float = 0.5
-    """Collapse: distinct-2 of held-out answers falls below this share of the reference's."""
+    distinct: float = COLLAPSED_SHARE
+    """An alert follows when distinct-2 of held-out responses is below this share of the reference's."""
 
     window: int = 10
-    """Iterations that means are taken over."""
+    """Iterations that are averaged over."""
 
     stop: bool = False
-    """Whether a warning ends the run, as an error; the newest checkpoint stands."""
+    """Whether an alert ends the run with an error; the newest checkpoint is kept."""
 
     def __post_init__(self) -> None:
         if not self.kl > 0 or self.window < 1 or not 0 <= self.distinct <= 1:
             raise ValueError(
-                f"guards are kl {self.kl}, distinct {self.distinct}, window {self.window}; give kl above 0, "
+                f"alerts are kl {self.kl}, distinct {self.distinct}, window {self.window}; give kl above 0, "
                 "distinct from 0 to 1, window from 1"
             )
 
 
 def training(rows: Sequence[Mapping[str, float]], config: AlertsConfig) -> dict[str, str]:
-    """Warnings by name, from the rows of all iterations so far."""
-    told: dict[str, str] = {}
+    """Return warnings by name, from the metrics of all iterations so far."""
+    warnings: dict[str, str] = {}
     if len(rows) < config.window:
-        return told
+        return warnings
     last = rows[-config.window :]
     for policy in sorted({split(name).policy for name in last[-1] if name.endswith("/kl")}):
-        prices = [value for row in last for name, value in row.items() if name.endswith(f"/{policy}/kl")]
-        if all(value > config.kl for value in prices):
-            told[f"runaway {policy}"] = (
+        divergences = [value for row in last for name, value in row.items() if name.endswith(f"/{policy}/kl")]
+        if all(value > config.kl for value in divergences):
+            warnings[f"runaway {policy}"] = (
                 f"KL of {policy} has been above {config.kl} nats per response for {config.window} "
                 "iterations: it is leaving the reference; raise kl.coef or lower learner.lr"
             )
-    return told | _seats(rows, config)
+    return warnings | _seat_warnings(rows, config)
 
 
-def _seats(rows: Sequence[Mapping[str, float]], config: AlertsConfig) -> dict[str, str]:
-    """Warnings about seats against one another."""
+def _seat_warnings(rows: Sequence[Mapping[str, float]], config: AlertsConfig) -> dict[str, str]:
+    """Return warnings that compare the seats: a weak pioneer, one seat with all of the gain."""
     seats = sorted({split(name).place for name in rows[-1] if name.endswith("/task_reward")})
     if len(seats) < 2 or len(rows) < 2 * config.window:
         return {}
-    told = {}
+    warnings = {}
     early, late = rows[: config.window], rows[-config.window :]
-    gain = {
-        seat: mean(seen(late, seat, "task_reward")) - mean(seen(early, seat, "task_reward")) for seat in seats
-    }
-    scores = {seat: seen(late, seat, "task_reward") for seat in seats}
+    scores = {seat: _seat_values(late, seat, "task_reward") for seat in seats}
+    gain = {seat: mean(scores[seat]) - mean(_seat_values(early, seat, "task_reward")) for seat in seats}
     pioneer = next(seat for seat in seats if seat.startswith("pioneer"))
     others = [seat for seat in seats if seat != pioneer]
     if gain[pioneer] <= 0 and all(
         min(row) > own for own, *row in zip(scores[pioneer], *(scores[s] for s in others), strict=True)
     ):
-        told["weak pioneer"] = (
+        warnings["weak pioneer"] = (
             f"the pioneer has gained nothing ({gain[pioneer]:+.2f}) and scored below every observer for "
             f"{config.window} iterations: is it paid for their scores (payoff), do they read it (sees)?"
         )
     best = max(gain, key=lambda seat: gain[seat])
     if gain[best] > 0 and gain[best] > 0.9 * sum(abs(value) for value in gain.values()):
-        told["one seat"] = (
+        warnings["one seat"] = (
             f"{best} carries the payoffs: its task reward rose by {gain[best]:.2f}, that of the others by "
             + ", ".join(f"{value:+.2f}" for seat, value in sorted(gain.items()) if seat != best)
         )
-    return told
+    return warnings
 
 
-def evaluation(numbers: Mapping[str, float], config: AlertsConfig) -> dict[str, str]:
-    """Warnings by name, from one evaluation of every policy alone."""
-    alone = {Key(*split(name)): value for name, value in numbers.items() if name.startswith("eval/")}
-    distinct = {key.policy: value for key, value in alone.items() if key.quantity == "distinct_2"}
+def evaluation(metrics: Mapping[str, float], config: AlertsConfig) -> dict[str, str]:
+    """Return warnings by name, from the metrics of one held-out evaluation."""
+    keys = {split(name): value for name, value in metrics.items() if name.startswith("eval/")}
+    distinct = {key.policy: value for key, value in keys.items() if key.quantity == "distinct_2"}
     references = {name: value for name, value in distinct.items() if name.startswith("reference")}
-    told = {}
+    warnings = {}
     for name, value in distinct.items():
-        before = references.get(f"reference_{name}", references.get("reference"))
-        if name not in references and before is not None and value < config.distinct * before:
-            told[f"collapse {name}"] = (
-                f"answers of {name} have collapsed: distinct-2 is {value:.2f}, the reference's {before:.2f}; "
-                "raise kl.coef, or take kl.kind k1"
+        reference = references.get(f"reference_{name}", references.get("reference"))
+        if name in references or reference is None:
+            continue
+        if is_collapsed(value, reference, share=config.distinct):
+            warnings[f"collapse {name}"] = (
+                f"responses of {name} have collapsed: distinct-2 is {value:.2f}, the reference's "
+                f"{reference:.2f}; raise kl.coef, or set kl.kind k1"
             )
-    return told
+    return warnings
 
 
-def seen(rows: Sequence[Mapping[str, float]], place: str, quantity: str) -> list[float]:
-    """A quantity of one seat, row by row, whoever sat there."""
+def _seat_values(rows: Sequence[Mapping[str, float]], seat: str, quantity: str) -> list[float]:
+    """Return a quantity of one seat row by row, whichever policy sat there."""
     return [
         value
         for row in rows
         for name, value in row.items()
-        if name.startswith(f"{place}/") and name.endswith(f"/{quantity}")
+        if name.startswith(f"{seat}/") and name.endswith(f"/{quantity}")
     ]

@@ -1,4 +1,4 @@
-"""What a run's curves say about who played, where and when. Knows no plot and no page."""
+"""Seats, policies, seatings and exchanges of a run, derived from its curves. Imports no plot and no page."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -9,62 +9,63 @@ from cory.tracking.tracker import Curve, Key
 
 Curves = Mapping[Key, Curve]
 
+NOT_SEATS = ("eval", "all", "judge", "time", "speed")
+"""First parts of metric names that are not seats."""
+
+
 def seats(curves: Curves) -> list[str]:
-    """The seats of the run in the order of play."""
-    return _ordered(
-        key.place for key in curves if key.place not in ("alone", "all", "judge", "time", "speed")
-    )
+    """Return the seats of the run in the order of play."""
+    return _ordered(key.place for key in curves if key.place not in NOT_SEATS)
 
 
 def policies(curves: Curves) -> list[str]:
-    """The policies that learn, in the order of their numbers; the reference is not one."""
-    places = {*seats(curves), "alone"}
+    """Return the policies that learn, without the reference, in the order of their numbers."""
+    places = {*seats(curves), "eval"}
     return _ordered(key.policy for key in curves if key.place in places and key.policy != "reference")
 
 
 def seatings(curves: Curves) -> dict[int, dict[str, str]]:
-    """Who sat where: for every iteration played, the policy in each seat."""
-    found: dict[int, dict[str, str]] = {}
+    """Return the policy in each seat, for every iteration played."""
+    by_iteration: dict[int, dict[str, str]] = {}
     places = seats(curves)
     for key, curve in curves.items():
         if key.place in places:
             for iteration in curve.iterations:
-                found.setdefault(iteration, {})[key.place] = key.policy
-    return dict(sorted(found.items()))
+                by_iteration.setdefault(iteration, {})[key.place] = key.policy
+    return dict(sorted(by_iteration.items()))
 
 
 def exchanges(curves: Curves) -> list[int]:
-    """The iterations at which some seat has another policy than the iteration before."""
+    """Return the iterations at which some seat has another policy than in the iteration before."""
     return [now for (_, before), (now, after) in pairwise(seatings(curves).items()) if after != before]
 
 
-def stays(curve: Curve, changes: list[int]) -> list[Curve]:
-    """A seat's curve of one policy, cut where the policy left the seat and came back."""
-    kept: list[Curve] = []
+def split_at_exchanges(curve: Curve, changes: list[int]) -> list[Curve]:
+    """Split the curve of one policy in one seat wherever the policy left the seat and came back."""
+    segments: list[Curve] = []
     for iteration, value in zip(*curve, strict=True):
-        away = kept and any(kept[-1].iterations[-1] < change <= iteration for change in changes)
-        if not kept or away:
-            kept.append(Curve([], []))
-        kept[-1].iterations.append(iteration)
-        kept[-1].values.append(value)
-    return kept
+        if not segments or any(segments[-1].iterations[-1] < change <= iteration for change in changes):
+            segments.append(Curve([], []))
+        segments[-1].iterations.append(iteration)
+        segments[-1].values.append(value)
+    return segments
 
 
 def quantities(curves: Curves, places: Iterable[str]) -> list[str]:
-    """What these places have at least one finite number for, in the order of `LABELS`, then by name."""
-    shown = {
+    """Return the quantities of these places that have a finite value, in the order of the labels."""
+    finite = {
         key.quantity
         for key, curve in curves.items()
         if key.place in places and any(math.isfinite(value) for value in curve.values)
     }
-    return in_order(shown)
+    return in_order(finite)
 
 
 def _ordered(names: Iterable[str]) -> list[str]:
-    """Names once each, by the number they end in: llm_2 before llm_10."""
+    """Return the distinct names by the number they end in: llm_2 before llm_10."""
 
-    def place(name: str) -> tuple[int, str]:
+    def position(name: str) -> tuple[int, str]:
         tail = name.rpartition("_")[2]
         return (int(tail) if tail.isdigit() else 0, name)
 
-    return sorted(set(names), key=place)
+    return sorted(set(names), key=position)

@@ -19,22 +19,24 @@ LABELS = {
     "length": "response length (tokens)",
     "response_length": "response length (tokens)",
     "eos_share": "responses ended by EOS (share)",
-    "differing": "answers that differ (share)",
-    "ngram_distance": "distance between answers (1 \N{MINUS SIGN} Jaccard of n-grams)",
+    "differing": "differing responses (share)",
+    "ngram_distance": "distance between responses (1 \N{MINUS SIGN} Jaccard of n-grams)",
     "clip_share": "clipped ratios (share)",
     "entropy": "entropy (nats per token)",
     "kl_coef": "KL coefficient η",
 }
-"""What each quantity is called on an axis or in a table; others show their own name."""
+"""Label of each quantity on axes and in tables; other quantities are labelled by their names."""
 
 
 def label(quantity: str) -> str:
-    """The words for a quantity, with its unit."""
+    """Return the label of a quantity, with its unit."""
     return LABELS.get(quantity, quantity.replace("pass_at_", "pass@").replace("_", " "))
 
 
 def in_order(quantities: Iterable[str]) -> list[str]:
-    """Quantities once each, in the order of `LABELS`, then by name: pass_at_2 before pass_at_10."""
-    found = set(quantities)
-    known = [quantity for quantity in LABELS if quantity in found]
-    return known + sorted(found.difference(known), key=lambda q: re.sub(r"\d+", lambda n: n[0].zfill(9), q))
+    """Return the distinct quantities in the order of `LABELS`, then by name: pass_at_2 before pass_at_10."""
+    distinct = set(quantities)
+    known = [quantity for quantity in LABELS if quantity in distinct]
+    return known + sorted(
+        distinct.difference(known), key=lambda q: re.sub(r"\d+", lambda n: n[0].zfill(9), q)
+    )

@@ -28,7 +28,14 @@ class RunProgress:
     def __init__(self, *, start: int, iterations: int) -> None:
         """`start` is the iteration a run begins or resumes at."""
         self.done, self.first, self.iterations = start, start, iterations
-        self.console = Console(stderr=True, markup=False, emoji=False, soft_wrap=True)  # models write [/INST]
+        self.console = Console(
+            stderr=True,
+            markup=False,  # models write [/INST] and :)
+            emoji=False,
+            highlight=False,
+            soft_wrap=True,
+            force_jupyter=False,
+        )
         self._began, self._line = time.monotonic(), ""
         self._bar = _Bar(console=self.console) if sys.stderr.isatty() else None
         self._notebook = None if self._bar is not None else _notebook_display()
@@ -68,6 +75,9 @@ class RunProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if self._notebook is not None:
+            state = "done" if kind is None else "stopped"
+            self._notebook.update({"text/plain": f"{state}: {self.done} of {self.iterations}"}, raw=True)
 
 
 def describe(metrics: Mapping[str, float]) -> str:
@@ -112,4 +122,5 @@ def _notebook_display() -> Any:
     shell = get_ipython()
     if shell is None or not hasattr(shell, "kernel"):
         return None
-    return display({"text/plain": "starting"}, raw=True, display_id=True)
+    shown: Any = display
+    return shown({"text/plain": "starting"}, raw=True, display_id=True)

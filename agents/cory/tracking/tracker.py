@@ -1,7 +1,7 @@
-"""Numbers of a run, kept as JSON lines and TensorBoard curves. Knows no policy, no game and no plot.
+"""Tracker: metrics and samples of a run as JSON lines and TensorBoard curves.
 
-Every key has three parts, so curves of two seats can never mix: `pioneer_0/llm_1/kl`, `eval/llm_1/kl`,
-`time/sample/seconds`.
+Imports no policy, game or plot. Every key has three parts, so that the curves of two seats never mix:
+`pioneer_0/llm_1/kl`, `eval/llm_1/kl`, `time/sample/seconds`.
 """
 
 import contextlib
@@ -20,7 +20,10 @@ SAMPLES = "samples.jsonl"
 
 
 class Key(NamedTuple):
-    """The three parts of a metric's name: a seat, `alone` or `time`; whose number; what it measures."""
+    """The three parts of a metric's name.
+
+    `place` is a seat, `eval`, `all`, `judge`, `time` or `speed`; `policy` names the policy, judge or phase.
+    """
 
     place: str
     policy: str
@@ -28,63 +31,65 @@ class Key(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """One metric over the run; iterations rise, and `values` may hold NaN where a number was not finite."""
+    """One metric over the run; iterations increase, and a value is NaN if it was not finite."""
 
     iterations: list[int]
     values: list[float]
 
 
 class Tracker:
-    """Writes a run's numbers and samples as they come; each line is on disk before the call returns.
+    """Writes the metrics and samples of a run; each line is on disk before the call returns.
 
-    Where the disk takes no more, lines wait in memory, in order, and each call tries again: nothing is lost
-    as long as `flush` comes through before a checkpoint claims that it is there.
+    If the disk is full, lines are buffered in memory, in order, and every call tries again: nothing is lost
+    as long as `flush` succeeds before a checkpoint is written.
     """
 
     def __init__(
         self, run: Path, *, tensorboard: bool = True,
         say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
     ) -> None:  # fmt: skip
-        """`say` prints a warning once when lines begin to wait.
+        """Open the files in `run`; `say` prints a warning when lines begin to be buffered.
 
-        Of a run that goes on TensorBoard is told every line once more, in a new file instead of the old: a
-        killed process leaves points in it that are no longer true, and takes others along.
+        On resume all lines are written to a new TensorBoard file that replaces the old one: a killed process
+        leaves points in it that were rewound, and loses others.
         """
         run.mkdir(parents=True, exist_ok=True)
         self._metrics, self._samples = _Lines(run / METRICS), _Lines(run / SAMPLES)
-        self._run, self._say, self._said = run, say, False
+        self._run, self._say, self._warned = run, say, False
         self._tensorboard, self._board = tensorboard, None
 
-    def log(self, iteration: int, numbers: Mapping[str, float]) -> None:
-        """Append one line of numbers keyed `place/policy/quantity`; what is not finite is kept as null."""
-        numbers = {"/".join(split(key)): float(number) for key, number in numbers.items()}
-        self._add(self._metrics, [{"iteration": iteration, **numbers}])
+    def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
+        """Append one line of metrics keyed `place/policy/quantity`; values not finite become null."""
+        metrics = {"/".join(split(key)): float(value) for key, value in metrics.items()}
+        self._add(self._metrics, [{"iteration": iteration, **metrics}])
         if self._tensorboard:
-            self._draw(iteration, numbers)
+            self._add_to_tensorboard(iteration, metrics)
 
     def samples(self, iteration: int, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Append games as text, one line each; the fields are those `report.py` tabulates."""
+        """Append games as text, one line each, with the fields that `cory.report.page` tabulates."""
         self._add(self._samples, [{"iteration": iteration, **row} for row in rows])
 
     def flush(self) -> None:
-        """Every line given so far is on disk, synced, when this returns; OSError where the disk is full."""
+        """Write and sync all lines given so far; OSError if the disk is full."""
         for lines in (self._metrics, self._samples):
             lines.write()
             os.fsync(lines.file.fileno())
-        self._said = False
+        self._warned = False
 
     def close(self) -> None:
-        """Close every file, needed for the last TensorBoard points to reach the disk. OSError if lines still
-        wait: they are lost."""
+        """Close every file, which also writes the last TensorBoard points.
+
+        OSError if lines are still buffered: they are lost.
+        """
         try:
             if self._board is not None:
                 _ignore_full_disk(self._board.close)
             self.flush()
         except OSError as error:
-            waiting = len(self._metrics.waiting) + len(self._samples.waiting)
+            lost = len(self._metrics.buffered) + len(self._samples.buffered)
             raise OSError(
                 error.errno,
-                f"{waiting} lines of metrics and samples could not be written ({error.strerror}); make room "
+                f"{lost} lines of metrics and samples could not be written ({error.strerror}); make room "
                 "and go on with --resume must",
                 str(self._run),
             ) from error
@@ -103,24 +108,25 @@ class Tracker:
         except OSError as full:
             if kind is None:
                 raise
-            self._say(f"warning: {full}")  # what ended the run says more
+            self._say(f"warning: {full}")  # the exception that ended the run matters more
 
     def _add(self, lines: "_Lines", rows: Iterable[Mapping[str, Any]]) -> None:
-        lines.waiting += [json.dumps(_finite(row), ensure_ascii=False, allow_nan=False) for row in rows]
+        lines.buffered += [json.dumps(_finite(row), ensure_ascii=False, allow_nan=False) for row in rows]
         try:
             lines.write()
         except OSError as error:
-            if not self._said:
-                self._say(f"warning: {lines.path} cannot be written ({error.strerror}); its lines wait")
-            self._said = True
+            if not self._warned:
+                reason = error.strerror
+                self._say(f"warning: {lines.path} cannot be written ({reason}); its lines stay in memory")
+            self._warned = True
 
-    def _draw(self, iteration: int, numbers: Mapping[str, float]) -> None:
-        """Tell TensorBoard; at first, and after a full disk, which may have cost it points, tell it all."""
+    def _add_to_tensorboard(self, iteration: int, metrics: Mapping[str, float]) -> None:
+        """Add points to TensorBoard: all lines at the first call and after a full disk, else only these."""
         try:
-            if self._metrics.waiting:
-                raise OSError("the disk is full")  # its writer is a thread, which would die of that
+            if self._metrics.buffered:
+                raise OSError("the disk is full")  # TensorBoard's writer thread would die of it
             if self._board is not None:
-                _add_points(self._board, iteration, numbers)
+                _add_points(self._board, iteration, metrics)
                 return
             self._board = _open_board(self._run)
             for row in read(self._run):
@@ -132,16 +138,16 @@ class Tracker:
 
 
 def read(run: Path) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl` in the order written, null read as NaN.
+    """Return the lines of `metrics.jsonl` in the order written, null as NaN.
 
-    A last line cut short by a killed run is left out; a broken line elsewhere is a ValueError.
+    An incomplete last line, left by a killed run, is skipped; a broken line elsewhere is a ValueError.
     """
     rows = read_lines(run / METRICS)
     return [{key: math.nan if value is None else value for key, value in row.items()} for row in rows]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file, each of an iteration, by the same rule for a broken line as `read`."""
+    """Return the rows of a JSON-lines file with an iteration each; broken lines are handled as by `read`."""
     rows = []
     lines = path.read_text(encoding="utf-8").split("\n")
     for number, line in enumerate(lines, start=1):
@@ -150,29 +156,31 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            if number == len(lines):  # no newline after it: the writer was stopped in the middle
+            if number == len(lines):  # no newline after it: the writer was killed in the middle
                 break
             raise ValueError(
                 f"{path} line {number} is not JSON ({error}); remove or repair that line"
             ) from error
         if not isinstance(row, dict) or not isinstance(row.get("iteration"), int):
-            raise ValueError(f"{path} line {number} is no row of an iteration; remove or repair that line")
+            raise ValueError(f"{path} line {number} is not a row of an iteration; remove or repair that line")
         rows.append(row)
     return rows
 
 
 def curves(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Curve]:
-    """One curve per metric; of an iteration written twice (after a resume) the later counts."""
+    """Return one curve per metric; of an iteration written twice (after a resume) the later row counts."""
     points: dict[Key, dict[int, float]] = {}
     for row in rows:
         for name, value in row.items():
             if name != "iteration":
                 points.setdefault(split(name), {})[row["iteration"]] = value
-    return {key: Curve(*map(list, zip(*sorted(of.items()), strict=True))) for key, of in points.items()}
+    return {
+        key: Curve(*map(list, zip(*sorted(of_key.items()), strict=True))) for key, of_key in points.items()
+    }
 
 
 def split(name: str) -> Key:
-    """`pioneer_0/llm_1/kl` as a `Key`; ValueError for a name without exactly three parts."""
+    """Split `pioneer_0/llm_1/kl` into a `Key`; ValueError for a name without exactly three parts."""
     parts = name.split("/")
     if len(parts) != 3 or not all(parts):
         raise ValueError(f"metric {name!r} is not of the form seat/policy/quantity; name all three parts")
@@ -180,51 +188,51 @@ def split(name: str) -> Key:
 
 
 class _Lines:
-    """A file that whole lines are appended to."""
+    """A file to which complete lines are appended."""
 
     def __init__(self, path: Path) -> None:
-        """The file opened at its end, less a last line that a killed run left unfinished."""
+        """Open the file for appending, without an incomplete last line that a killed run has left."""
         if path.exists():
             written = path.read_bytes()
             os.truncate(path, written.rfind(b"\n") + 1)
         self.path, self.file = path, path.open("ab", buffering=0)
-        self.waiting: list[str] = []
+        self.buffered: list[str] = []
 
     def write(self) -> None:
-        """Append the lines that wait; of one that does not go in whole, nothing stays. OSError says why."""
-        while self.waiting:
-            start, left = os.fstat(self.file.fileno()).st_size, f"{self.waiting[0]}\n".encode()
+        """Append the buffered lines; a line that does not fit whole is removed again, and OSError raised."""
+        while self.buffered:
+            start, left = os.fstat(self.file.fileno()).st_size, f"{self.buffered[0]}\n".encode()
             try:
                 while left:
                     left = left[self.file.write(left) :]
             except OSError:
                 os.truncate(self.file.fileno(), start)
                 raise
-            del self.waiting[0]
+            del self.buffered[0]
 
 
 def _open_board(run: Path) -> Any:
-    """TensorBoard's writer, on a new file and no other."""
+    """Return a TensorBoard writer on a new file; older files are removed."""
     from torch.utils.tensorboard import SummaryWriter
 
     shutil.rmtree(run / "tensorboard", ignore_errors=True)
     return SummaryWriter(str(run / "tensorboard"))
 
 
-def _add_points(board: Any, iteration: int, numbers: Mapping[str, float]) -> None:
-    for key, number in numbers.items():
-        if math.isfinite(number):
-            board.add_scalar(key, number, iteration)
+def _add_points(board: Any, iteration: int, metrics: Mapping[str, float]) -> None:
+    for key, value in metrics.items():
+        if math.isfinite(value):
+            board.add_scalar(key, value, iteration)
 
 
 def _ignore_full_disk(call: Callable[[], None]) -> None:
-    """TensorBoard's points can be had again from the lines, so losing some is no error."""
+    """Call and ignore OSError: TensorBoard's points can be restored from the lines."""
     with contextlib.suppress(OSError):
         call()
 
 
 def _finite(value: Any) -> Any:
-    """The same value with None for numbers JSON cannot hold."""
+    """Return the value with None for numbers that are not finite, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -1,7 +1,4 @@
-"""What a run leaves on disk so that it can go on: safetensors and JSON, each folder complete or absent.
-
-Shapes: none.
-"""
+"""Checkpoints of a run: safetensors and JSON, with a manifest of sizes and sha256 sums written last."""
 
 import errno
 import hashlib
@@ -23,7 +20,7 @@ MANIFEST = "MANIFEST.json"
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The state of every parameter as `index.key` -> tensor, in the order of the groups; counts as int64."""
+    """Return the state of every parameter as `index.key` -> tensor, in the order of the groups."""
     return {
         f"{i}.{key}": torch.as_tensor(value).contiguous()
         for i, parameter in enumerate(_parameters(optimizer))
@@ -32,7 +29,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Undo `optimizer_tensors`; learning rates and other settings stay the optimiser's own."""
+    """Load what `optimizer_tensors` returned; learning rates and other settings are not changed."""
     parameters = _parameters(optimizer)
     optimizer.state.clear()
     for name, tensor in tensors.items():
@@ -47,14 +44,14 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """One safetensors file, written beside its place and renamed into it."""
+    """Write a safetensors file under a temporary name, then rename it."""
     part = path.with_name(path.name + ".part")
     save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, part)
     part.replace(path)
 
 
 def write_text(path: Path, text: str) -> None:
-    """A whole file of text or, where the process is killed or the power fails, the one before."""
+    """Replace a text file atomically: after a crash it is either the new or the old one, complete."""
     part = path.with_name(path.name + ".part")
     part.write_text(text, encoding="utf-8")
     _sync(part)
@@ -62,7 +59,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def folder_of(run: Path, iteration: int) -> Path:
-    """Where the state at the start of `iteration` lies."""
+    """Return the folder of the checkpoint at the start of `iteration`."""
     return run / "checkpoints" / f"step-{iteration:06d}"
 
 
@@ -75,11 +72,12 @@ def save(
     critic: Any = None,
     documents: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """The state at the start of `iteration`: weights, value heads and optimisers by policy name, those of a
-    central critic under `critic`, `state` as JSON, and `documents`, texts by file name.
+    """Save the state at the start of `iteration` and return its folder.
 
-    Written beside its place with the manifest last, synced, then renamed: what has its name is whole. A whole
-    checkpoint of this iteration stays as it is. A disk without room is an OSError before anything is written.
+    It holds weights, value heads and optimisers by policy name, those of a central critic under `critic`,
+    `state` as JSON, and `documents`, texts by file name. Written under a temporary name with the manifest
+    last, synced, then renamed. A complete checkpoint of this iteration is not written again. If the disk has
+    too little space, OSError is raised before anything is written.
     """
     final = folder_of(run, iteration)
     if final.exists() and is_whole(final):
@@ -88,10 +86,10 @@ def save(
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     trained = _trained(learners, critic)
-    _check_room(part, trained)
+    _check_free_space(part, trained)
     with _system_errors(part):
-        for name, (holder, optimizer) in trained.items():
-            holder.save(part / name)
+        for name, (module, optimizer) in trained.items():
+            module.save(part / name)
             save_file(optimizer_tensors(optimizer), part / f"optimizer_{name}.safetensors")
     for name, text in documents.items():
         (part / name).write_text(text, encoding="utf-8")
@@ -107,18 +105,17 @@ def save(
 
 
 def load(folder: Path, learners: Mapping[str, Any], *, critic: Any = None) -> dict[str, Any]:
-    """Put a verified checkpoint into the learners, by policy name, and the central critic, if there is one;
-    the state that was saved with it."""
+    """Verify a checkpoint and load it into the learners and the central critic; return its `state`."""
     verify(folder)
-    for name, (holder, optimizer) in _trained(learners, critic).items():
-        holder.restore(folder / name)
+    for name, (module, optimizer) in _trained(learners, critic).items():
+        module.restore(folder / name)
         restore_optimizer(optimizer, load_file(folder / f"optimizer_{name}.safetensors"))
     state: dict[str, Any] = json.loads((folder / "trainer_state.json").read_text())
     return state
 
 
 def verify(folder: Path) -> None:
-    """Refuse a checkpoint with a missing, added or changed file."""
+    """Raise ValueError if a file of the checkpoint is missing, added or changed."""
     manifest = folder / MANIFEST
     if not manifest.exists():
         raise ValueError(
@@ -130,9 +127,9 @@ def verify(folder: Path) -> None:
     except (ValueError, AssertionError, OSError) as error:
         raise ValueError(f"{manifest} is damaged ({error!r}); use an older checkpoint") from error
     present = {str(path.relative_to(folder)) for path in _files(folder)} - {MANIFEST}
-    if odd := sorted(present ^ set(entries)):
+    if unmatched := sorted(present ^ set(entries)):
         raise ValueError(
-            f"{folder} does not hold the files of its manifest ({odd[0]}); use an older checkpoint"
+            f"{folder} does not hold the files of its manifest ({unmatched[0]}); use an older checkpoint"
         )
     for name, entry in entries.items():
         if _entry(folder / name) != entry:
@@ -142,7 +139,7 @@ def verify(folder: Path) -> None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether `verify` has nothing to say."""
+    """Whether `verify` passes."""
     try:
         verify(folder)
     except ValueError:
@@ -151,39 +148,39 @@ def is_whole(folder: Path) -> bool:
 
 
 def finished(run: Path) -> list[Path]:
-    """The checkpoints that have their name, oldest first; whether they are still whole, `verify` says."""
+    """Return the checkpoints that were completely written, oldest first; `verify` detects later damage."""
     return sorted(path for path in (run / "checkpoints").glob("step-*") if path.suffix != ".part")
 
 
 def keep_last(run: Path, count: int) -> None:
-    """Remove the oldest checkpoints beyond `count`, but not the best."""
+    """Remove all but the newest `count` checkpoints and the best one."""
     best = read_best(run)
-    spare = folder_of(run, best["iteration"]) if best else None
-    found = finished(run)
-    for folder in found[: max(0, len(found) - count)]:
-        if folder != spare:
+    best_folder = folder_of(run, best["iteration"]) if best else None
+    folders = finished(run)
+    for folder in folders[: max(0, len(folders) - count)]:
+        if folder != best_folder:
             shutil.rmtree(folder)
 
 
 def read_best(run: Path) -> dict[str, Any] | None:
-    """Iteration and score of the best checkpoint so far.
+    """Return iteration and score of the best checkpoint so far.
 
-    None where none was told or the note is damaged: the next evaluation tells it anew.
+    None if none was recorded or the file is damaged: the next evaluation records it again.
     """
     try:
-        told = json.loads((run / "checkpoints/best.json").read_text(encoding="utf-8"))
-        return {"iteration": int(told["iteration"]), "score": float(told["score"])}
+        best = json.loads((run / "checkpoints/best.json").read_text(encoding="utf-8"))
+        return {"iteration": int(best["iteration"]), "score": float(best["score"])}
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
 def write_best(run: Path, iteration: int, score: float) -> None:
-    """From now on this checkpoint is the best."""
+    """Record a checkpoint as the best."""
     write_text(run / "checkpoints/best.json", json.dumps({"iteration": iteration, "score": score}))
 
 
-def _check_room(folder: Path, trained: Mapping[str, tuple[Any, torch.optim.Optimizer]]) -> None:
-    """Weights once and the optimiser's states; other files are small beside them."""
+def _check_free_space(folder: Path, trained: Mapping[str, tuple[Any, torch.optim.Optimizer]]) -> None:
+    """Raise OSError if weights and optimiser states do not fit on the disk; other files are small."""
     needed = 1 << 20
     for _, optimizer in trained.values():
         tensors = [*_parameters(optimizer), *optimizer_tensors(optimizer).values()]
@@ -199,20 +196,20 @@ def _check_room(folder: Path, trained: Mapping[str, tuple[Any, torch.optim.Optim
 
 @contextmanager
 def _system_errors(folder: Path) -> Iterator[None]:
-    """Errors of the system that safetensors and tokenizers tell in words of their own, as OSError."""
+    """Convert system errors that safetensors and tokenizers raise as other exceptions to OSError."""
     try:
         yield
     except Exception as error:
-        if (told := re.search(r"\(os error (\d+)\)", str(error))) is None:
+        if (match := re.search(r"\(os error (\d+)\)", str(error))) is None:
             raise
-        number = int(told[1])
+        number = int(match[1])
         raise OSError(number, os.strerror(number), str(folder)) from error
 
 
 def _trained(learners: Mapping[str, Any], critic: Any) -> dict[str, tuple[Any, torch.optim.Optimizer]]:
-    """What can save and restore itself, and its optimiser, by name."""
-    told = {name: (learner.policy, learner.optimizer) for name, learner in learners.items()}
-    return told if critic is None else {**told, "critic": (critic, critic.optimizer)}
+    """Return the policies and the critic with their optimisers, by name."""
+    trained = {name: (learner.policy, learner.optimizer) for name, learner in learners.items()}
+    return trained if critic is None else {**trained, "critic": (critic, critic.optimizer)}
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -220,11 +217,13 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _entry(path: Path) -> dict[str, Any]:
+    """Return the manifest entry of a file."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def _sync(path: Path) -> None:
+    """Flush a file or directory to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

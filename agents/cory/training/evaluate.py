@@ -39,7 +39,7 @@ def evaluate_targets(
 def evaluate_target(
     target: Target, label: str, *, game: bool, on_progress: Callable[[str], None]
 ) -> EvaluatedTarget:
-    """Evaluate the references and policies of a target standalone and, with `game`, in the seats of the game."""
+    """Evaluate references and policies of a target, standalone and with `game` in every seat."""
     config = target.config
     task, known, policies = load_players(config, target.folders)
     references = {name: known[name] for name in policies}
@@ -100,8 +100,10 @@ def seatings(
     """The references in all seats; then as many seatings as it takes for each policy to sit in each seat."""
     frozen, trained = list(references.values()), list(policies.values())
     found = [{seat: frozen[i % len(frozen)] for i, seat in enumerate(seats)}]
-    for turn in range(len(trained)):
-        found.append({seat: trained[(i - turn) % len(trained)] for i, seat in enumerate(seats)})
+    found += [
+        {seat: trained[(i - turn) % len(trained)] for i, seat in enumerate(seats)}
+        for turn in range(len(trained))
+    ]
     return found
 
 
@@ -116,6 +118,6 @@ def check_comparable(targets: Sequence[Target]) -> None:
             if ours != theirs:
                 flag = setting.removesuffix("_options").replace("_", "-")
                 raise ValueError(
-                    f"{first.name} and {target.name} are not evaluated alike: {flag} is {ours} and {theirs}; give "
-                    f"--{flag} and its options as flags, they hold for every target"
+                    f"{first.name} and {target.name} are not evaluated alike: {flag} is {ours} and {theirs}; "
+                    f"give --{flag} and its options as flags, they hold for every target"
                 )

@@ -16,6 +16,7 @@ from cory.evaluation.evaluator import Measure
 from cory.judges import parsing
 from cory.judges.ngrams import NGrams
 from cory.judges.weighted_sum import WeightedSum
+from cory.learner import central_critic
 from cory.learner.central_critic import CentralCritic
 from cory.learner.learner import Learner
 from cory.policies.base import Policy
@@ -198,22 +199,12 @@ def load_team(config: Config, names: Sequence[str]) -> "LoraTeam":
 
     model = pocket.lm_path(config.policy.model)
     team = LoraTeam.load(
-        names, model, device=device_of(config), config=config.lora, **policy_options(config)
-    )
-    for policy in team.policies.values():
-        policy.mismatch = config.policy.mismatch
-    return team
-
-
-def _table(name: str, task: Task, config: Config) -> Policy:
-    tokenizer = task.tokenizer
-    check_device(device := device_of(config))
-    table = TablePolicy(
-        name,
-        vocab_size=tokenizer.vocab_size,
-        eos=tokenizer.eos,
-        pad=tokenizer.pad,
-        max_response=config.max_response[1],
+        names,
+        model,
+        device=device_of(config),
+        config=config.lora,
+        seed=config.seed,
+        **policy_options(config),
     )
     return table.to(device)
 
@@ -291,7 +282,8 @@ def make_game(config: Config, task: Task, policies: Mapping[str, Policy]) -> Vec
 def make_learners(config: Config, policies: Mapping[str, Policy]) -> dict[str, Learner]:
     """One learner per policy: nothing is shared between them.
 
-    With a central critic value heads are not trained: an algorithm's `value_coef` and `value_steps` are set to 0.
+    With a central critic value heads are not trained: an algorithm's `value_coef` and `value_steps` are set
+    to 0.
     """
     options = config.algorithm_options
     if config.critic.kind != "own":
@@ -315,9 +307,7 @@ def make_critic(config: Config, references: Mapping[str, Policy], game: VectorGa
     """The critic of all seats, None with `critic.kind` own; it uses the first policy's reference."""
     if config.critic.kind == "own":
         return None
-    critic = (
-        CentralCritic if config.critic.kind == "central" else _imported(config.critic.kind, "critic.kind")
-    )
+    critic: Any = central_critic.KINDS.get(config.critic.kind) or _imported(config.critic.kind, "critic.kind")
     cap = config.max_response[1]
     prompt = game.views[0].max_prompt(game.task.max_query, cap)
     made: CentralCritic = critic(

@@ -64,8 +64,9 @@ class Loop:
     def go(self, start: int, *, on_progress: OnProgress) -> None:
         """Run the iterations from `start` and the last evaluation.
 
-        `on_progress` receives the phase and, after an iteration, its metrics. `Stopped`, the ValueError of a judge
-        that failed too often and the OSError of a full disk carry a note that says where the run can go on.
+        `on_progress` receives the phase and, after an iteration, its metrics. `Stopped`, the ValueError of a
+        judge that failed too often and the OSError of a full disk carry a note that says where the run can
+        go on.
         """
         for iteration in range(start, self.config.iterations + 1):
             try:

@@ -1,7 +1,4 @@
-"""Where an interrupted run goes on: at its newest whole checkpoint, with the settings it had.
-
-A run directory belongs to one process at a time.
-"""
+"""Resuming a run: its newest complete checkpoint, unchanged settings, and a lock on the run directory."""
 
 import contextlib
 import fcntl
@@ -13,39 +10,42 @@ from typing import Any
 
 import yaml
 
-from cory.training import checkpoint
 from cory.tracking.tracker import METRICS, SAMPLES, read_lines
+from cory.training import checkpoint
 
 CHANGEABLE = (
-    *(
-        "iterations",
-        "run",
-        "resume",
-        "overwrite",
-        "threads",
-        "matmul",
-        "export",
-        "grace",
-        "failed_saves",
-        "sample_rows",
-    ),
-    *("checkpoint_every", "keep_checkpoints", "evaluation.every", "guards."),
-    *("judge.timeout", "judge.memory_mb", "judge.workers", "judge.max_failures"),
+    "alerts.",
+    "checkpoint_every",
+    "evaluation.every",
+    "export",
+    "failed_saves",
+    "grace",
+    "iterations",
+    "judge.max_failures",
+    "judge.memory_mb",
+    "judge.timeout",
+    "judge.workers",
+    "keep_checkpoints",
+    "matmul",
+    "overwrite",
+    "resume",
+    "run",
+    "sample_rows",
+    "threads",
 )
-"""Settings that may differ from those a run began with: how long, how often, how it is watched."""
-
+"""Settings that may change on resume: names or the beginnings of names."""
 
 LOCK = ".lock"
 
 
 def is_empty(run: Path) -> bool:
-    """Whether the directory is absent or holds nothing but what a process leaves before its settings."""
+    """Whether the directory is absent, or holds only files that are written before the settings."""
     return not run.exists() or {path.name for path in run.iterdir()} <= {LOCK, "config.yaml.part"}
 
 
 @contextlib.contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Hold the run directory; refused while another process does. The lock goes with the process."""
+    """Lock the run directory for this process; ValueError if another process holds the lock."""
     with (run / LOCK).open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,7 +62,7 @@ def locked(run: Path) -> Iterator[None]:
 
 
 def newest_whole(run: Path) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint that verifies, None where there is none; and why newer ones were passed over."""
+    """Return the newest checkpoint that verifies, or None, and why newer ones were skipped."""
     skipped = []
     for folder in reversed(checkpoint.finished(run)):
         try:
@@ -75,16 +75,16 @@ def newest_whole(run: Path) -> tuple[Path | None, list[str]]:
 
 
 def never_started(run: Path) -> bool:
-    """Whether this is a run that was killed before it had done anything: settings, no numbers."""
+    """Whether this is a run that was killed before its first iteration: settings, no metrics."""
     if not (run / "config.yaml").exists() or checkpoint.finished(run):
         return False
     return not (run / METRICS).exists() or not read_lines(run / METRICS)
 
 
 def check_settings_unchanged(run: Path, folder: Path, now: Mapping[str, Any]) -> None:
-    """Compare the settings with those of a checkpoint; every difference that matters is shown."""
-    told = (folder / "config.yaml").read_text(encoding="utf-8")
-    before, now = yaml.safe_load(told), yaml.safe_load(yaml.safe_dump(dict(now)))
+    """Raise ValueError with all settings that differ from a checkpoint's and may not be changed on resume."""
+    before = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    now = yaml.safe_load(yaml.safe_dump(dict(now)))
     changed = [
         f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
         for name in sorted(before.keys() | now.keys())
@@ -92,7 +92,7 @@ def check_settings_unchanged(run: Path, folder: Path, now: Mapping[str, Any]) ->
     ]
     if now.get("learner.decay") != "constant" and before.get("iterations") != now.get("iterations"):
         changed.append(
-            f"iterations was {before['iterations']} and is {now['iterations']} (learner.decay looks at it)"
+            f"iterations was {before['iterations']} and is {now['iterations']} (learner.decay depends on it)"
         )
     if changed:
         raise ValueError(
@@ -102,7 +102,7 @@ def check_settings_unchanged(run: Path, folder: Path, now: Mapping[str, Any]) ->
 
 
 def rewind(run: Path, iteration: int) -> None:
-    """Drop every logged row of `iteration` and later: the run is about to write them again."""
+    """Drop the logged rows of `iteration` and later, which the run will write again."""
     for name in (METRICS, SAMPLES):
         path = run / name
         if path.exists():
@@ -112,10 +112,10 @@ def rewind(run: Path, iteration: int) -> None:
 
 
 def check_complete(run: Path, iterations: int) -> None:
-    """Every iteration asked for has its row of numbers, once; anything else is an error."""
+    """Raise RuntimeError unless every iteration has exactly one row of metrics."""
     rows = [row["iteration"] for row in read_lines(run / METRICS) if "time/update/seconds" in row]
     if rows != list(range(iterations)):
         raise RuntimeError(
-            f"{run / METRICS} holds {len(rows)} iterations and {iterations} were asked for; start it again "
-            "with --resume must"
+            f"{run / METRICS} holds {len(rows)} iterations, the run has {iterations}; start it again with "
+            "--resume must"
         )

@@ -25,8 +25,8 @@ def train(
 ) -> Path:
     """Train by `config` in `run`, from the start or from its newest checkpoint; the path of the report.
 
-    A `trainer` that is given is used instead of a new one. `callbacks`: see `cory.training.loop.Callback`. Raises
-    `Stopped` after a signal; its notes say how to resume.
+    A `trainer` that is given is used instead of a new one. `callbacks`: see `cory.training.loop.Callback`.
+    Raises `Stopped` after a signal; its notes say how to resume.
     """
     cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
     silence_transformers()
@@ -88,6 +88,6 @@ def describe(trainer: Trainer) -> str:
     policy = next(iter(trainer.policies.values()))
     weights = sum(p.numel() for p in policy.parameters() if p.requires_grad)
     return (
-        f"{len(trainer.policies)} {trainer.config.policy.kind} policies on {policy.device}, {weights:,} trainable "
-        f"weights each, compute dtype {policy.precision}, weights float32"
+        f"{len(trainer.policies)} {trainer.config.policy.kind} policies on {policy.device}, {weights:,} "
+        f"trainable weights each, compute dtype {policy.precision}, weights float32"
     )

@@ -36,7 +36,8 @@ def resumable(config: Config, run: Path) -> tuple[Path | None, list[str]]:
 def begin(trainer: Trainer, run: Path) -> int:
     """Empty the run directory and write the settings; iteration 0.
 
-    An older run's settings are removed last: until then the directory is known as a run that may be overwritten.
+    An older run's settings are removed last: until then the directory is known as a run that may be
+    overwritten.
     """
     for path in sorted(run.iterdir(), key=lambda path: (path.name == "config.yaml", path.name)):
         if path.is_dir():
@@ -84,7 +85,7 @@ def free_name(base: Path) -> Path:
 
 
 def check_unoccupied(run: Path, *, overwrite: bool) -> None:
-    """Raise ValueError if the directory is in use: by a run unless `overwrite`, by anything else in any case."""
+    """Raise ValueError if the directory holds a run (unless `overwrite`) or anything else."""
     if run.exists() and not run.is_dir():
         raise ValueError(f"{run} is a file; name a folder with --run")
     if not is_empty(run):

@@ -1,15 +1,14 @@
-"""Targets of evaluation and play: a run, a checkpoint, a policy's or model's folder, an adapter, a hub name."""
+"""Targets of evaluation and play: runs, checkpoints, model folders, adapters, hub names."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cory.training import checkpoint
 from cory.config import presets
+from cory.config.parsing import flags_of, read, value_of
 from cory.config.schema import Config
-from cory.config.parsing import read
-from cory.config.parsing import flags_of, value_of
+from cory.training import checkpoint
 
 SETTINGS = "config.yaml"
 
@@ -33,9 +32,9 @@ class Target:
 def find(name: str, *, preset: str | None = None, flags: Sequence[str] = ()) -> Target:
     """The target called `name`, its settings changed by `flags`.
 
-    A target inside a run has the settings of that run. Any other model has those of `preset` (by default pocket); its
-    reference is the preset's model, and without a preset or `--policy.model` the model itself (an adapter's base
-    model).
+    A target inside a run has the settings of that run. Any other model has those of `preset` (by default
+    pocket); its reference is the preset's model, and without a preset or `--policy.model` the model itself
+    (an adapter's base model).
     """
     if not name.strip():
         raise ValueError("a target is empty; name a run directory, a model folder or a hub name")

@@ -103,9 +103,7 @@ class Trainer:
         self._fingerprints = {name: policy.fingerprint() for name, policy in self.policies.items()}
         self.learning = False
         eta, eos = self.config.kl.coef, self.task.tokenizer.eos
-        found = metrics.iteration_metrics(
-            seating, batches, updates, clock.seconds, kl_coef=eta, eos=eos
-        )
+        found = metrics.iteration_metrics(seating, batches, updates, clock.seconds, kl_coef=eta, eos=eos)
         return found | of_critic | weighted_sum.metrics(self.task)
 
     def seating(self, iteration: int) -> Mapping[str, str]:
@@ -227,9 +225,7 @@ class Trainer:
             name: self._evaluate(policy, interrupt, on_policy) for name, policy in self.policies.items()
         }
 
-    def _evaluate(
-        self, policy: Policy, interrupt: Interrupt, on_policy: Callable[[str], None]
-    ) -> Responses:
+    def _evaluate(self, policy: Policy, interrupt: Interrupt, on_policy: Callable[[str], None]) -> Responses:
         on_policy(policy.name)
         return evaluate_standalone(
             policy,

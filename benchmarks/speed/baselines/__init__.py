@@ -1,1 +1,1 @@
-"""The same workloads in other libraries and in plain Hugging Face code."""
+"""The baselines of the speed benchmarks: TRL's PPO, and an iteration written with transformers only."""

@@ -1,10 +1,10 @@
-"""An iteration of CORY as a careful user would write it, with transformers and without our learner.
+"""The vanilla Hugging Face baseline: an iteration of CORY with transformers and without our learner.
 
 Two whole causal LMs with value heads beside a frozen third; `model.generate` on prompts padded on the left;
-log-probs from forward passes over whole padded sequences, the head at every position; the exact KL as a price
-on each token; PPO's four epochs with the batch as one minibatch. It computes what our learner computes
-(tests/benchmarks/test_hf_generate.py) and is allowed what the libraries offer: fused Adam, autocast, either attention,
-parts of a batch one after another, `logits_to_keep`. Knows neither agents nor games.
+log-probs from forward passes over whole padded sequences, the head at every position; the exact KL as a
+penalty on each token; PPO's four epochs with the batch as one minibatch. It computes what our learner
+computes (tests/benchmarks/test_hf_generate.py) and may use what the libraries offer: fused Adam, autocast,
+either attention, several passes per batch, `logits_to_keep`. Imports neither `cory` nor `cory_env`.
 
 Shapes: B rows, P prompt tokens, T response tokens, L = P + T, V vocabulary.
 """
@@ -16,28 +16,40 @@ from time import perf_counter
 from typing import Literal
 
 import torch
-from benchmarks.speed.baselines.hf_ppo_update import Ids, Rows, gae, padded, rows_of, statistics, token_rewards, update, whiten
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
+from benchmarks.speed.baselines.hf_ppo_update import (
+    Ids,
+    Rows,
+    gae,
+    padded,
+    rows_of,
+    statistics,
+    token_rewards,
+    update,
+    whiten,
+)
+
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": str(2**28)}
-"""Environment in which glibc keeps what was freed, so that a big tensor does not fault its pages in anew."""
+"""Environment in which glibc keeps freed memory, so that large tensors need no page faults. CORY does the
+same."""
 
 
-class WithValue(nn.Module):
+class PolicyWithValueHead(nn.Module):
     """A causal LM, dropout off, with a linear value head on its last hidden states."""
 
-    def __init__(self, lm: PreTrainedModel, *, precision: str = "float32", keep: str = "all") -> None:
-        """`keep` is where the head is applied: to "all" positions, or to "responses"."""
+    def __init__(self, lm: PreTrainedModel, *, precision: str = "float32", logits_at: str = "all") -> None:
+        """`logits_at`: the head is applied at "all" positions or at "responses" only."""
         super().__init__()
-        self.lm, self.keep = lm.eval(), keep
+        self.lm, self.logits_at = lm.eval(), logits_at
         self.precision = getattr(torch, precision)
         self.value_head = nn.Linear(lm.config.hidden_size, 1)
         nn.init.zeros_(self.value_head.weight)
         nn.init.zeros_(self.value_head.bias)
 
     def autocast(self) -> torch.autocast:
-        """Products in bfloat16 where that was asked for; weights stay float32."""
+        """Autocast of products to the precision; weights stay float32."""
         return torch.autocast(
             self.lm.device.type, self.precision, enabled=self.precision is not torch.float32
         )
@@ -46,19 +58,19 @@ class WithValue(nn.Module):
         """Logits [B, T, V] and values [B, T] of the states in which a response's tokens were chosen."""
         T = rows.mask_BT.shape[1]
         with self.autocast():
-            told = self.lm(
+            out = self.lm(
                 input_ids=rows.ids_BL,
                 attention_mask=rows.real_BL.long(),
                 position_ids=(rows.real_BL.cumsum(1) - 1).clamp(min=0),
-                logits_to_keep=T + 1 if self.keep == "responses" else 0,
+                logits_to_keep=T + 1 if self.logits_at == "responses" else 0,
                 output_hidden_states=True,
                 use_cache=False,
             )
-        value_BL = self.value_head(told.hidden_states[-1].float()).squeeze(-1)
-        return told.logits[:, -T - 1 : -1].float(), value_BL[:, -T - 1 : -1]
+        value_BL = self.value_head(out.hidden_states[-1].float()).squeeze(-1)
+        return out.logits[:, -T - 1 : -1].float(), value_BL[:, -T - 1 : -1]
 
 
-class Plain:
+class HFBaseline:
     """Two policies and their reference, all of random weights, that play and learn."""
 
     def __init__(
@@ -71,14 +83,15 @@ class Plain:
         precision: Literal["float32", "bfloat16"] = "float32",
         chunk: int | None = None,
         attention: Literal["eager", "sdpa"] = "eager",
-        keep: Literal["all", "responses"] = "all",
+        logits_at: Literal["all", "responses"] = "all",
         device: str = "cpu",
     ) -> None:
-        """`response` is the cap; `chunk` rows are learned from at a time, all sampled at once."""
+        """`response` is the cap; learning takes `chunk` rows per pass, sampling all at once."""
         self.response, self.eta, self.chunk = response, eta, chunk
         self.eos = config.eos_token_id
         lm = AutoModelForCausalLM.from_config(config, attn_implementation=attention).to(device)
-        self.reference = WithValue(lm, precision=precision, keep=keep).to(device).requires_grad_(False)
+        reference = PolicyWithValueHead(lm, precision=precision, logits_at=logits_at).to(device)
+        self.reference = reference.requires_grad_(False)
         self.policies = {name: copy.deepcopy(self.reference).requires_grad_() for name in ("llm_1", "llm_2")}
         self.optimizers = {
             name: torch.optim.Adam(policy.parameters(), lr=lr, fused=True)
@@ -87,11 +100,11 @@ class Plain:
         self.seating = {"pioneer_0": "llm_1", "observer_1": "llm_2"}
 
     @torch.no_grad()
-    def sample(self, policy: WithValue, prompts: Sequence[Ids]) -> list[list[int]]:
-        """A response to each prompt, EOS included where it was chosen."""
+    def sample(self, policy: PolicyWithValueHead, prompts: Sequence[Ids]) -> list[list[int]]:
+        """A response to each prompt, EOS included if it was chosen."""
         ids_BP, real_BP = (t.to(policy.lm.device) for t in padded(prompts, self.eos, left=True))
         with policy.autocast():
-            said_BL = policy.lm.generate(
+            ids_BL = policy.lm.generate(
                 input_ids=ids_BP,
                 attention_mask=real_BP.long(),
                 do_sample=True,
@@ -100,35 +113,35 @@ class Plain:
                 pad_token_id=self.eos,
             )
         return [
-            said[: said.index(self.eos) + 1] if self.eos in said else said
-            for said in said_BL[:, ids_BP.shape[1] :].tolist()
+            response[: response.index(self.eos) + 1] if self.eos in response else response
+            for response in ids_BL[:, ids_BP.shape[1] :].tolist()
         ]
 
     def iterate(
         self,
         queries: Sequence[Ids],
-        wording: Callable[[Ids, Ids], Ids],
+        observer_prompt: Callable[[Ids, Ids], Ids],
         judge: Callable[[Sequence[Ids], Sequence[Ids]], Sequence[float]],
     ) -> dict[str, float]:
         """One iteration, every seat paid the sum of both scores; seconds by phase.
 
-        `wording(query, response)` is what the observer reads, the pioneer's EOS left out.
+        `observer_prompt(query, response)` receives the pioneer's response without EOS.
         """
         seconds: dict[str, float] = {}
         device = self.reference.lm.device
         pioneer, observer = (self.policies[name] for name in self.seating.values())
         with timed(seconds, "sample/pioneer_0", device):
             first = self.sample(pioneer, queries)
-        said = [[id for id in response if id != self.eos] for response in first]
-        prompts = [wording(query, ids) for query, ids in zip(queries, said, strict=True)]
+        without_eos = [[id for id in response if id != self.eos] for response in first]
+        prompts = [observer_prompt(query, ids) for query, ids in zip(queries, without_eos, strict=True)]
         with timed(seconds, "sample/observer_1", device):
             second = self.sample(observer, prompts)
         with timed(seconds, "judge", device):
             payoff_B = torch.tensor([judge(queries, first), judge(queries, second)], device=device).sum(0)
         batches = []
         with timed(seconds, "statistics", device):
-            for policy, read, wrote in ((pioneer, queries, first), (observer, prompts, second)):
-                rows = Rows(*(tensor.to(device) for tensor in rows_of(read, wrote, self.eos)))
+            for policy, read, responses in ((pioneer, queries, first), (observer, prompts, second)):
+                rows = Rows(*(tensor.to(device) for tensor in rows_of(read, responses, self.eos)))
                 old = statistics(policy, self.reference, rows, self.chunk)
                 reward_BT = token_rewards(payoff_B, old.kl_BT, rows.mask_BT, eta=self.eta)
                 advantage_BT, return_BT = gae(reward_BT, old.value_BT, rows.mask_BT)
@@ -139,16 +152,16 @@ class Plain:
         return seconds
 
     def exchange(self) -> None:
-        """The policies change seats."""
+        """Let the policies change seats."""
         pioneer, observer = self.seating.values()
         self.seating = {"pioneer_0": observer, "observer_1": pioneer}
 
 
 @contextmanager
 def timed(seconds: dict[str, float], phase: str, device: torch.device) -> Iterator[None]:
-    """Add the time spent inside to `phase`; an accelerator is waited for."""
-    began = perf_counter()
+    """Add the seconds spent inside to `phase`; waits for an accelerator."""
+    start = perf_counter()
     yield
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    seconds[phase] = seconds.get(phase, 0.0) + perf_counter() - began
+    seconds[phase] = seconds.get(phase, 0.0) + perf_counter() - start

@@ -1,4 +1,4 @@
-"""What the plain way computes: padded rows, statistics, rewards, advantages, four steps of PPO on a batch.
+"""The PPO update of the vanilla HF baseline: padded rows, statistics, rewards, advantages, four epochs.
 
 Shapes: B rows, P prompt tokens, T response tokens, L = P + T, V vocabulary.
 """
@@ -23,7 +23,7 @@ class Rows(NamedTuple):
     """True = a token the policy chose."""
 
     def at(self, rows: slice) -> "Rows":
-        """Some of them."""
+        """Some of the rows."""
         return Rows(*(tensor[rows] for tensor in self))
 
 
@@ -32,7 +32,7 @@ Model = Callable[[Rows], tuple[Tensor, Tensor]]
 
 
 class Statistics(NamedTuple):
-    """What is known of a response before the first update; what lies past its end means nothing."""
+    """Statistics of responses before the first update; undefined past a response's end."""
 
     logprob_BT: Tensor
     ref_logprob_BT: Tensor
@@ -42,7 +42,7 @@ class Statistics(NamedTuple):
 
 
 def padded(sequences: Sequence[Ids], pad: int, *, left: bool) -> tuple[Tensor, Tensor]:
-    """The sequences as one tensor; and where they are not padding."""
+    """The sequences as one tensor, and a mask that is False at padding."""
     width = max(map(len, sequences))
     ids, real = [], []
     for sequence in sequences:
@@ -60,13 +60,13 @@ def rows_of(prompts: Sequence[Ids], responses: Sequence[Ids], pad: int) -> Rows:
 
 
 def parts(count: int, chunk: int | None) -> Iterator[slice]:
-    """`count` rows, `chunk` at a time."""
+    """Slices of `count` rows, `chunk` at a time."""
     size = chunk or count
     return (slice(first, first + size) for first in range(0, count, size))
 
 
 def chosen(logprob_BTV: Tensor, rows: Rows) -> Tensor:
-    """Those of the response's own tokens [B, T]."""
+    """The log-probs of the response's own tokens [B, T]."""
     response_BT = rows.ids_BL[:, -rows.mask_BT.shape[1] :]
     return logprob_BTV.gather(2, response_BT[..., None]).squeeze(2)
 
@@ -74,19 +74,19 @@ def chosen(logprob_BTV: Tensor, rows: Rows) -> Tensor:
 @torch.no_grad()
 def statistics(policy: Model, reference: Model, rows: Rows, chunk: int | None = None) -> Statistics:
     """One pass of the policy and one of the reference."""
-    told = []
+    found = []
     for at in parts(len(rows.ids_BL), chunk):
         part = rows.at(at)
         logits_BTV, value_BT = policy(part)
         logprob_BTV, ref_logprob_BTV = logits_BTV.log_softmax(-1), reference(part)[0].log_softmax(-1)
         kl_BTV = nn.functional.kl_div(ref_logprob_BTV, logprob_BTV, reduction="none", log_target=True)
         logprobs = chosen(logprob_BTV, part), chosen(ref_logprob_BTV, part)
-        told.append(Statistics(*logprobs, kl_BTV.sum(-1), value_BT))
-    return Statistics(*map(torch.cat, zip(*told, strict=True)))
+        found.append(Statistics(*logprobs, kl_BTV.sum(-1), value_BT))
+    return Statistics(*map(torch.cat, zip(*found, strict=True)))
 
 
 def token_rewards(payoff_B: Tensor, kl_BT: Tensor, mask_BT: Tensor, *, eta: float) -> Tensor:
-    """-eta KL at each chosen token, and the payoff at the last of them."""
+    """-eta KL at each chosen token, plus the payoff at the last of them."""
     reward_BT = -eta * kl_BT * mask_BT
     reward_BT[torch.arange(len(payoff_B)), mask_BT.sum(1) - 1] += payoff_B
     return reward_BT
@@ -106,7 +106,7 @@ def gae(reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor) -> tuple[Tensor, T
 
 
 def whiten(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Chosen tokens with mean 0 and deviation 1."""
+    """Chosen tokens with mean 0 and standard deviation 1."""
     chosen_N = values_BT[mask_BT]
     return (values_BT - chosen_N.mean()) * torch.rsqrt(chosen_N.var() + 1e-8)
 
@@ -120,7 +120,7 @@ def update(
     return_BT: Tensor,
     chunk: int | None = None,
 ) -> list[dict[str, float]]:
-    """Four steps of PPO on the whole batch, the gradient added up over parts of it; the numbers of each.
+    """Four steps of PPO on the whole batch, gradients accumulated over parts of it; the metrics of each step.
 
     The loss is the mean over all chosen tokens of the batch, whatever the parts.
     """
@@ -132,27 +132,27 @@ def update(
             part, mask_BT = rows.at(at), rows.mask_BT[at]
             logits_BTV, value_BT = policy(part)
             logprob_BTV = logits_BTV.log_softmax(-1)
-            drift_BT = chosen(logprob_BTV, part) - old.logprob_BT[at]
-            gain_BT = drift_BT.exp() * advantage_BT[at]
-            held_BT = drift_BT.exp().clamp(1 - CLIP, 1 + CLIP) * advantage_BT[at]
-            was_BT = old.value_BT[at]
-            near_BT = torch.clamp(value_BT, was_BT - VALUE_CLIP, was_BT + VALUE_CLIP)
+            log_ratio_BT = chosen(logprob_BTV, part) - old.logprob_BT[at]
+            gain_BT = log_ratio_BT.exp() * advantage_BT[at]
+            clipped_BT = log_ratio_BT.exp().clamp(1 - CLIP, 1 + CLIP) * advantage_BT[at]
+            old_value_BT = old.value_BT[at]
+            near_BT = torch.clamp(value_BT, old_value_BT - VALUE_CLIP, old_value_BT + VALUE_CLIP)
             errors = (value_BT - return_BT[at]).square(), (near_BT - return_BT[at]).square()
-            policy_BT, value_loss_BT = -torch.minimum(gain_BT, held_BT), torch.maximum(*errors) / 2
+            policy_BT, value_loss_BT = -torch.minimum(gain_BT, clipped_BT), torch.maximum(*errors) / 2
             loss_BT = policy_BT + VALUE_COEF * value_loss_BT
             (loss_BT[mask_BT].sum() / rows.mask_BT.sum()).backward()
             with torch.no_grad():
                 entropy_BT = -(logprob_BTV.exp() * logprob_BTV).sum(-1)
-            told = {
+            metrics = {
                 "policy": policy_BT,
                 "value": value_loss_BT,
                 "total": loss_BT,
                 "entropy": entropy_BT,
-                "approxkl": drift_BT.square() / 2,
-                "clipfrac": (held_BT < gain_BT).float(),
+                "approxkl": log_ratio_BT.square() / 2,
+                "clipfrac": (clipped_BT < gain_BT).float(),
             }
-            for name, number_BT in told.items():
-                sums[name] = sums.get(name, 0.0) + number_BT.detach()[mask_BT].sum()
+            for name, metric_BT in metrics.items():
+                sums[name] = sums.get(name, 0.0) + metric_BT.detach()[mask_BT].sum()
         optimizer.step()
-        history.append({name: float(number / rows.mask_BT.sum()) for name, number in sums.items()})
+        history.append({name: float(total / rows.mask_BT.sum()) for name, total in sums.items()})
     return history

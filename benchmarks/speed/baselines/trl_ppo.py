@@ -1,24 +1,23 @@
-"""Iterations of one policy by the PPO of TRL 1.12, one for each line that is read.
+"""Iterations of one policy by the PPO of TRL 1.12, one for each line read from standard input.
 
     sh benchmarks/speed/baselines/setup.sh
-    (cat job.json; yes go | head -5) | .venv-peers/bin/python -m benchmarks.speed.baselines.trl_ppo
+    (cat job.json; yes go | head -5) | .venv-trl/bin/python -m benchmarks.speed.baselines.trl_ppo
 
 The first line is the job, as JSON on one line:
 
     {"architecture": "gpt2", "shape": {"n_layer": 4, "n_embd": 256, "n_head": 4}, "prompt_lengths": [2, 7, 5],
      "response": 10, "epochs": 4, "precision": "float32"}
 
-`shape` is what the configuration class is called with; `prompt_lengths` has a row of the batch each. Also:
+`shape` holds arguments of the configuration class; `prompt_lengths` one entry per row of the batch. Optional:
 `attention` (eager), `threads` (torch's own choice), `chunk` rows per forward and backward pass (all),
-`device` (cpu, or cuda). It is answered with the versions. Every further line is one step of
-`PPOTrainer.train`, answered with its `seconds`, those in `generate` among them as `sample`, how many `tokens`
-and `samples` were written, `peak_bytes`, the resident memory of the process at most, and `idle_bytes`, that
-after the imports.
+`device` (cpu, or cuda). The reply holds the versions. Every further line is one step of `PPOTrainer.train`,
+with a reply of its `seconds`, the seconds in `generate` as phase `sample`, the `tokens` and `samples`
+written, `peak_bytes`, the largest resident memory of the process, and `idle_bytes`, that after the imports.
 
-Weights and prompts are random. As TRL wants it, a second model of the same shape, with a head for one number,
-expects the values and is learned beside the policy; a third is the reference. The scorer costs nothing.
-bfloat16 is asked for as `accelerate launch --mixed_precision bf16` does: `bf16=True` alone changes nothing in
-this trainer. It reaches the passes that are learned from, neither `generate` nor the statistics.
+Weights and prompts are random. As TRL requires, a second model of the same shape with a scalar head predicts
+the values and is trained beside the policy; a third is the reference. The scorer takes no time. bfloat16 is
+requested as `accelerate launch --mixed_precision bf16` does, since `bf16=True` changes nothing in this
+trainer. It reaches the passes that are learned from, neither `generate` nor the statistics.
 """
 
 import json
@@ -28,7 +27,6 @@ import tempfile
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from importlib.metadata import version
-from pathlib import Path
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
@@ -47,16 +45,18 @@ from transformers import (
 )
 from trl.experimental.ppo import PPOConfig, PPOTrainer, ppo_trainer
 
+from benchmarks.speed.process_memory import resident
+
 
 class EvenIds(nn.Module):
-    """A backbone that turns every token into one number: 1 for an even id, else 0."""
+    """A backbone that maps every token to one number: 1 for an even id, else 0."""
 
     def forward(self, input_ids: Tensor, **_: Any) -> SimpleNamespace:
         return SimpleNamespace(hidden_states=[(input_ids % 2 == 0).float()[..., None]])
 
 
 class Scorer(nn.Module):
-    """A reward model in the form that TRL reads: the score is what its head says of the last token."""
+    """A reward model in the form that TRL reads: the score is its head's output at the last token."""
 
     base_model_prefix = "backbone"
 
@@ -65,48 +65,43 @@ class Scorer(nn.Module):
         self.backbone, self.score = EvenIds(), nn.Identity()
 
 
-class Turns(TrainerCallback):
-    """Waits for a line before every step and answers it behind it; no more lines, no more steps."""
+class StepPerLine(TrainerCallback):
+    """Wait for a line before every step and reply to it afterwards; exit when there are no more lines."""
 
-    def __init__(self, answer: Callable[[dict[str, Any]], None], idle: int, work: dict[str, int]) -> None:
-        """`work` is what every answer says of a step, beside its time and memory."""
-        self.answer, self.idle, self.work = answer, idle, work
+    def __init__(self, reply: Callable[[dict[str, Any]], None], idle: int, counts: dict[str, int]) -> None:
+        """`counts` are the tokens and samples of a step, part of every reply."""
+        self.reply, self.idle, self.counts = reply, idle, counts
         self.sampling = 0.0
         generate = ppo_trainer.batch_generation
 
-        def timed(*given: Any, **named: Any) -> Any:
-            began = perf_counter()
-            told = generate(*given, **named)
-            self.sampling += perf_counter() - began
-            return told
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = perf_counter()
+            responses = generate(*args, **kwargs)
+            self.sampling += perf_counter() - start
+            return responses
 
         ppo_trainer.batch_generation = timed
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         names = ("trl", "transformers", "torch", "accelerate")
-        self.wait({"threads": torch.get_num_threads(), "versions": {name: version(name) for name in names}})
+        versions = {name: version(name) for name in names}
+        self.wait({"threads": torch.get_num_threads(), "versions": versions})
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        seconds = perf_counter() - self.began
+        seconds = perf_counter() - self.start
         memory = {"peak_bytes": resident("VmHWM"), "idle_bytes": self.idle}
-        self.wait({"seconds": seconds, "phases": {"sample": self.sampling}, **self.work, **memory})
+        self.wait({"seconds": seconds, "phases": {"sample": self.sampling}, **self.counts, **memory})
 
-    def wait(self, told: dict[str, Any]) -> None:
-        """Answer; go on with the next line."""
-        self.answer(told)
+    def wait(self, result: dict[str, Any]) -> None:
+        """Reply with `result` and wait for the next line."""
+        self.reply(result)
         if not sys.stdin.readline():
             os._exit(0)
-        self.sampling, self.began = 0.0, perf_counter()
-
-
-def resident(entry: str) -> int:
-    """Bytes of this process in memory: `VmRSS` now, `VmHWM` at most since it began (Linux)."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{entry}:"))
+        self.sampling, self.start = 0.0, perf_counter()
 
 
 def padding_tokenizer(pad: int) -> PreTrainedTokenizerFast:
-    """All that TRL asks of a tokenizer: to pad on the left."""
+    """A tokenizer that pads on the left, which is all that TRL uses it for."""
     inner = Tokenizer(models.WordLevel({"<eos>": 0, "<pad>": pad}, unk_token="<eos>"))
     return PreTrainedTokenizerFast(
         tokenizer_object=inner, eos_token="<eos>", pad_token="<pad>", padding_side="left"
@@ -115,13 +110,15 @@ def padding_tokenizer(pad: int) -> PreTrainedTokenizerFast:
 
 def prompts(lengths: list[int], vocabulary: int) -> Dataset:
     """Random ids, neither EOS nor padding among them."""
-    drawn = torch.Generator().manual_seed(0)
-    rows = [torch.randint(1, vocabulary - 1, (n,), generator=drawn).tolist() for n in lengths]
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randint(1, vocabulary - 1, (n,), generator=generator).tolist() for n in lengths]
     return Dataset.from_dict({"input_ids": rows, "attention_mask": [[1] * len(row) for row in rows]})
 
 
-def trainer(job: dict[str, Any], config: PretrainedConfig, turns: Turns, folder: str) -> PPOTrainer:
-    """TRL's own defaults but for what makes the work ours: four epochs, one minibatch, temperature 1."""
+def make_trainer(
+    job: dict[str, Any], config: PretrainedConfig, callback: StepPerLine, folder: str
+) -> PPOTrainer:
+    """TRL's defaults except for what makes the workload equal: four epochs, one minibatch, temperature 1."""
     B = len(job["prompt_lengths"])
     chunk = job.get("chunk") or B
     arguments = PPOConfig(
@@ -142,27 +139,26 @@ def trainer(job: dict[str, Any], config: PretrainedConfig, turns: Turns, folder:
         save_strategy="no",
         disable_tqdm=True,
     )
-    made = [
-        kind.from_config(config, attn_implementation=job.get("attention", "eager"))
-        for kind in (AutoModelForCausalLM, AutoModelForCausalLM, AutoModelForSequenceClassification)
-    ]
-    made[1].load_state_dict(made[0].state_dict())
+    kinds: tuple[Any, ...] = (AutoModelForCausalLM, AutoModelForCausalLM, AutoModelForSequenceClassification)
+    attention = job.get("attention", "eager")
+    policy, reference, value = (kind.from_config(config, attn_implementation=attention) for kind in kinds)
+    reference.load_state_dict(policy.state_dict())
     return PPOTrainer(
         args=arguments,
         processing_class=padding_tokenizer(config.pad_token_id),
-        model=made[0],
-        ref_model=made[1],
-        value_model=made[2],
+        model=policy,
+        ref_model=reference,
+        value_model=value,
         reward_model=Scorer(),
         train_dataset=prompts(job["prompt_lengths"], config.vocab_size),
-        callbacks=[turns],
+        callbacks=[callback],
     )
 
 
-def serve(job: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None:
+def serve(job: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
     """Train for as long as lines come."""
     rows = len(job["prompt_lengths"])
-    turns = Turns(answer, resident("VmRSS"), {"tokens": rows * job["response"], "samples": rows})
+    callback = StepPerLine(reply, resident("VmRSS"), {"tokens": rows * job["response"], "samples": rows})
     torch.manual_seed(0)
     if job["precision"] == "bfloat16":
         os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16"
@@ -171,10 +167,12 @@ def serve(job: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None
     config = AutoConfig.for_model(job["architecture"], num_labels=1, **job["shape"])
     config.bos_token_id, config.eos_token_id, config.pad_token_id = 0, 0, config.vocab_size - 1
     with tempfile.TemporaryDirectory() as folder:
-        trainer(job, config, turns, folder).train()
+        make_trainer(job, config, callback, folder).train()
 
 
 if __name__ == "__main__":
     out = sys.stdout
-    with redirect_stdout(sys.stderr):  # the trainer prints its numbers
-        serve(json.loads(sys.stdin.readline()), lambda told: print(json.dumps(told), file=out, flush=True))
+    with redirect_stdout(sys.stderr):  # the trainer prints its metrics
+        serve(
+            json.loads(sys.stdin.readline()), lambda result: print(json.dumps(result), file=out, flush=True)
+        )

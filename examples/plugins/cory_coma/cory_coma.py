@@ -26,10 +26,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
-from cory.algorithms.base import AlgorithmState, Requirements
 from cory.algorithms import ppo
+from cory.algorithms.base import AlgorithmState, Requirements
 from cory.batch import Batch
+from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
 
 token_loss, verdict = ppo.token_loss, ppo.verdict
 

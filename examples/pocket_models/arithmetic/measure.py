@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from cory.config import presets
-from cory.training.factory import silence_transformers, make_players
-from cory.evaluation.evaluator import Responses, evaluate_standalone
 from cory.config.task_options import task_options
+from cory.evaluation.evaluator import Responses, evaluate_standalone
 from cory.pocket import ARITHMETIC_LM
+from cory.training.factory import make_players, silence_transformers
 from examples.pocket_models.measure import megabytes
 
 FIGURES = Path(__file__).with_name("figures.json")

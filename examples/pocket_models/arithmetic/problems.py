@@ -15,8 +15,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from examples.pocket_models.arithmetic.stories import WORDS
 from cory_env.tasks.arithmetic import OPERATIONS, Step, expression, held_out, steps, worked
+from examples.pocket_models.arithmetic.stories import WORDS
 
 LARGEST = 999
 """No number of a word problem, and no result of its steps, is larger."""

@@ -1,4 +1,4 @@
-"""What every algorithm must keep to, by name: those of this folder and those of installed plug-ins."""
+"""What every algorithm must satisfy, by name: those of this package and those of installed plug-ins."""
 
 from dataclasses import fields, replace
 
@@ -7,71 +7,21 @@ import pytest
 import torch
 
 from cory import algorithms
-from cory.functional import kl, token_rewards
-from cory.token_loss import Tokens
-from cory.batch import Batch, Rows
+from cory.batch import Batch
 from cory.learner.learner import Learner
 from cory.learner.optimizer import LearnerConfig
-from cory.policies.scoring import alone
-from cory.policies.table import TablePolicy
-from cory.rollout.rollout import make_batch
+from cory.token_loss import Tokens
 from cory.training.trainer import Trainer
-from tests.cory.conftest import gradients_used
-from tests.cory.training.test_trainer import TABLES
+from tests.helpers.batches import TABLE_B as B
+from tests.helpers.batches import TABLE_LENGTHS, T, make_table_batch
+from tests.helpers.learners import advantage_of, gradients_used, make_learner_of
+from tests.helpers.models import make_table_policy
+from tests.helpers.tables import TABLES
 
 NAMES = algorithms.names()
 TOKENWISE = [name for name in NAMES if algorithms.load(name).update is None]
 ECHO = {"trpo": {"max_kl": 0.1, "damping": 0.01}}
 """Options for tables on echo, where defaults are meant for language models."""
-
-B, P, T, V = 8, 5, 7, 20
-LENGTHS = [7, 4, 6, 5, 7, 3, 1, 2]
-
-
-def make_policy() -> TablePolicy:
-    policy, reference = (
-        TablePolicy(name, vocab_size=V, eos=frozenset({3}), pad=0, max_response=T)
-        for name in ("llm_1", "reference")
-    )
-    chance = torch.Generator().manual_seed(0)
-    for parameter in [*policy.parameters(), *reference.parameters()]:
-        torch.nn.init.normal_(parameter, generator=chance)
-    policy.set_reference(reference.requires_grad_(False))
-    return policy
-
-
-def make_batch(policy: TablePolicy) -> Batch:
-    chance = np.random.default_rng(0)
-    rows = Rows(
-        prompt_BP=torch.tensor(chance.integers(1, V, (B, P))),
-        prompt_length_B=torch.tensor([5, 2, 3, 5, 1, 4, 3, 2]),
-        response_BT=torch.tensor(chance.integers(0, V, (B, T))),
-        response_length_B=torch.tensor(LENGTHS),
-    )
-    score_B = torch.tensor(chance.normal(size=B)).float()
-    return make_batch(policy.evaluate(rows), rows, torch.zeros(B, T), score_B, score_B)
-
-
-def make_learner(name: str, policy: TablePolicy, **options) -> Learner:
-    algorithm = algorithms.load(name)
-    known = {field.name for field in fields(algorithm.Config)}
-    config = algorithm.Config(**{key: options.pop(key) for key in known & set(options)})
-    kl_config = options.pop("kl_config", kl.KLConfig())
-    return Learner(
-        policy,
-        algorithm,
-        config,
-        config=LearnerConfig(**options),
-        kl_config=kl_config,
-        payoff_config=token_rewards.PayoffScalingConfig(),
-    )
-
-
-def advantage_of(learner: Learner, batch: Batch):
-    (rewards_BT,) = learner.rewards([batch])
-    return learner.algorithm.advantage(
-        {"pioneer_0": batch}, {"pioneer_0": rewards_BT}, learner.algorithm_config, {"pioneer_0": {}}
-    )["pioneer_0"]
 
 
 def update(learner: Learner, batch: Batch) -> dict[str, float]:
@@ -85,72 +35,71 @@ def test_tables_learn_to_echo_by_every_algorithm(name, seats):
     options = algorithms.load(name).Config(**ECHO.get(name, {}))
     learning = {"algorithm": name, "algorithm_options": options, "learner": LearnerConfig(lr=0.3)}
     trainer = Trainer(replace(TABLES, seats=seats, iterations=30, **learning))
-    before = trainer.answers()["llm_1"].numbers(kl_coef=0)["task_reward"]
-    numbers = [trainer.iterate(i) for i in range(30)]
-    after = {name: told.numbers(kl_coef=0)["task_reward"] for name, told in trainer.answers().items()}
+    before = trainer.evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"]
+    history = [trainer.iterate(i) for i in range(30)]
+    after = {name: found.metrics(kl_coef=0)["task_reward"] for name, found in trainer.evaluate().items()}
     assert before < 0.2
     assert all(after[name] > before + 0.5 * (1 - before) for name in trainer.policies)
-    assert numbers[0]["pioneer_0/llm_1/first_ratio_deviation"] < 1e-5
-    assert all(np.isfinite(list(told.values())).all() for told in numbers)
+    assert history[0]["pioneer_0/llm_1/first_ratio_deviation"] < 1e-5
+    assert all(np.isfinite(list(metrics.values())).all() for metrics in history)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_algorithm_reports_the_same_words(name):
-    policy = make_policy()
-    told = update(make_learner(name, policy), make_batch(policy))
-    assert {"policy_loss", "entropy", "ratio", "approx_kl", "ratio_deviation", "steps"} <= told.keys()
-    assert {"first_ratio_deviation", "gradient_norm", "kl_coef"} <= told.keys()
-    assert ("value_loss" in told) == algorithms.load(name).needs(algorithms.load(name).Config()).values
-    assert policy.version == told["steps"] > 0
+def test_every_algorithm_reports_the_same_metrics(name):
+    policy = make_table_policy()
+    metrics = update(make_learner_of(name, policy), make_table_batch(policy))
+    assert {"policy_loss", "entropy", "ratio", "approx_kl", "ratio_deviation", "steps"} <= metrics.keys()
+    assert {"first_ratio_deviation", "gradient_norm", "kl_coef"} <= metrics.keys()
+    assert ("value_loss" in metrics) == algorithms.load(name).needs(algorithms.load(name).Config()).values
+    assert policy.version == metrics["steps"] > 0
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_at_masked_positions_reaches_advantages_or_weights(name):
-    """INVARIANTS 5."""
     found = []
     for poison in (0.0, float("nan")):
-        policy = make_policy()
-        batch = make_batch(policy)
+        policy = make_table_policy()
+        batch = make_table_batch(policy)
         poisoned = {
             field.name: torch.where(batch.mask_BT, getattr(batch, field.name), poison)
             for field in fields(batch)
             if field.name.endswith("_BT") and getattr(batch, field.name).is_floating_point()
         }
         batch = replace(batch, **poisoned)
-        learner = make_learner(name, policy)
-        told = advantage_of(learner, batch)
-        for tensor_BT in told:
-            assert torch.equal(tensor_BT[~batch.mask_BT], torch.zeros(B * T - sum(LENGTHS)))
+        learner = make_learner_of(name, policy)
+        advantage = advantage_of(learner, batch)
+        for tensor_BT in advantage:
+            assert torch.equal(tensor_BT[~batch.mask_BT], torch.zeros(B * T - sum(TABLE_LENGTHS)))
         update(learner, batch)
-        found.append([told.advantage_BT, *(p.detach() for p in learner.trainable)])
+        found.append([advantage.advantage_BT, *(p.detach() for p in learner.trainable)])
     for clean, poisoned in zip(*found, strict=True):
         assert torch.equal(clean, poisoned)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rewards_past_a_response_count_for_nothing(name):
-    policy = make_policy()
-    batch, learner = make_batch(policy), make_learner(name, policy)
+    policy = make_table_policy()
+    batch, learner = make_table_batch(policy), make_learner_of(name, policy)
     found = []
     for poison in (0.0, float("nan")):
         rewards_BT = torch.where(batch.mask_BT, torch.linspace(-1, 1, B * T).view(B, T), poison)
-        told = learner.algorithm.advantage(
+        advantages = learner.algorithm.advantage(
             {"pioneer_0": batch}, {"pioneer_0": rewards_BT}, learner.algorithm_config, {"pioneer_0": {}}
         )
-        found.append(told["pioneer_0"].advantage_BT)
+        found.append(advantages["pioneer_0"].advantage_BT)
     assert found[0].abs().sum() > 0
     assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("name", TOKENWISE)
 def test_gradients_do_not_depend_on_microbatches(name):
-    """INVARIANTS 6: 8x1 = 4x2 = 2x4 with unequal lengths."""
+    """8x1 = 4x2 = 2x4 with unequal lengths."""
     found = []
     for microbatches in (1, 2, 4):
-        policy = make_policy()
-        batch, learner = make_batch(policy), make_learner(name, policy, microbatches=microbatches)
+        policy = make_table_policy()
+        batch, learner = make_table_batch(policy), make_learner_of(name, policy, microbatches=microbatches)
         used = gradients_used(learner)
-        alone(learner.step(batch, advantage_of(learner, batch), torch.arange(B)))
+        learner.step(batch, advantage_of(learner, batch), torch.arange(B))
         found.append(used[0])
     assert any(grad.abs().max() > 1e-3 for grad in found[0].values())
     for other in found[1:]:
@@ -160,8 +109,8 @@ def test_gradients_do_not_depend_on_microbatches(name):
 
 
 def make_tokens(count: int = 6) -> Tokens:
-    chance = torch.Generator().manual_seed(0)
-    return Tokens(*(torch.randn(count, generator=chance).requires_grad_(i < 4) for i in range(9)))
+    generator = torch.Generator().manual_seed(0)
+    return Tokens(*(torch.randn(count, generator=generator).requires_grad_(i < 4) for i in range(9)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -175,8 +124,9 @@ def test_token_losses_are_pure_and_look_at_one_token_at_a_time(name):
     for at in range(6):
         single = algorithm.token_loss(Tokens(*(tensor[at : at + 1] for tensor in tokens)), config)
         torch.testing.assert_close(single.loss_K[0], first.loss_K[at])
-    assert not any(number_K.requires_grad for number_K in [*first.numbers.values(), *first.largest.values()])
-    assert all(number_K.shape == (6,) for number_K in [*first.numbers.values(), *first.largest.values()])
+    reported = [*first.metrics.values(), *first.maxima.values()]
+    assert not any(metric_K.requires_grad for metric_K in reported)
+    assert all(metric_K.shape == (6,) for metric_K in reported)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -229,7 +179,7 @@ def test_a_group_of_one_is_refused_with_a_remedy():
 @pytest.mark.parametrize("name", ["rloo", "grpo"])
 def test_the_games_of_a_group_are_neighbours_of_one_query(name):
     options = algorithms.load(name).Config(group=4)
-    queries = Trainer(replace(TABLES, algorithm=name, algorithm_options=options)).deal(0).queries
+    queries = Trainer(replace(TABLES, algorithm=name, algorithm_options=options)).spec(0).queries
     ids_XG = [[query.ids for query in queries[i : i + 4]] for i in range(0, 64, 4)]
     assert all(len(set(map(tuple, ids_G))) == 1 for ids_G in ids_XG)
     assert len({tuple(ids_G[0]) for ids_G in ids_XG}) > 1

@@ -3,7 +3,6 @@
 Shapes: B games, T response tokens.
 """
 
-import importlib.util
 import json
 import shutil
 import sys
@@ -14,43 +13,26 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.speed import plugin
 from cory import algorithms
 from cory.batch import Batch
-from cory.config.schema import Config, PolicyConfig
-from cory.learner.central_critic import CriticConfig
-from cory.evaluation.evaluator import EvaluationConfig
-from cory.rollout.role_exchange import ExchangeConfig
 from cory.config.parsing import read
+from cory.config.schema import Config
 from cory.judges.parsing import is_classifier
-from cory.functional.kl import KLConfig
-from cory.learner.optimizer import LearnerConfig
+from cory.learner.central_critic import CriticConfig
+from cory.rollout.role_exchange import ExchangeConfig
 from cory.training.trainer import Trainer
+from tests.helpers.tables import TABLES
 
-ROOT = Path(__file__).parents[2]
-PLUGINS = ROOT / "examples/plugins"
-SPEC = importlib.util.spec_from_file_location("plugin_speed", ROOT / "benchmarks/speed/plugin.py")
-plugin_speed = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(plugin_speed)
-
-TABLES = Config(
-    task="echo",
-    policy=PolicyConfig(kind="table"),
-    batch=64,
-    max_response=(3, 3),
-    iterations=60,
-    exchange=ExchangeConfig(every=5),
-    kl=KLConfig(coef=0.01),
-    learner=LearnerConfig(lr=0.1),
-    evaluation=EvaluationConfig(queries=64, every=0),
-)
+PLUGINS = Path(__file__).parents[3] / "examples/plugins"
 
 SHOUTS = '''
-from cory_env.game import Query
+from cory_env.types import Query
 from cory_env.tokenizer import CharTokenizer
 
 
 class Task:
-    """Answer a letter so that the judge likes both together."""
+    """Continue a letter so that the judge gives both together a high score."""
 
     max_query = 1
 
@@ -96,13 +78,13 @@ SHOUTING = {
 
 
 def install(folder: Path, site: Path) -> None:
-    """What pip would leave of the project in `folder`: its modules, its metadata."""
+    """Copy the modules of the project in `folder` and write its metadata, as pip does."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     for module in folder.glob("*.py"):
         shutil.copy(module, site)
-    told = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    told.mkdir()
-    (told / "METADATA").write_text(
+    info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
     )
     lines = [
@@ -110,7 +92,7 @@ def install(folder: Path, site: Path) -> None:
         for group, entries in project["entry-points"].items()
         for line in (f"[{group}]", *(f"{name} = {where}" for name, where in entries.items()))
     ]
-    (told / "entry_points.txt").write_text("\n".join(lines))
+    (info / "entry_points.txt").write_text("\n".join(lines))
 
 
 @pytest.fixture
@@ -132,16 +114,16 @@ def shouts(tmp_path, monkeypatch):
 
 
 def gains(config: Config) -> dict[str, tuple[float, float]]:
-    """What each policy scores alone on held-out queries, before and after training."""
+    """Task reward of each policy on held-out queries, before and after training."""
     trainer = Trainer(config)
 
-    def alone():
-        return {name: told.numbers(kl_coef=0)["task_reward"] for name, told in trainer.answers().items()}
+    def task_rewards():
+        return {name: found.metrics(kl_coef=0)["task_reward"] for name, found in trainer.evaluate().items()}
 
-    before = alone()
+    before = task_rewards()
     for iteration in range(config.iterations):
         trainer.iterate(iteration)
-    after = alone()
+    after = task_rewards()
     return {name: (before[name], after[name]) for name in trainer.policies}
 
 
@@ -150,13 +132,13 @@ def flagged(*words: str) -> Config:
 
 
 @pytest.mark.usefixtures("examples")
-def test_an_installed_algorithm_is_offered_beside_the_built_in_ones():
+def test_an_installed_algorithm_is_listed_with_the_built_in_ones():
     assert {"coma", "ppo", "ppo_again"} <= set(algorithms.names())
     coma = algorithms.load("coma")
     assert coma.needs(coma.Config(group=8)) == (True, 8)
 
 
-def test_the_example_is_no_longer_than_it_promises():
+def test_the_example_has_at_most_80_lines():
     assert len((PLUGINS / "cory_coma/cory_coma.py").read_text().splitlines()) <= 80
 
 
@@ -170,7 +152,7 @@ def test_the_command_line_takes_its_name_and_its_options():
     )
     with pytest.raises(ValueError, match="group is 1; a pioneer is compared with others"):
         flagged("--algorithm", "coma", "--algorithm.group", "1")
-    with pytest.raises(ValueError, match="a batch of 63 games does not fall into groups of 4"):
+    with pytest.raises(ValueError, match="a batch of 63 games does not divide into groups of 4"):
         flagged("--algorithm", "coma", "--batch", "63")
 
 
@@ -196,10 +178,10 @@ def test_ppo_from_outside_takes_the_same_steps_as_ppo():
 
 
 @pytest.mark.usefixtures("examples")
-def test_the_pioneer_learns_to_tell_what_a_selfish_one_keeps_to_itself():
-    """relay: with a pioneer that looks after its own score no observer gets the sum above 1.5; best is 1.9.
+def test_the_pioneer_learns_to_pass_on_its_secret_for_the_observers_score():
+    """relay: with a pioneer that maximises its own score no observer gets the sum above 1.5; best is 1.9.
 
-    The observer does not read the secret, so what a response changes for it only a central critic can tell.
+    The observer does not see the secret, so only a central critic can estimate what a response changes for it.
     """
     config = replace(
         flagged("--task", "relay", "--algorithm", "coma", "--max-response", "1", "1", "--batch", "96"),
@@ -209,8 +191,8 @@ def test_the_pioneer_learns_to_tell_what_a_selfish_one_keeps_to_itself():
     trainer = Trainer(config)
     sums = []
     for iteration in range(40):
-        told = trainer.iterate(iteration)
-        sums.append(sum(score for key, score in told.items() if key.endswith("/task_reward")))
+        metrics = trainer.iterate(iteration)
+        sums.append(sum(score for key, score in metrics.items() if key.endswith("/task_reward")))
     assert sums[0] < 1.1
     assert sum(sums[-5:]) / 5 > 1.6
 
@@ -218,14 +200,14 @@ def test_the_pioneer_learns_to_tell_what_a_selfish_one_keeps_to_itself():
 def played(scores: list[list[float]], values: list[list[list[float]]]) -> dict[str, Batch]:
     """A group of two games of two seats, cooperative; poison where nothing was chosen."""
     payoff_B = torch.tensor(scores).sum(1)
-    told = {}
+    batches = {}
     for i, seat in enumerate(("pioneer_0", "observer_1")):
         values_BT = torch.tensor(values[i])
         same = dict.fromkeys(
             ("behaviour_logprobs_BT", "old_logprobs_BT", "ref_logprobs_BT", "exact_kl_BT"),
             torch.zeros_like(values_BT),
         )
-        told[seat] = Batch(
+        batches[seat] = Batch(
             prompt_BP=torch.ones(2, 1, dtype=torch.long),
             prompt_length_B=torch.tensor([1, 1]),
             response_BT=torch.tensor([[1, 9], [1, 2]]),
@@ -235,14 +217,14 @@ def played(scores: list[list[float]], values: list[list[list[float]]]) -> dict[s
             payoff_B=payoff_B,
             **same,
         )
-    return told
+    return batches
 
 
 @pytest.mark.usefixtures("examples")
 def test_counterfactual_credit_by_hand():
-    """Scores (pioneer, observer): game 0: 1 and 0, game 1: 0 and 4. Paid: 1 and 4.
+    """Scores (pioneer, observer): game 0: 1 and 0, game 1: 0 and 4. Payoffs: 1 and 4.
 
-    KL prices: the pioneer 0.5 in game 1, on its first token; the observer 0.25 on its token in game 0.
+    KL penalties: the pioneer 0.5 in game 1, on its first token; the observer 0.25 on its token in game 0.
     V_1 at its first token: 2 and 3, at the second of game 1: 3.5. So
 
         Q = (1 + 2, 0 - 0.5 + 3) = (3, 2.5)           the pioneer's A = (3 - 2.5, 2.5 - 3) = (0.5, -0.5)
@@ -258,22 +240,22 @@ def test_counterfactual_credit_by_hand():
         "observer_1": torch.tensor([[0.75, 0], [0, 4]]),
     }
     config = coma.Config(group=2, whiten=False, lam=0.5)
-    told = coma.advantage(batches, rewards, config, {seat: {} for seat in batches})
-    assert told["pioneer_0"].advantage_BT.tolist() == [[0.5, 0], [-0.5, -0.5]]
-    assert told["observer_1"].advantage_BT.tolist() == [[-2.25, 0], [0.75, 0.5]]
-    assert told["observer_1"].return_BT.tolist() == [[-0.25, 0], [3.75, 4]]
+    found = coma.advantage(batches, rewards, config, {seat: {} for seat in batches})
+    assert found["pioneer_0"].advantage_BT.tolist() == [[0.5, 0], [-0.5, -0.5]]
+    assert found["observer_1"].advantage_BT.tolist() == [[-2.25, 0], [0.75, 0.5]]
+    assert found["observer_1"].return_BT.tolist() == [[-0.25, 0], [3.75, 4]]
 
 
 @pytest.mark.usefixtures("examples")
 def test_the_observers_credit_does_not_change_with_the_pioneers_score():
     coma = algorithms.load("coma")
-    told = []
+    found = []
     for own in (0.0, 5.0):
         batches = played([[own, 1], [own, 2]], [[[0.0, 0], [0, 0]], [[1.0, 0], [1, 1]]])
         rewards_BT = torch.tensor([[own + 1, 0], [0, own + 2]])
         rewards = dict.fromkeys(batches, rewards_BT)
-        told.append(coma.advantage(batches, rewards, coma.Config(group=2), {})["observer_1"].advantage_BT)
-    assert torch.allclose(*told)
+        found.append(coma.advantage(batches, rewards, coma.Config(group=2), {})["observer_1"].advantage_BT)
+    assert torch.allclose(*found)
 
 
 @pytest.mark.usefixtures("examples")
@@ -290,8 +272,8 @@ def test_a_task_a_judge_and_an_algorithm_of_one_package_are_trained_with():
     )
     trainer = Trainer(config)
     assert trainer.task.judge(["a!", "!a"]) == [1.0, 0.0]
-    told = [trainer.iterate(iteration) for iteration in range(config.iterations)]
-    score = [numbers["pioneer_0/llm_1/task_reward"] for numbers in told[:5] + told[-10:-5]]
+    history = [trainer.iterate(iteration) for iteration in range(config.iterations)]
+    score = [metrics["pioneer_0/llm_1/task_reward"] for metrics in history[:5] + history[-10:-5]]
     assert sum(score[:5]) / 5 < 0.5
     assert sum(score[5:]) / 5 > 0.9
 
@@ -305,16 +287,18 @@ def test_a_task_a_judge_and_an_algorithm_of_one_package_are_trained_with():
             "no judge called 'loud'; there are gone, loudness, pocket, silence; a classifier is a folder",
         ),
         ("gone", "judge 'gone' cannot be imported"),
-        ("silence", "judge 'silence' is no function but a float"),
+        ("silence", "judge 'silence' is a float, not a function"),
     ],
 )
-def test_a_judge_that_is_not_there_is_answered_with_those_that_are(name, message):
+def test_an_unknown_judge_is_refused_with_the_known_ones(name, message):
     with pytest.raises(ValueError, match=message):
         Trainer(flagged("--task", "shouts", "--judge", name, "--max-response", "1", "1"))
 
 
 def test_a_folder_and_a_hub_name_are_classifiers(tmp_path):
-    assert all(is_classifier(spec) for spec in ("pocket", str(tmp_path), "owner/name"))
+    assert all(is_classifier(spec, aliases=("pocket",)) for spec in ("pocket", str(tmp_path), "owner/name"))
+    with pytest.raises(ValueError, match="no judge called 'pocket'"):
+        is_classifier("pocket")
 
 
 @pytest.mark.parametrize(("seconds", "code"), [(2.1, 0), (2.11, 1)])
@@ -328,9 +312,9 @@ def test_the_speed_check_fails_below_95_percent(tmp_path, monkeypatch, capsys, s
 
     file = tmp_path / "speed.json"
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", ["plugin_speed.py", "--check", "--json", str(file)])
-    monkeypatch.setattr(plugin_speed, "measure", measure)
-    assert plugin_speed.main() == code
+    monkeypatch.setattr(sys, "argv", ["plugin.py", "--check", "--json", str(file)])
+    monkeypatch.setattr(plugin, "measure", measure)
+    assert plugin.main() == code
     assert found == ["ppo", "ppo_again"]
     assert ("too slow: 0.948" in capsys.readouterr().err) == bool(code)
     assert json.loads(file.read_text())["plugin_over_builtin"] == pytest.approx(2 / seconds)

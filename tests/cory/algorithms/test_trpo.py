@@ -1,4 +1,4 @@
-"""TRPO's step beside a dense computation, its bound, what it leaves alone and what it refuses.
+"""TRPO's step against a dense computation, its bound, what it does not change and what it refuses.
 
 On a table everything has a closed form. Token k was chosen in cell s(k) with probabilities p_s; K tokens:
 
@@ -13,18 +13,16 @@ import pytest
 import torch
 
 from cory import algorithms
-from cory.functional import kl, token_rewards
 from cory.algorithms import trpo
 from cory.batch import Batch, Rows
+from cory.functional import kl, token_rewards
 from cory.learner.learner import Learner
 from cory.learner.optimizer import LearnerConfig
-from cory.policies.lora_adapters import Config as AdapterConfig
-from cory.policies.lora import LoraTeam
+from cory.policies.scoring import evaluate
 from cory.policies.table import TablePolicy
 from cory.rollout.rollout import make_batch
-from tests.cory.policies.test_policies import make_batch as make_lm_batch
-from tests.cory.policies.test_policies import make_policy as make_lm
-from tests.cory.policies.test_policies import pair
+from tests.helpers.batches import make_batch as make_lm_batch
+from tests.helpers.models import make_policy, make_team, pair, stir
 
 V, T, B = 4, 2, 6
 
@@ -45,7 +43,7 @@ def batch_of(policy: TablePolicy) -> Batch:
         response_length_B=torch.tensor([2, 1, 2, 2, 1, 2]),
     )
     score_B = torch.tensor([1.0, -2.0, 0.5, 3.0, 0.0, -1.0]).double()
-    return make_batch(policy.evaluate(rows), rows, torch.zeros(B, T).double(), score_B, score_B)
+    return make_batch(evaluate(policy, rows), rows, torch.zeros(B, T).double(), score_B, score_B)
 
 
 def learner_of(
@@ -63,10 +61,10 @@ def learner_of(
 
 def update(learner: Learner, batch: Batch) -> dict[str, float]:
     (rewards_BT,) = learner.rewards([batch])
-    told = trpo.advantage(
+    advantages = trpo.advantage(
         {"pioneer_0": batch}, {"pioneer_0": rewards_BT}, learner.algorithm_config, {"pioneer_0": {}}
     )
-    return learner.update(batch, told["pioneer_0"], [])
+    return learner.update(batch, advantages["pioneer_0"], [])
 
 
 def dense(policy: TablePolicy, batch: Batch, learner: Learner) -> tuple[torch.Tensor, torch.Tensor]:
@@ -94,21 +92,21 @@ def test_the_step_is_the_natural_gradient_as_long_as_the_bound_allows():
     g, F = dense(policy, batch, learner)
     damped = F + 0.05 * torch.eye(len(g)).double()
     x = torch.linalg.solve(damped, g)
-    told = update(learner, batch)
-    want = told["line_search"] * (2 * 1e-3 / (x @ damped @ x)).sqrt() * x
+    metrics = update(learner, batch)
+    want = metrics["line_search"] * (2 * 1e-3 / (x @ damped @ x)).sqrt() * x
     got = (policy.logits_SV.detach() - before_SV).flatten()
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-8)
-    assert told["line_search"] == 1
-    assert told["gradient_norm"] == pytest.approx(g.norm().item())
+    assert metrics["line_search"] == 1
+    assert metrics["gradient_norm"] == pytest.approx(g.norm().item())
     old, new = before_SV.log_softmax(-1), policy.logits_SV.detach().log_softmax(-1)
     cells = [0 * V + 1, 0 * V + 1, 0 * V + 2, *[0 * V + 3] * 3, V + 1, V + 2, V + 3, V + 3]
     moved = sum(float((old[s].exp() * (old[s] - new[s])).sum()) for s in cells) / len(cells)
-    assert told["step_kl"] == pytest.approx(moved)
+    assert metrics["step_kl"] == pytest.approx(moved)
     assert 0 < moved <= 1e-3
-    assert told["improvement"] > 0
+    assert metrics["improvement"] > 0
 
 
-def test_the_fisher_products_may_take_a_part_of_the_batch():
+def test_fisher_products_may_use_a_part_of_the_batch():
     policy = table()
     learner = learner_of(policy)
     whole, part = (
@@ -126,16 +124,16 @@ def test_the_fisher_products_may_take_a_part_of_the_batch():
 def test_no_step_leaves_the_bound(max_kl):
     policy = table()
     for _ in range(5):
-        told = update(learner_of(policy, max_kl=max_kl, damping=0.01), batch_of(policy))
-        assert 0 < told["step_kl"] <= max_kl
+        metrics = update(learner_of(policy, max_kl=max_kl, damping=0.01), batch_of(policy))
+        assert 0 < metrics["step_kl"] <= max_kl
 
 
 def test_where_no_try_is_good_enough_the_policy_stays_bit_for_bit():
     """A step far past where the quadratic holds, and a single try."""
     policy = table()
     batch, before_SV = batch_of(policy), policy.logits_SV.detach().clone()
-    told = update(learner_of(policy, max_kl=0.3, damping=1e-6, cg_steps=40, tries=1, value_steps=0), batch)
-    assert told["line_search"] == told["step_kl"] == told["improvement"] == told["steps"] == 0
+    metrics = update(learner_of(policy, max_kl=0.3, damping=1e-6, cg_steps=40, tries=1, value_steps=0), batch)
+    assert metrics["line_search"] == metrics["step_kl"] == metrics["improvement"] == metrics["steps"] == 0
     assert torch.equal(policy.logits_SV, before_SV)
     assert policy.version == 0
 
@@ -143,36 +141,36 @@ def test_where_no_try_is_good_enough_the_policy_stays_bit_for_bit():
 def test_nothing_to_learn_is_no_step():
     policy = table()
     batch = replace(batch_of(policy), payoff_B=torch.zeros(B).double())
-    told = update(learner_of(policy, coef=0.0, value_steps=0), batch)
-    assert told["gradient_norm"] == told["line_search"] == 0
+    metrics = update(learner_of(policy, coef=0.0, value_steps=0), batch)
+    assert metrics["gradient_norm"] == metrics["line_search"] == 0
 
 
-def test_a_price_of_kl_in_the_loss_pulls_the_step_back():
-    """With nothing to earn, full KL in the loss is all there is: the policy moves towards its reference."""
+def test_a_kl_term_in_the_loss_pulls_the_step_back():
+    """Payoffs are 0, so full KL is all of the loss: the policy moves towards its reference."""
     policy, reference = table(), table()
     with torch.no_grad():
         reference.logits_SV.zero_()
     policy.set_reference(reference)
     batch = replace(batch_of(policy), payoff_B=torch.zeros(B).double())
     before = batch.exact_kl_BT.sum().item()
-    told = update(learner_of(policy, place="loss", kind="full", coef=1.0), batch)
-    assert told["improvement"] > 0
-    assert policy.evaluate(batch).exact_kl_BT.sum().item() < before
+    metrics = update(learner_of(policy, place="loss", kind="full", coef=1.0), batch)
+    assert metrics["improvement"] > 0
+    assert evaluate(policy, batch).exact_kl_BT.sum().item() < before
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_a_language_model_takes_the_step_and_its_values_are_fitted_apart(attention):
-    """The fused attention kernels have no second derivative; the value head's steps leave the trunk alone."""
+def test_a_language_model_takes_the_step_and_its_values_are_fitted_separately(attention):
+    """The fused attention kernels have no second derivative; the value head's steps leave the trunk as it is."""
     found = {}
     for value_steps in (0, 5):
         policy = pair("gpt2")
         policy.model.set_attn_implementation(attention)
         batch = make_lm_batch(policy)
-        told = update(learner_of(policy, lr=0.005, value_steps=value_steps), batch)
-        assert 0 < told["step_kl"] <= 0.01
-        assert told["first_ratio_deviation"] < 1e-5
-        assert told["steps"] == policy.version == 1 + value_steps
-        found[value_steps] = {name: p.detach().clone() for name, p in policy.named_parameters()}, told
+        metrics = update(learner_of(policy, lr=0.005, value_steps=value_steps), batch)
+        assert 0 < metrics["step_kl"] <= 0.01
+        assert metrics["first_ratio_deviation"] < 1e-5
+        assert metrics["steps"] == policy.version == 1 + value_steps
+        found[value_steps] = {name: p.detach().clone() for name, p in policy.named_parameters()}, metrics
     (before, first), (after, fitted) = found[0], found[5]
     moved = [name for name in before if not torch.equal(before[name], after[name])]
     assert moved
@@ -182,16 +180,14 @@ def test_a_language_model_takes_the_step_and_its_values_are_fitted_apart(attenti
     assert all(not torch.equal(start[n], p) for n, p in after.items())
 
 
-def test_adapters_take_the_step_and_nobody_elses_weights_move(tiny_folder):
-    team = LoraTeam.load(("llm_1", "llm_2"), tiny_folder, config=AdapterConfig(rank=4, alpha=8))
+def test_adapters_take_the_step_and_no_other_weights_move(tiny_folder):
+    team = make_team(tiny_folder)
     policy = team.policies["llm_1"]
     own = {id(p) for p in policy.parameters()}
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+    stir(policy)
     before = {name: p.detach().clone() for name, p in team.model.named_parameters()}
-    told = update(learner_of(policy), make_lm_batch(policy))
-    assert 0 < told["step_kl"] <= 0.01
+    metrics = update(learner_of(policy), make_lm_batch(policy))
+    assert 0 < metrics["step_kl"] <= 0.01
     for name, parameter in team.model.named_parameters():
         assert torch.equal(parameter, before[name]) == (id(parameter) not in own), name
 
@@ -205,8 +201,8 @@ def test_a_policy_that_cannot_be_differentiated_twice_is_named(monkeypatch):
 
 
 def test_broken_numbers_stop_the_update():
-    policy = make_lm("table")
-    policy.set_reference(make_lm("table", "reference"))
+    policy = make_policy("table")
+    policy.set_reference(make_policy("table", "reference"))
     batch = make_lm_batch(policy)
     payoff_B = torch.full_like(batch.payoff_B, float("nan"))
     with pytest.raises(FloatingPointError, match=r"gradient_norm.* of policy 'llm_1' is not finite"):

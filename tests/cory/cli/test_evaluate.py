@@ -5,14 +5,14 @@ import shutil
 
 import numpy as np
 import pytest
+from cory.cli.targets import find, labels
 from peft import LoraConfig, get_peft_model
 
 from cory import pocket
-from cory.cli.main import main
 from cory.cli.evaluate import divided
+from cory.cli.main import main
 from cory.evaluation.bootstrap import interval
 from cory.policies.loading import load_model
-from cory.cli.targets import find, labels
 from tests.cory.training.test_trainer import made_up_reviews
 
 TABLES = ["--task", "echo", "--policy.kind", "table", "--max-response", "3", "3", "--learner.lr", "0.1"]

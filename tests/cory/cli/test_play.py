@@ -1,29 +1,31 @@
+"""Games to watch or to join on the terminal."""
+
 from dataclasses import replace
 
 import pytest
 
-from cory.training import run
-from cory.cli.play import play
-from tests.cory.training.test_trainer import TABLES
+from cory.cli.play import command
+from cory.training.run import train
+from tests.helpers.tables import TABLES
 
 
 @pytest.fixture(scope="module")
 def echo_run(tmp_path_factory):
-    """Two tables that have learned echo a little."""
+    """Two tables that have trained on echo a little."""
     folder = tmp_path_factory.mktemp("runs") / "echo"
-    run.train(replace(TABLES, iterations=20), folder)
+    train(replace(TABLES, iterations=4), folder)
     return folder
 
 
-def test_a_person_watches_and_sees_query_responses_scores_and_payoffs(echo_run, capsys):
-    play([str(echo_run), "--games", "2"])
-    told = capsys.readouterr().out
-    assert told.startswith("pioneer_0: llm_1\nobserver_1: llm_2\n")
-    assert told.count("paid: pioneer_0 ") == 2
-    assert told.count("(score ") == 2 * 2  # both seats' scores, shown once per game
-    play([str(echo_run), "--games", "2"])
-    assert capsys.readouterr().out == told
-    play([str(echo_run), "--games", "2", "--exchange"])
+def test_a_spectator_sees_query_responses_scores_and_payoffs(echo_run, capsys):
+    command([str(echo_run), "--games", "2"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("pioneer_0: llm_1\nobserver_1: llm_2\n")
+    assert printed.count("paid: pioneer_0 ") == 2
+    assert printed.count("(score ") == 2 * 2  # both seats' scores, shown once per game
+    command([str(echo_run), "--games", "2"])
+    assert capsys.readouterr().out == printed
+    command([str(echo_run), "--games", "2", "--exchange"])
     assert capsys.readouterr().out.startswith("pioneer_0: llm_2\nobserver_1: llm_1\n")
 
 
@@ -31,33 +33,33 @@ def test_a_person_watches_and_sees_query_responses_scores_and_payoffs(echo_run, 
 def test_a_person_takes_a_seat_by_typing(echo_run, capsys, monkeypatch, seat):
     lines = iter(["a?", "abcdef"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
-    play([str(echo_run), "--games", "1", "--seat", seat])
-    told = capsys.readouterr().out
-    assert f"{seat}: you\n" in told
-    assert "'?' in 'a?' is not in the alphabet 'abcdef'; add it there; try again" in told
-    assert "cut after 3 of 6 tokens: abc" in told
-    assert any(line.split()[:2] == [seat, "abc"] for line in told.splitlines())
+    command([str(echo_run), "--games", "1", "--seat", seat])
+    printed = capsys.readouterr().out
+    assert f"{seat}: you\n" in printed
+    assert "'?' in 'a?' is not in the alphabet 'abcdef'; add it there; try again" in printed
+    assert "cut after 3 of 6 tokens: abc" in printed
+    assert any(line.split()[:2] == [seat, "abc"] for line in printed.splitlines())
 
 
-def test_an_empty_line_is_a_response_of_eos_alone(echo_run, capsys, monkeypatch):
+def test_an_empty_line_is_a_response_of_eos_only(echo_run, capsys, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda prompt: "")
-    play([str(echo_run), "--games", "1", "--seat", "observer_1"])
+    command([str(echo_run), "--games", "1", "--seat", "observer_1"])
     assert "(score 0)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("flags", "fault"),
+    ("flags", "message"),
     [
         (["--seat", "observer_2"], "seat is 'observer_2'; choose one of 'pioneer_0', 'observer_1'"),
         (["--games", "0"], "games is 0; play 1 or more"),
         (["--game", "1"], "--games"),
     ],
 )
-def test_wrong_options_are_refused(echo_run, flags, fault):
-    with pytest.raises(ValueError, match=fault):
-        play([str(echo_run), *flags])
+def test_wrong_options_are_refused(echo_run, flags, message):
+    with pytest.raises(ValueError, match=message):
+        command([str(echo_run), *flags])
 
 
 def test_a_folder_without_policies_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is neither a run directory with policies nor a model folder"):
-        play([str(tmp_path)])
+        command([str(tmp_path)])

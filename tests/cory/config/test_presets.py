@@ -1,35 +1,21 @@
-"""Every preset builds and runs, a tiny model of the same architecture in the place of the hub's."""
+"""Every preset builds and runs, with a tiny model of the same architecture in place of the hub's."""
 
 import json
 import random
 from dataclasses import replace
 
 import pytest
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from cory.config import presets
 from cory.cli.main import main
+from cory.config import presets
 from cory.config.parsing import read
 from cory.training.trainer import Trainer
-from tests.cory.conftest import END, make_model
-from tests.cory.training.test_trainer import made_up_reviews
+from tests.helpers.models import make_model
+from tests.helpers.runs import without_report
+from tests.helpers.tables import letters, made_up_reviews
 
-CHAT = (
-    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
-    "{% if add_generation_prompt %}assistant: {% endif %}"
-)
 KIND = {"imdb": "gpt2", "gsm8k": "llama", "one": "qwen2"}
-
-
-def letters() -> PreTrainedTokenizerFast:
-    """One id per byte: reads any text as it was written."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    alphabet = [END, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    made = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END, pad_token=END, chat_template=CHAT)
 
 
 @pytest.fixture(scope="module")
@@ -76,25 +62,28 @@ def flags_for(name, folders, data):
 
 @pytest.mark.parametrize("name", [name for name in presets.PRESETS if not name.startswith("pocket")])
 def test_a_preset_builds_and_runs_two_iterations(name, folders, data):
-    told = flags_for(name, folders, data)
-    trainer = Trainer(read(told, default=presets.get(name), about="", command="cory train"))
+    flags = flags_for(name, folders, data)
+    trainer = Trainer(read(flags, default=presets.get(name), about="", command="cory train"))
     for iteration in range(2):
-        numbers = trainer.iterate(iteration)
-        seats = {key.split("/")[0] for key in numbers if key.endswith("/task_reward")}
+        metrics = trainer.iterate(iteration)
+        seats = {key.split("/")[0] for key in metrics if key.endswith("/task_reward")}
         assert seats == ({"pioneer_0"} if "-ppo" in name else {"pioneer_0", "observer_1"})
-        # four epochs of one step each; where nothing was right yet, its gradient is 0
-        assert {numbers[key] for key in numbers if key.endswith("/steps")} == {4.0}
+        # four epochs of one step each; if no response was right, its gradient is 0
+        assert {metrics[key] for key in metrics if key.endswith("/steps")} == {4.0}
 
 
-def test_a_preset_that_nobody_has_run_says_so_and_names_its_sources(folders, data, tmp_path, capsys):
-    told = [*flags_for("imdb-ppo", folders, data), "--iterations", "1", "--evaluation.every", "0"]
-    assert main(["train", "--preset", "imdb-ppo", *told, "--run", str(tmp_path / "run")]) == 0
-    said = capsys.readouterr().err
-    assert "Not yet run on its real weights" in said
-    assert "[the paper, table 1]" in said
+def test_a_preset_that_has_not_been_run_says_so_and_names_its_sources(
+    folders, data, tmp_path, capsys, monkeypatch
+):
+    flags = [*flags_for("imdb-ppo", folders, data), "--iterations", "1", "--evaluation.every", "0"]
+    without_report(monkeypatch)
+    assert main(["train", "--preset", "imdb-ppo", *flags, "--run", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr().err
+    assert "Not yet run on its real weights" in printed
+    assert "[the paper, table 1]" in printed
 
 
-def test_pairs_differ_in_nothing_but_what_is_said():
+def test_pairs_differ_only_in_the_settings_they_name():
     for name in ("imdb", "gsm8k", "one-gpu-24gb"):
         both, single = presets.get(name), presets.get(f"{name}-ppo")
         alike = replace(single, seats=2, exchange=both.exchange, learner=both.learner)
@@ -123,6 +112,6 @@ def test_the_papers_numbers():
     assert released.cap_per_batch
 
 
-def test_an_unknown_preset_is_answered_with_the_right_ones():
+def test_the_error_for_an_unknown_preset_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"no preset called 'imbd'; there are pocket, .*, imdb,"):
         presets.get("imbd")

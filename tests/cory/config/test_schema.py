@@ -1,12 +1,11 @@
-"""Settings as flags: those of the task and the algorithm that were named."""
+"""Settings as flags, with the options of the task and the algorithm that are named."""
 
 import pytest
 
 from cory.algorithms import ppo
+from cory.config.parsing import flags_of, flat, read
 from cory.config.schema import Config
-from cory.config.parsing import read
 from cory.config.task_options import task_options
-from cory.config.parsing import flags_of, flat
 from cory_env.payoff import Linear
 
 LOOSE = """
@@ -27,21 +26,21 @@ class Needy(Echo):
 """
 
 
-def told(*flags: str) -> Config:
+def config_of(*flags: str) -> Config:
     return read(flags, default=Config(), about="", command="cory train")
 
 
-def test_the_named_task_says_which_options_there_are():
-    assert told("--task", "echo", "--task.length", "2").task_options.length == 2
-    assert told("--task=relay", "--task.price", "0.3").task_options.price == 0.3
-    assert told("--task.max-query", "3", "4").task_options.max_query == (3, 4)
+def test_the_named_task_determines_the_task_options():
+    assert config_of("--task", "echo", "--task.length", "2").task_options.length == 2
+    assert config_of("--task=relay", "--task.price", "0.3").task_options.price == 0.3
+    assert config_of("--task.max-query", "3", "4").task_options.max_query == (3, 4)
     with pytest.raises(ValueError, match=r"task\.length"):
-        told("--task", "relay", "--task.length", "2")
+        config_of("--task", "relay", "--task.length", "2")
     with pytest.raises(ValueError, match=r"no task called 'relax'; there are .*relay.*module:Class"):
-        told("--task", "relax")
+        config_of("--task", "relax")
 
 
-def test_in_python_options_left_out_are_the_defaults_of_the_task_and_the_algorithm():
+def test_omitted_options_are_the_defaults_of_the_task_and_the_algorithm():
     assert vars(Config(task="relay").task_options) == {"price": 0.2}
     assert Config().algorithm_options == ppo.Config()
 
@@ -49,13 +48,13 @@ def test_in_python_options_left_out_are_the_defaults_of_the_task_and_the_algorit
 def test_a_task_in_any_module_is_named_module_and_class(tmp_path, monkeypatch):
     (tmp_path / "loose_tasks.py").write_text(LOOSE)
     monkeypatch.syspath_prepend(tmp_path)
-    config = told("--task", "loose_tasks:Backwards", "--task.length", "4", "--task.note", "x")
+    config = config_of("--task", "loose_tasks:Backwards", "--task.length", "4", "--task.note", "x")
     assert vars(config.task_options) == {"length": 4, "note": "x"}
     assert vars(task_options("loose_tasks:Backwards")()) == {"length": 2, "note": None}
     with pytest.raises(ValueError, match="has no class 'Forwards'"):
-        told("--task", "loose_tasks:Forwards")
+        config_of("--task", "loose_tasks:Forwards")
     with pytest.raises(ValueError, match="cannot be imported"):
-        told("--task", "no_such_module:Task")
+        config_of("--task", "no_such_module:Task")
 
 
 def test_settings_that_would_be_ignored_are_refused(tmp_path, monkeypatch):
@@ -64,30 +63,30 @@ def test_settings_that_would_be_ignored_are_refused(tmp_path, monkeypatch):
     (tmp_path / "loose_needy.py").write_text(LOOSE)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match="echo scores by itself and takes no judge"):
-        make_players(told("--task", "echo", "--judge", "a:b", "--policy.kind", "table"))
+        make_players(config_of("--task", "echo", "--judge", "a:b", "--policy.kind", "table"))
     with pytest.raises(ValueError, match="takes none; give its class an argument `tokenizer`"):
-        make_players(told("--task", "loose_needy:Needy"))
+        make_players(config_of("--task", "loose_needy:Needy"))
 
 
-def test_an_error_in_a_users_score_is_not_taken_for_a_sick_run(tmp_path, monkeypatch):
+def test_an_error_in_a_users_score_is_not_taken_for_a_diverged_run(tmp_path, monkeypatch):
     from cory.training.trainer import Trainer
 
-    (tmp_path / "loose_sick.py").write_text(LOOSE)
+    (tmp_path / "loose_failing.py").write_text(LOOSE)
     monkeypatch.syspath_prepend(tmp_path)
-    trainer = Trainer(told("--task", "loose_sick:Needy", "--policy.kind", "table"))
-    with pytest.raises(RuntimeError, match=r"loose_sick: score raised ZeroDivisionError"):
+    trainer = Trainer(config_of("--task", "loose_failing:Needy", "--policy.kind", "table"))
+    with pytest.raises(RuntimeError, match=r"loose_failing: score raised ZeroDivisionError"):
         trainer.iterate(0)
 
 
-def test_a_payoff_may_move_and_every_setting_survives_its_own_yaml(tmp_path):
-    config = told("--payoff", "cooperative", "--payoff.to", "-1", "--payoff.over", "10", "--task", "echo")
+def test_a_payoff_may_be_scheduled_and_every_setting_survives_a_round_trip_through_yaml(tmp_path):
+    config = config_of("--payoff", "cooperative", "--payoff.to", "-1", "--payoff.over", "10", "--task", "echo")
     assert config.payoff_rule == Linear("cooperative", -1, 10)
-    assert told("--payoff", "[[1, 0.5], [0, 1]]").payoff_rule == [[1, 0.5], [0, 1]]
+    assert config_of("--payoff", "[[1, 0.5], [0, 1]]").payoff_rule == [[1, 0.5], [0, 1]]
     import yaml
 
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(flat(config)))
-    again = told(*flags_of(path))
+    again = config_of(*flags_of(path))
     assert flat(again) == flat(config)
     assert again.task == "echo"
     assert again.payoff_rule == config.payoff_rule
@@ -110,6 +109,6 @@ def test_a_payoff_may_move_and_every_setting_survives_its_own_yaml(tmp_path):
         (("--learner.minibatch", "48"), "128 rows is not divisible by learner.minibatch 48"),
     ],
 )
-def test_nonsense_is_refused_with_value_and_remedy(flags, message):
+def test_invalid_settings_are_refused_with_the_value_and_a_remedy(flags, message):
     with pytest.raises(ValueError, match=message):
-        told(*flags)
+        config_of(*flags)

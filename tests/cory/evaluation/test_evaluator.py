@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from cory.evaluation.evaluator import EvaluationConfig, evaluate_standalone, evaluate_in_game
+from cory.evaluation.evaluator import EvaluationConfig, evaluate_in_game, evaluate_standalone
 from cory.training.metrics import evaluation_metrics
-from cory_env.types import Query
 from cory_env.tokenizer import wrap
+from cory_env.types import Query
 from cory_env.vector import VectorGame
 from tests.cory.policies.test_policies import make_policy, pair
 

@@ -5,12 +5,9 @@ import torch
 
 from cory.functional import kl
 from cory.functional.advantage import Advantage
-from cory.policies.scoring import alone
-from tests.cory.conftest import gradients_used
-from tests.cory.algorithms.test_algorithms import make_batch as make_table_batch
-from tests.cory.algorithms.test_algorithms import make_learner
-from tests.cory.algorithms.test_algorithms import make_policy as make_table
-from tests.cory.policies.test_policies import make_batch, pair
+from tests.helpers.batches import make_batch, make_table_batch
+from tests.helpers.learners import gradients_used, make_learner_of
+from tests.helpers.models import make_table_policy, pair
 
 LOGP = torch.tensor([[-1.0, -2.0]])
 REF = torch.tensor([[-2.0, -1.0]])
@@ -49,12 +46,12 @@ def test_the_adaptive_coefficient_moves_towards_its_target_and_never_by_more_tha
 
 
 @pytest.mark.parametrize(("iteration", "want"), [(0, 0.4), (1, 0.3), (2, 0.2), (3, 0.1), (9, 0.1)])
-def test_the_scheduled_price_moves_in_equal_steps_and_stays(iteration, want):
+def test_the_scheduled_coefficient_moves_in_equal_steps_and_stays(iteration, want):
     config = kl.KLConfig(coef=0.4, final=0.1, over=3)
     assert kl.coefficient_at(config, iteration) == pytest.approx(want)
     assert kl.coefficient_at(kl.KLConfig(coef=0.4), iteration) == 0.4
-    learner = make_learner("reinforce", make_table(), kl_config=config)
-    learner.begin(iteration, 10)
+    learner = make_learner_of("reinforce", make_table_policy(), kl_config=config)
+    learner.begin_iteration(iteration, 10)
     assert learner.kl_coef == pytest.approx(want)
 
 
@@ -70,7 +67,7 @@ def float64_logps(policy, batch, row: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_every_estimate_of_a_language_model_is_that_of_a_float64_loop(kind):
     policy = pair("gpt2")
     batch = make_batch(policy)
-    got_BT = make_learner("reinforce", policy, kl_config=kl.KLConfig(kind=kind)).kl(batch)
+    got_BT = make_learner_of("reinforce", policy, kl_config=kl.KLConfig(kind=kind)).kl(batch)
     for row in range(len(batch)):
         logp_TV, ref_logp_TV = float64_logps(policy, batch, row)
         for t in range(int(batch.response_length_B[row])):
@@ -89,7 +86,7 @@ def test_every_estimate_of_a_language_model_is_that_of_a_float64_loop(kind):
 
 
 def plain_kl(kind: str, logp_V: torch.Tensor, ref_logp_V: torch.Tensor, token: int) -> torch.Tensor:
-    """One token's KL as the formulas write it."""
+    """KL of one token by the formula."""
     x = logp_V[token] - ref_logp_V[token].detach()
     exact = (logp_V.exp() * (logp_V - ref_logp_V.detach())).sum()
     return {"k2": x**2 / 2, "k3": torch.exp(-x) - 1 + x, "abs": x.abs(), "full": exact}[kind]
@@ -98,10 +95,10 @@ def plain_kl(kind: str, logp_V: torch.Tensor, ref_logp_V: torch.Tensor, token: i
 @pytest.mark.parametrize("kind", ["k2", "k3", "abs", "full"])
 @pytest.mark.parametrize("of", ["table", "gpt2"])
 def test_in_the_loss_kl_has_the_gradient_of_the_plain_formula(kind, of):
-    """Nothing earned, so `coef` times the mean KL is all of the loss; unequal lengths, two micro-batches."""
-    policy = make_table() if of == "table" else pair("gpt2")
+    """Advantages are 0, so `coef` times the mean KL is all of the loss; unequal lengths, two micro-batches."""
+    policy = make_table_policy() if of == "table" else pair("gpt2")
     batch = make_table_batch(policy) if of == "table" else make_batch(policy)
-    learner = make_learner(
+    learner = make_learner_of(
         "reinforce", policy, kl_config=kl.KLConfig(kind=kind, place="loss", coef=0.7), microbatches=2
     )
     nothing = Advantage(torch.zeros(batch.response_BT.shape), torch.zeros(batch.response_BT.shape))
@@ -121,7 +118,7 @@ def test_in_the_loss_kl_has_the_gradient_of_the_plain_formula(kind, of):
     (0.7 * total / int(batch.response_length_B.sum())).backward()
     want = {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None}
     used = gradients_used(learner)
-    history, _ = alone(learner.step(batch, nothing, torch.arange(len(batch))))
+    history, _ = learner.step(batch, nothing, torch.arange(len(batch)))
     assert len(history) == 2
     assert all(p.grad is None for p in parameters.values())
     assert max(grad.abs().max() for grad in want.values()) > 1e-3
@@ -146,8 +143,20 @@ def test_nonsense_is_refused(wrong):
         kl.KLConfig(**wrong)
 
 
-def test_k1_in_the_loss_and_two_who_steer_are_refused():
+def test_k1_in_the_loss_and_two_coefficient_controllers_are_refused():
     with pytest.raises(ValueError, match="take k2, k3 or full"):
         kl.KLConfig(kind="k1", place="loss")
-    with pytest.raises(ValueError, match="both steer the price"):
+    with pytest.raises(ValueError, match="both change the coefficient"):
         kl.KLConfig(final=0.1, over=3, target=6.0)
+
+
+def squared_difference(logprobs, ref_logprobs, exact_kl):
+    return (logprobs - ref_logprobs) ** 2
+
+
+def test_an_estimator_may_be_a_function_of_a_module():
+    kind = "tests.cory.functional.test_kl:squared_difference"
+    assert kl.estimate(kind, LOGP, REF, LOGP).tolist() == [[1.0, 1.0]]
+    assert kl.KLConfig(kind=kind).kind == kind
+    with pytest.raises(ValueError, match="write module:function"):
+        kl.KLConfig(kind="tests.cory.functional.test_kl:missing")

@@ -1,4 +1,4 @@
-"""Log-probs, entropy and KL in blocks, beside the same written out in float64 and left to autograd."""
+"""Log-probs, entropy and KL in blocks against the formulas in float64 with autograd."""
 
 import pytest
 import torch
@@ -10,87 +10,96 @@ N, V = 7, 11
 
 
 def inputs(dtype=torch.float32) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    chance = torch.Generator().manual_seed(0)
-    z_NV = 3 * torch.randn(N, V, generator=chance)
-    ref_NV = z_NV + torch.randn(N, V, generator=chance)
-    return z_NV.to(dtype), torch.randint(V, (N,), generator=chance), ref_NV.to(dtype)
+    generator = torch.Generator().manual_seed(0)
+    z_NV = 3 * torch.randn(N, V, generator=generator)
+    ref_NV = z_NV + torch.randn(N, V, generator=generator)
+    return z_NV.to(dtype), torch.randint(V, (N,), generator=generator), ref_NV.to(dtype)
 
 
-def by_autograd(z_NV, token_N, ref_NV, weights_3N):
+def with_autograd(z_NV, token_N, ref_NV, weights_3N):
     """The three results and the gradient of their weighted sum, in float64."""
     z_NV = z_NV.double().requires_grad_()
     logp_NV, ref_logp_NV = z_NV.log_softmax(-1), ref_NV.double().log_softmax(-1)
     p_NV = logp_NV.exp()
-    told = (
+    found = (
         logp_NV.gather(1, token_N[:, None])[:, 0],
         -(p_NV * logp_NV).sum(-1),
         (p_NV * (logp_NV - ref_logp_NV)).sum(-1),
     )
-    loss = sum((weight_N * one_N).sum() for weight_N, one_N in zip(weights_3N.double(), told, strict=True))
-    return told, torch.autograd.grad(loss, z_NV)[0], ref_logp_NV.gather(1, token_N[:, None])[:, 0]
+    loss = sum((weight_N * one_N).sum() for weight_N, one_N in zip(weights_3N.double(), found, strict=True))
+    return found, torch.autograd.grad(loss, z_NV)[0], ref_logp_NV.gather(1, token_N[:, None])[:, 0]
 
 
-@pytest.mark.parametrize("block", [1, 3 * V, 1 << 20], ids=["a row each", "three rows", "whole"])
+STATISTICS = {
+    "one row": (logit_statistics.logit_statistics, 1),
+    "three rows": (logit_statistics.logit_statistics, 3 * V),
+    "all rows": (logit_statistics.logit_statistics, 1 << 20),
+    "plain": (logit_statistics.plain_logit_statistics, 1),
+}
+
+
+@pytest.mark.parametrize("kind", STATISTICS)
 @pytest.mark.parametrize("used", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1)], ids=str)
-def test_statistics_and_gradients_are_those_of_autograd_in_float64(monkeypatch, block, used):
+def test_statistics_and_gradients_are_those_of_autograd_in_float64(monkeypatch, kind, used):
+    statistics, block = STATISTICS[kind]
     monkeypatch.setattr(logit_statistics, "BLOCK", block)
     z_NV, token_N, ref_NV = inputs()
     weights_3N = torch.randn(3, N, generator=torch.Generator().manual_seed(1)) * torch.tensor(used)[:, None]
-    want, want_grad_NV, want_ref_N = by_autograd(z_NV, token_N, ref_NV, weights_3N)
+    want, want_grad_NV, want_ref_N = with_autograd(z_NV, token_N, ref_NV, weights_3N)
     z_NV.requires_grad_()
-    told = logit_statistics.statistics(z_NV, token_N, ref_NV)
-    for got_N, want_N in zip(told, (*want, want_ref_N), strict=True):
+    found = statistics(z_NV, token_N, ref_NV)
+    for got_N, want_N in zip(found, (*want, want_ref_N), strict=True):
         torch.testing.assert_close(got_N.double(), want_N.detach(), atol=1e-5, rtol=1e-5)
-    loss = sum(w * one_N for w, one_N in zip(weights_3N, told[:3], strict=True) if w.any())
+    loss = sum(w * one_N for w, one_N in zip(weights_3N, found[:3], strict=True) if w.any())
     grad_NV = torch.autograd.grad(loss.sum(), z_NV)[0]
     torch.testing.assert_close(grad_NV.double(), want_grad_NV, atol=1e-5, rtol=1e-5)
 
 
-def test_equal_logits_are_at_no_distance_to_the_last_bit():
+def test_equal_logits_have_a_kl_of_exactly_0():
     z_NV, token_N, _ = inputs()
-    told = logit_statistics.statistics(z_NV, token_N, z_NV.clone())
-    assert told.kl_N.tolist() == [0.0] * N
-    assert torch.equal(told.logprob_N, told.ref_logprob_N)
+    found = logit_statistics.logit_statistics(z_NV, token_N, z_NV.clone())
+    assert found.kl_N.tolist() == [0.0] * N
+    assert torch.equal(found.logprob_N, found.ref_logprob_N)
 
 
-def test_bfloat16_logits_are_read_in_float32_and_get_a_gradient_of_their_own_kind():
+def test_bfloat16_logits_are_computed_in_float32_and_get_a_bfloat16_gradient():
     z_NV, token_N, ref_NV = inputs(torch.bfloat16)
-    want, want_grad_NV, _ = by_autograd(
+    want, want_grad_NV, _ = with_autograd(
         z_NV, token_N, ref_NV, torch.tensor([1.0, 0, 0])[:, None].expand(3, N)
     )
     z_NV.requires_grad_()
-    told = logit_statistics.statistics(z_NV, token_N, ref_NV)
-    torch.testing.assert_close(told.logprob_N.double(), want[0].detach(), atol=1e-5, rtol=1e-5)
-    grad_NV = torch.autograd.grad(told.logprob_N.sum(), z_NV)[0]
+    found = logit_statistics.logit_statistics(z_NV, token_N, ref_NV)
+    torch.testing.assert_close(found.logprob_N.double(), want[0].detach(), atol=1e-5, rtol=1e-5)
+    grad_NV = torch.autograd.grad(found.logprob_N.sum(), z_NV)[0]
     assert grad_NV.dtype == torch.bfloat16
     torch.testing.assert_close(grad_NV.double(), want_grad_NV, atol=4e-3, rtol=8e-3)  # 8 bits, rounded twice
 
 
-def test_a_gradient_takes_the_place_of_its_logits_and_without_one_they_stay():
+def test_a_gradient_overwrites_its_logits_and_without_one_they_stay():
     z_NV, token_N, ref_NV = inputs()
     made_NV = 1.0 * z_NV.requires_grad_()
-    told = logit_statistics.statistics(made_NV, token_N, ref_NV)
-    grad_NV = torch.autograd.grad(told.logprob_N.sum(), made_NV)[0]
+    found = logit_statistics.logit_statistics(made_NV, token_N, ref_NV)
+    grad_NV = torch.autograd.grad(found.logprob_N.sum(), made_NV)[0]
     assert grad_NV.data_ptr() == made_NV.data_ptr()
-    told = logit_statistics.statistics(made_NV := inputs()[0], token_N, ref_NV)
+    found = logit_statistics.logit_statistics(made_NV := inputs()[0], token_N, ref_NV)
     assert torch.equal(made_NV, inputs()[0])
 
 
-def test_logits_that_another_operator_still_needs_are_not_overwritten_in_silence():
+def test_logits_that_another_operator_still_needs_are_not_overwritten_silently():
     z_NV, token_N, ref_NV = inputs()
     made_NV = z_NV.requires_grad_().exp()  # whose gradient is its result
-    told = logit_statistics.statistics(made_NV, token_N, ref_NV)
+    found = logit_statistics.logit_statistics(made_NV, token_N, ref_NV)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        told.logprob_N.sum().backward()
+        found.logprob_N.sum().backward()
 
 
 @pytest.mark.parametrize("V", [3, RUN, RUN + 1, 5 * RUN + 17])
-def test_the_token_drawn_is_the_first_beyond_and_never_an_impossible_one(V):
-    chance = torch.Generator().manual_seed(V)
-    p_NV = torch.rand(200, V, generator=chance) * (torch.rand(200, V, generator=chance) < 0.3)
+def test_the_token_drawn_is_the_first_beyond_and_never_one_of_probability_0(V):
+    generator = torch.Generator().manual_seed(V)
+    p_NV = torch.rand(200, V, generator=generator) * (torch.rand(200, V, generator=generator) < 0.3)
     p_NV[:, V // 2] += 0.1
     p_NV = (p_NV / p_NV.sum(1, keepdim=True)).double()
-    share_N = torch.rand(200, generator=chance).double()
+    share_N = torch.rand(200, generator=generator).double()
     share_N[:2] = torch.tensor([0.0, 1 - 2**-24])
     beyond_NV = p_NV.cumsum(1) > share_N[:, None] * p_NV.sum(1, keepdim=True)
     token_N = first_beyond(p_NV, run_sums(p_NV), share_N[:, None])[:, 0]

@@ -6,7 +6,7 @@ from cory.functional import token_rewards
 MASK = torch.tensor([[True, True, False], [True, True, True]])
 
 
-def test_the_payoff_falls_on_the_last_chosen_token_and_the_price_on_each():
+def test_the_payoff_falls_on_the_last_chosen_token_and_the_kl_penalty_on_each():
     kl = torch.tensor([[1.0, 2.0, 9.0], [0.5, 0.0, 1.0]])
     got = token_rewards.token_rewards(torch.tensor([10.0, 20.0]), kl, MASK, kl_coef=0.1)
     torch.testing.assert_close(got, torch.tensor([[-0.1, 9.8, 0.0], [-0.05, 0.0, 19.9]]))

@@ -9,8 +9,8 @@ import pytest
 
 from cory.judges import process_pool as pools
 from cory.judges.config import JudgeConfig
-from cory.judges.user_function import UserFunction
 from cory.judges.process_pool import Pool, megabytes, session
+from cory.judges.user_function import UserFunction
 
 HERE = "tests.helpers.judge_functions"
 ROOT = Path(__file__).parents[3]

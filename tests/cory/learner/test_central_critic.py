@@ -1,4 +1,4 @@
-"""The central critic: what it reads, what it learns, whom it leaves alone.
+"""The central critic: what it reads, what it learns, which weights it leaves as they are.
 
 Shapes: B games, P prompt tokens, T response tokens.
 """
@@ -8,20 +8,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cory.training import checkpoint
 from cory.batch import Batch
 from cory.config.schema import Config, PolicyConfig
-from cory.learner.central_critic import CentralCritic, transcripts
-from cory.learner.central_critic import CriticConfig
-from cory.evaluation.evaluator import EvaluationConfig
-from cory.rollout.role_exchange import ExchangeConfig
-from cory.functional.kl import KLConfig
-from cory.learner.optimizer import LearnerConfig
 from cory.config.task_options import task_options
+from cory.evaluation.evaluator import EvaluationConfig
+from cory.functional.kl import KLConfig
+from cory.learner.central_critic import CentralCritic, CriticConfig, transcripts
+from cory.learner.optimizer import LearnerConfig
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.table import TablePolicy
+from cory.rollout.role_exchange import ExchangeConfig
+from cory.training import checkpoint
 from cory.training.trainer import Trainer
-from tests.cory.conftest import make_model, make_tokenizer
+from tests.helpers.models import make_model, make_tokenizer
 
 CENTRAL = Config(
     task="echo",
@@ -68,26 +67,26 @@ def table(longest_response: int = 3) -> TablePolicy:
 
 def small(reference, **options) -> CentralCritic:
     seats = ("pioneer_0", "observer_1", "observer_2")
-    told = {"longest": 11, "seed": 0, **options}
-    return CentralCritic(reference, seats, CriticConfig(kind="central"), **told)
+    options = {"max_length": 11, "seed": 0, **options}
+    return CentralCritic(reference, seats, CriticConfig(kind="central"), **options)
 
 
 def test_a_transcript_is_the_query_and_every_earlier_response_with_its_eos():
-    told = transcripts(games())
+    found = transcripts(games())
     rows = {
         seat: [r[:n].tolist() for r, n in zip(t.prompt_BP, t.prompt_length_B, strict=True)]
-        for seat, t in told.items()
+        for seat, t in found.items()
     }
     assert rows == {
         "pioneer_0": [[1, 2], [3]],
         "observer_1": [[1, 2, 4, 7], [3, 5, 6, 5]],
         "observer_2": [[1, 2, 4, 7, 6], [3, 5, 6, 5, 4, 7]],
     }
-    assert torch.equal(told["observer_2"].response_BT, games()["observer_2"].response_BT)
+    assert torch.equal(found["observer_2"].response_BT, games()["observer_2"].response_BT)
 
 
 def test_tables_show_it_all_tokens_before_the_chosen_one_and_no_later_ones():
-    """Of game 0 the observer's only token comes after 1 2 4 7: four ones, at place * 10 + id."""
+    """Of game 0 the observer's only token comes after 1 2 4 7: four ones, at position * 10 + id."""
     states = table().critic_states(transcripts(games())["observer_1"], 11)
     assert states.shape == (3, 110)
     assert states[0].nonzero().flatten().tolist() == [1, 12, 24, 37]
@@ -145,9 +144,11 @@ def test_no_gradient_reaches_the_policies_or_the_reference():
 
 
 @pytest.mark.parametrize(("kind", "knows"), [("own", False), ("central", True)])
-def test_only_the_central_critic_knows_the_pioneers_score_when_the_observer_hears_nothing(kind, knows):
-    """Echo of one letter, random play for good: what varies in the observer's pay before its token is the
-    pioneer's score, and its own prompt says nothing about that. By hand: 1 - Var(s - V) / Var(s).
+def test_only_the_central_critic_knows_the_pioneers_score_when_observers_see_nothing(kind, knows):
+    """Echo of one letter with policies that stay random.
+
+    What varies in the observer's payoff before its token is the pioneer's score, of which its own prompt holds
+    nothing. By hand: 1 - Var(s - V) / Var(s).
     """
     config = replace(
         CENTRAL,
@@ -170,7 +171,7 @@ def test_only_the_central_critic_knows_the_pioneers_score_when_the_observer_hear
 
 
 def watch(trainer: Trainer) -> dict[str, Batch]:
-    """The batches that the trainer's algorithm is given, as of the last iteration."""
+    """The batches that the trainer's algorithm received in the last iteration."""
     seen: dict[str, Batch] = {}
     plain = trainer.algorithm.advantage
 
@@ -182,20 +183,20 @@ def watch(trainer: Trainer) -> dict[str, Batch]:
     return seen
 
 
-def test_tables_learn_to_echo_with_it_and_its_numbers_have_a_place_of_their_own():
+def test_tables_learn_to_echo_with_it_and_its_metrics_have_keys_of_their_own():
     trainer = Trainer(CENTRAL)
-    before = trainer.answers()["llm_1"].numbers(kl_coef=0)["task_reward"]
+    before = trainer.evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"]
     for iteration in range(CENTRAL.iterations):
-        told = trainer.iterate(iteration)
-    after = {name: of.numbers(kl_coef=0)["task_reward"] for name, of in trainer.answers().items()}
+        metrics = trainer.iterate(iteration)
+    after = {name: found.metrics(kl_coef=0)["task_reward"] for name, found in trainer.evaluate().items()}
     assert all(after[name] > before + 0.5 * (1 - before) for name in trainer.policies)
-    assert {key for key in told if key.startswith("all/")} == {
+    assert {key for key in metrics if key.startswith("all/")} == {
         "all/critic/value_loss",
         "all/critic/explained_variance",
     }
 
 
-def test_advantages_are_others_with_it_once_it_has_learned():
+def test_advantages_differ_with_it_once_it_has_learned():
     logits = {}
     for kind in ("own", "central"):
         trainer = Trainer(replace(CENTRAL, critic=CriticConfig(kind=kind)))
@@ -219,9 +220,9 @@ def test_a_checkpoint_goes_on_with_it_bit_for_bit(tmp_path, cut):
     assert all(torch.equal(a, b) for a, b in pairs)
 
 
-def learned(numbers: dict[str, float]) -> dict[str, float]:
-    """All but what the clock on the wall says."""
-    return {key: value for key, value in numbers.items() if not key.startswith(("time/", "speed/"))}
+def learned(metrics: dict[str, float]) -> dict[str, float]:
+    """All metrics but those of wall-clock time."""
+    return {key: value for key, value in metrics.items() if not key.startswith(("time/", "speed/"))}
 
 
 def test_a_checkpoint_without_the_critics_optimiser_does_not_go_on_the_same(tmp_path):
@@ -242,32 +243,32 @@ def test_a_language_models_critic_reads_the_references_states_before_each_token(
     reference = CausalLMPolicy("reference", make_model(kind, len(tokenizer)), tokenizer)
     rows = transcripts(games())["observer_2"]
     states = reference.critic_states(rows, 11)
-    alone = reference.model.base_model(input_ids=torch.tensor([[1, 2, 4, 7, 6]])).last_hidden_state[0, -1]
-    assert torch.allclose(states[0], alone, atol=1e-5)  # game 0, first token: after 1 2 4 7 6
+    state_D = reference.model.base_model(input_ids=torch.tensor([[1, 2, 4, 7, 6]])).last_hidden_state[0, -1]
+    assert torch.allclose(states[0], state_D, atol=1e-5)  # game 0, first token: after 1 2 4 7 6
     critic, played = small(reference), games()
     returns = {seat: of.mask_BT * 2.0 for seat, of in played.items()}
     for _ in range(30):
         critic.value(played)
-        told = critic.update(returns)
-    assert told["value_loss"] < 0.1
+        metrics = critic.update(returns)
+    assert metrics["value_loss"] < 0.1
     assert all(p.grad is None for p in reference.parameters())
 
 
 def test_a_transcript_that_outgrows_the_window_is_refused():
     tokenizer = make_tokenizer()
     reference = CausalLMPolicy("reference", make_model("gpt2", len(tokenizer), window=10), tokenizer)
-    small(reference, longest=10)
+    small(reference, max_length=10)
     with pytest.raises(ValueError, match="up to 11 tokens; the model's window is 10"):
-        small(reference, longest=11)
+        small(reference, max_length=11)
 
 
-def test_longest_counts_every_seat_and_its_cap():
+def test_max_length_counts_every_seat_and_its_cap():
     """Echo: 3 tokens of query and 4 seats of at most 3."""
-    assert Trainer(replace(CENTRAL, seats=4)).critic.longest == 15
+    assert Trainer(replace(CENTRAL, seats=4)).critic.max_length == 15
 
 
 def test_an_algorithm_without_values_refuses_it():
-    with pytest.raises(ValueError, match="algorithm 'rloo' learns without values; leave out"):
+    with pytest.raises(ValueError, match="algorithm 'rloo' uses no values; leave out --critic.kind central"):
         replace(CENTRAL, algorithm="rloo", algorithm_options=None)
 
 

@@ -1,4 +1,4 @@
-"""Learning rates as functions of the clock, the value head's own, and what a learner does with them."""
+"""Learning rates as functions of the iteration, the value head's own, and their use by a learner."""
 
 import re
 import sys
@@ -7,11 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cory.training.checkpoint import optimizer_tensors, restore_optimizer
 from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
 from cory.policies.table import TablePolicy
-from tests.cory.conftest import gradients_used
-from tests.cory.algorithms.test_algorithms import advantage_of, make_batch, make_learner, make_policy
+from cory.training.checkpoint import optimizer_tensors, restore_optimizer
+from tests.helpers.batches import make_table_batch
+from tests.helpers.learners import advantage_of, gradients_used, make_learner_of
+from tests.helpers.models import make_table_policy
 
 
 def rates(iterations: int, **options) -> list[float]:
@@ -36,23 +37,23 @@ def test_rates_by_hand(options, want):
     assert rates(6, **options) == pytest.approx(want, abs=1e-6)
 
 
-def test_the_value_head_has_a_rate_of_its_own_on_the_same_clock():
+def test_the_value_head_has_a_rate_of_its_own_on_the_same_schedule():
     config = LearnerConfig(lr=0.1, value_lr=0.02, warmup=2)
     assert learning_rates(config, 0, 4) == pytest.approx((0.05, 0.01))
     assert learning_rates(LearnerConfig(lr=0.1, warmup=2), 0, 4) == pytest.approx((0.05, 0.05))
-    policy = make_policy()
+    policy = make_table_policy()
     policies, values = make_optimizer(policy, config).param_groups
     assert policies["params"] == [policy.logits_SV]
     assert values["params"] == [policy.values_S]
     assert (policies["lr"], values["lr"]) == (0.1, 0.02)
 
 
-def test_a_first_step_of_adam_is_as_long_as_the_rate_that_the_clock_gave():
+def test_a_first_step_of_adam_is_as_long_as_the_scheduled_rate():
     """Adam's first step is lr * sign(gradient), where the gradient is not tiny."""
-    policy = make_policy()
-    batch = make_batch(policy)
-    learner = make_learner("a2c", policy, lr=0.1, value_lr=0.02, warmup=2)
-    learner.begin(0, 10)
+    policy = make_table_policy()
+    batch = make_table_batch(policy)
+    learner = make_learner_of("a2c", policy, lr=0.1, value_lr=0.02, warmup=2)
+    learner.begin_iteration(0, 10)
     before = {name: p.detach().clone() for name, p in policy.named_parameters()}
     learner.update(batch, advantage_of(learner, batch), [torch.arange(len(batch))])
     for name, rate in {"logits_SV": 0.05, "values_S": 0.01}.items():
@@ -61,18 +62,18 @@ def test_a_first_step_of_adam_is_as_long_as_the_rate_that_the_clock_gave():
 
 
 def test_gradients_are_scaled_down_to_the_norm_and_reported_as_they_were():
-    policy = make_policy()
-    batch = make_batch(policy)
-    learner = make_learner("a2c", policy, max_grad_norm=1e-3)
+    policy = make_table_policy()
+    batch = make_table_batch(policy)
+    learner = make_learner_of("a2c", policy, max_grad_norm=1e-3)
     used = gradients_used(learner)
-    told = learner.update(batch, advantage_of(learner, batch), [torch.arange(len(batch))])
+    metrics = learner.update(batch, advantage_of(learner, batch), [torch.arange(len(batch))])
     norm = torch.nn.utils.get_total_norm(list(used[0].values()))
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)
-    assert told["gradient_norm"] > 1e-2
+    assert metrics["gradient_norm"] > 1e-2
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "message"),
     [
         ({"lr": 0.0}, "learner.lr is 0.0"),
         ({"value_lr": -1.0}, "learner.value_lr is -1.0"),
@@ -86,8 +87,8 @@ def test_gradients_are_scaled_down_to_the_norm_and_reported_as_they_were():
         ),
     ],
 )
-def test_nonsense_is_refused(wrong, says):
-    with pytest.raises(ValueError, match=re.escape(says)):
+def test_nonsense_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         LearnerConfig(**wrong)
 
 
@@ -103,7 +104,7 @@ def test_a_batch_that_does_not_divide_is_refused():
 def test_eight_bit_adam_without_its_library_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
     with pytest.raises(ImportError, match=r"pip install 'cory\[quant\]'"):
-        make_optimizer(make_policy(), LearnerConfig(optimizer="adam8bit"))
+        make_optimizer(make_table_policy(), LearnerConfig(optimizer="adam8bit"))
 
 
 def test_eight_bit_adam_moves_weights_and_its_state_survives_a_checkpoint(tmp_path):

@@ -1,4 +1,4 @@
-"""Models as they come from folders: adapters too, and every refusal before any training."""
+"""Models and adapters from folders, and every refusal before any training."""
 
 import json
 import shutil
@@ -10,22 +10,22 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, OPTConfig, T5Config, pipeline
 
-from cory.training.factory import make_players
 from cory.config.schema import Config, PolicyConfig
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.policies.loading import load_model
-from tests.cory.conftest import make_model, make_tokenizer
+from cory.training.factory import make_players
+from tests.helpers.models import make_model, make_tokenizer
 
 
 @pytest.fixture
 def folder(tiny_folder, tmp_path):
-    """A model folder to be damaged."""
+    """A copy of a model folder, for tests that damage it."""
     return shutil.copytree(tiny_folder, tmp_path / "model")
 
 
 @pytest.fixture
 def adapter(tiny_folder, tmp_path):
-    """A PEFT folder whose adapter does something, and the model with it in place."""
+    """A PEFT folder whose adapter changes outputs, and the model with it."""
     model = get_peft_model(
         AutoModelForCausalLM.from_pretrained(tiny_folder),
         LoraConfig(r=2, target_modules=["c_attn"], init_lora_weights=False),
@@ -38,7 +38,7 @@ def edit(path, **values):
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-def test_a_saved_policy_loads_and_writes_by_plain_transformers(tiny_folder, tmp_path):
+def test_plain_transformers_loads_a_saved_policy_and_generates_with_it(tiny_folder, tmp_path):
     policy = CausalLMPolicy.load("llm_1", tiny_folder)
     policy.save(tmp_path)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path)
@@ -51,13 +51,13 @@ def test_weights_lie_in_aligned_memory_of_their_own(folder):
     plain = AutoModelForCausalLM.from_pretrained(folder)
     model, _ = load_model(folder)
     assert {p.data_ptr() % 64 for p in model.parameters()} == {0}
-    assert {p.data_ptr() % 64 for p in plain.parameters()} != {0}, "nothing to mend any more"
+    assert {p.data_ptr() % 64 for p in plain.parameters()} != {0}, "from_pretrained aligns weights: own_memory is not needed any more"
     assert model.lm_head.weight is model.transformer.wte.weight
     for (name, ours), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
         assert torch.equal(ours, theirs), name
 
 
-def test_a_policy_without_a_value_head_starts_at_zero_and_one_with_keeps_it(tiny_folder, tmp_path):
+def test_a_policy_without_a_value_head_starts_at_zero_and_a_saved_head_is_loaded(tiny_folder, tmp_path):
     policy = CausalLMPolicy.load("llm_1", tiny_folder)
     assert policy.value_head.weight.tolist() == [[0.0] * 32]
     torch.nn.init.normal_(policy.value_head.weight)
@@ -94,7 +94,7 @@ def test_an_adapter_without_its_weights_or_its_base_is_refused(adapter):
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda f: f / "nowhere" / "at" / "all", "there is no model folder"),
         (lambda f: (f / "config.json").unlink() or f, r"holds no config\.json"),
@@ -105,13 +105,13 @@ def test_an_adapter_without_its_weights_or_its_base_is_refused(adapter):
         (lambda f: T5Config().save_pretrained(f) or f, "cannot be loaded .*T5Config"),
     ],
 )
-def test_a_folder_that_is_no_model_is_refused_by_name(folder, make, says):
-    with pytest.raises(ValueError, match=says) as caught:
+def test_a_folder_that_is_no_model_is_refused_by_name(folder, make, message):
+    with pytest.raises(ValueError, match=message) as caught:
         load_model(make(folder))
     assert "\n" not in str(caught.value)
 
 
-def test_weights_that_lack_a_tensor_are_refused_rather_than_drawn_at_random(folder):
+def test_weights_that_lack_a_tensor_are_refused_rather_than_initialised_at_random(folder):
     weights = load_file(folder / "model.safetensors")
     del weights["transformer.ln_f.bias"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
@@ -120,7 +120,7 @@ def test_weights_that_lack_a_tensor_are_refused_rather_than_drawn_at_random(fold
 
 
 def test_code_that_comes_with_a_model_is_never_run(folder):
-    """INVARIANTS 17. Unasked, transformers would put the question to a terminal and wait."""
+    """By default transformers would ask on the terminal whether to run it, and wait."""
     names = {"AutoConfig": "planted.Config", "AutoModelForCausalLM": "planted.Model"}
     edit(folder / "config.json", model_type="planted", auto_map=names)
     (folder / "planted.py").write_text("import sys; sys.planted = True")
@@ -129,7 +129,7 @@ def test_code_that_comes_with_a_model_is_never_run(folder):
     assert not hasattr(sys, "planted")
 
 
-def test_the_value_head_reads_what_the_language_model_head_reads():
+def test_the_value_head_has_the_width_of_the_language_model_heads_input():
     """OPT narrows its last states from hidden_size 32 to 16; a bare GPT-2 has no head at all."""
     shape = OPTConfig(
         vocab_size=300, hidden_size=32, word_embed_proj_dim=16, ffn_dim=64, num_hidden_layers=1,
@@ -148,7 +148,7 @@ def test_a_device_this_machine_lacks_is_refused_before_anything_is_read(device):
         CausalLMPolicy.load("llm_1", "/nothing/is/read", device=device)
 
 
-def test_nor_are_tables_put_on_the_cpu_in_silence():
+def test_tables_are_not_put_on_the_cpu_silently_either():
     config = Config(task="echo", policy=PolicyConfig(kind="table", device="cuda:99"))
     with pytest.raises(ValueError, match="device 'cuda:99' cannot be used here"):
         make_players(config)
@@ -166,7 +166,7 @@ def test_a_tokenizer_without_pad_is_legal_and_one_without_eos_is_not():
         CausalLMPolicy("llm_1", model, tokenizer)
 
 
-def test_special_ids_the_model_cannot_read_are_not_used():
+def test_special_ids_outside_the_models_vocabulary_are_not_used():
     """A pad token is often added to a tokenizer and not to its model."""
     tokenizer = make_tokenizer()
     V = len(tokenizer)

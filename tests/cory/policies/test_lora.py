@@ -1,4 +1,4 @@
-"""Several policies on one frozen backbone: INVARIANTS 1, 13, 15, 16, and folders that PEFT reads."""
+"""Several policies on one frozen backbone, and folders that PEFT reads."""
 
 import json
 from pathlib import Path
@@ -6,31 +6,18 @@ from pathlib import Path
 import peft
 import pytest
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-)
+from transformers import AutoModelForCausalLM
 
-from cory.rollout.role_exchange import seating_at
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.policies.lora_config import LoRAConfig
 from cory.policies.lora import LoraPolicy, LoraTeam
-from tests.cory.conftest import CLASSES, make_tokenizer
-from tests.cory.policies.test_policies import B, advantage_of, make_batch, make_learner, make_rows
+from cory.policies.lora_config import LoRAConfig
+from cory.policies.scoring import evaluate
+from cory.rollout.role_exchange import seating_at
+from tests.helpers.batches import B, make_batch, make_rows
+from tests.helpers.learners import advantage_of, make_learner
+from tests.helpers.models import CLASSES, make_team, make_tokenizer, stir
 
 IDS = torch.tensor([[5, 3, 17, 8, 2, 11]])
-
-
-def make_team(folder: Path, names=("llm_1", "llm_2"), **options) -> LoraTeam:
-    rank = {} if "config" in options else {"config": LoRAConfig(rank=4, alpha=8)}
-    return LoraTeam.load(names, folder, **rank, **options)
-
-
-@torch.no_grad()
-def stir(policy, seed: int = 1) -> None:
-    """As if it had learned."""
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in policy.parameters():
-        parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
 
 
 def weights(policy) -> dict[str, torch.Tensor]:
@@ -58,7 +45,6 @@ def learn(policy, **options) -> None:
 
 
 def test_a_team_starts_as_its_reference_and_sampler_and_learner_agree(backbone):
-    """INVARIANTS 1, 13."""
     team = make_team(backbone)
     assert type(team.model) is type(AutoModelForCausalLM.from_pretrained(backbone))
     for policy in team.policies.values():
@@ -67,15 +53,15 @@ def test_a_team_starts_as_its_reference_and_sampler_and_learner_agree(backbone):
         assert torch.equal(batch.old_logprobs_BT, batch.ref_logprobs_BT)
         assert (batch.behaviour_logprobs_BT - batch.old_logprobs_BT).abs().max() < 1e-5
         learner = make_learner(policy)
-        told = learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
-        assert told["first_ratio_deviation"] < 1e-5
+        metrics = learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
+        assert metrics["first_ratio_deviation"] < 1e-5
         after = make_batch(policy)
         assert after.exact_kl_BT.sum() > 0
         assert (after.behaviour_logprobs_BT - after.old_logprobs_BT).abs().max() < 1e-5
 
 
 def test_a_teams_logprobs_are_those_peft_computes_from_the_saved_folder(backbone, tmp_path):
-    """The oracle reads each row alone, through PeftModel: no padding, no cache, no switch of ours."""
+    """The oracle computes each row by itself, through PeftModel: no padding, no cache, no switch of ours."""
     team = make_team(backbone)
     for i, policy in enumerate(team.policies.values()):
         stir(policy, seed=i)
@@ -85,7 +71,7 @@ def test_a_teams_logprobs_are_those_peft_computes_from_the_saved_folder(backbone
             AutoModelForCausalLM.from_pretrained(backbone), str(tmp_path / policy.name)
         ).eval()
         rows, _ = make_rows(policy)
-        told = policy.evaluate(rows)
+        found = evaluate(policy, rows)
         for i in range(B):
             p, r = int(rows.prompt_length_B[i]), int(rows.response_length_B[i])
             response = rows.response_BT[i, :r]
@@ -94,12 +80,12 @@ def test_a_teams_logprobs_are_those_peft_computes_from_the_saved_folder(backbone
                 want = oracle(ids).logits[0, p - 1 : -1].log_softmax(-1).gather(1, response[:, None])[:, 0]
                 with oracle.disable_adapter():
                     ref = oracle(ids).logits[0, p - 1 : -1].log_softmax(-1).gather(1, response[:, None])[:, 0]
-            torch.testing.assert_close(told.logprobs_BT[i, :r], want, atol=1e-5, rtol=0)
-            torch.testing.assert_close(told.ref_logprobs_BT[i, :r], ref, atol=1e-5, rtol=0)
+            torch.testing.assert_close(found.logprobs_BT[i, :r], want, atol=1e-5, rtol=0)
+            torch.testing.assert_close(found.ref_logprobs_BT[i, :r], ref, atol=1e-5, rtol=0)
 
 
-def test_what_needs_a_gradient_is_the_adapters_and_stays_so(backbone):
-    """Outside of any policy's reading the backbone is the model it was, whoever was read last."""
+def test_only_adapters_need_a_gradient_and_that_never_changes(backbone):
+    """Outside of a policy's passes the backbone is the model it was, whichever policy ran last."""
     team = make_team(backbone)
     own = [{id(p) for p in policy.adapter.parameters()} for policy in team.policies.values()]
     plain = plain_logits(AutoModelForCausalLM.from_pretrained(backbone))
@@ -112,7 +98,7 @@ def test_what_needs_a_gradient_is_the_adapters_and_stays_so(backbone):
 
 
 def test_every_trainable_tensor_moves_within_two_steps_and_nothing_else_ever(backbone):
-    """INVARIANTS 13, 15. An adapter's second factor is 0, so its first has no gradient in the first step."""
+    """An adapter's second factor is 0, so its first has no gradient in the first step."""
     team = make_team(backbone)
     policy, other = team.policies["llm_1"], team.policies["llm_2"]
     before, rest, fixed = weights(policy), weights(other), frozen(team)
@@ -130,16 +116,16 @@ def test_every_trainable_tensor_moves_within_two_steps_and_nothing_else_ever(bac
 
 
 def test_backward_for_one_policy_leaves_the_others_gradients_none(backbone):
-    """INVARIANTS 16, with another policy and the reference read between forward and backward."""
+    """Also with passes of another policy and of the reference between forward and backward."""
     team = make_team(backbone)
     for i, policy in enumerate(team.policies.values()):
         stir(policy, seed=i)
     policy, other = team.policies["llm_1"], team.policies["llm_2"]
     found = []
-    for between in (lambda: None, lambda: (logits(other), logits(team.reference))):
+    for passes_between in (lambda: None, lambda: (logits(other), logits(team.reference))):
         policy.zero_grad()
         state = policy.trunk(input_ids=IDS, use_cache=False).last_hidden_state[0]
-        between()
+        passes_between()
         (policy.logits(state).logsumexp(-1).sum() + policy.values(state).sum()).backward()
         found.append([parameter.grad.clone() for parameter in policy.parameters()])
         assert all(
@@ -148,10 +134,10 @@ def test_backward_for_one_policy_leaves_the_others_gradients_none(backbone):
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
-def test_recomputed_layers_are_recomputed_with_the_adapter_they_were_read_with(backbone):
-    team, lean = make_team(backbone), make_team(backbone, gradient_checkpointing=True)
+def test_layers_are_recomputed_with_the_adapter_of_their_forward_pass(backbone):
+    team, recomputing = make_team(backbone), make_team(backbone, gradient_checkpointing=True)
     found = []
-    for policies in (team.policies, lean.policies):
+    for policies in (team.policies, recomputing.policies):
         for i, policy in enumerate(policies.values()):
             stir(policy, seed=i)
         policy = policies["llm_1"]
@@ -183,7 +169,7 @@ def test_adapters_of_every_policy_still_move_after_every_exchange(backbone):
 
 
 def test_a_saved_adapter_opens_in_plain_transformers_and_peft(backbone, tmp_path):
-    """INVARIANTS 10: the value head lies beside it."""
+    """The value head lies beside it."""
     policy = make_team(backbone).policies["llm_2"]
     stir(policy)
     policy.save(tmp_path)
@@ -200,7 +186,7 @@ def test_a_saved_adapter_opens_in_plain_transformers_and_peft(backbone, tmp_path
     assert saved["target_modules"] == sorted(saved["target_modules"])
 
 
-def test_a_merged_export_is_a_whole_model_and_leaves_the_living_one_alone(backbone, tmp_path):
+def test_a_merged_export_is_a_whole_model_and_changes_nothing_in_memory(backbone, tmp_path):
     team = make_team(backbone)
     policy = team.policies["llm_1"]
     stir(policy)
@@ -218,16 +204,16 @@ def test_a_merged_export_is_a_whole_model_and_leaves_the_living_one_alone(backbo
 
 
 def test_distinct_weights_survive_a_load_in_shuffled_order(backbone, tmp_path):
-    """INVARIANTS 16, 7: with their optimisers' order of parameters; in place."""
+    """In place, and with the parameters in the order that optimisers know."""
     team = make_team(backbone)
     for i, (name, policy) in enumerate(team.policies.items()):
         stir(policy, seed=i)
         policy.save(tmp_path / name)
     other = make_team(backbone, ("llm_2", "llm_1"), seed=5)
     for name in ("llm_2", "llm_1"):
-        living = [id(parameter) for parameter in other.policies[name].parameters()]
+        before = [id(parameter) for parameter in other.policies[name].parameters()]
         other.policies[name].restore(tmp_path / name)
-        assert [id(parameter) for parameter in other.policies[name].parameters()] == living
+        assert [id(parameter) for parameter in other.policies[name].parameters()] == before
         assert list(weights(other.policies[name])) == list(weights(team.policies[name]))
         for key, tensor in weights(team.policies[name]).items():
             assert torch.equal(weights(other.policies[name])[key], tensor)
@@ -235,7 +221,7 @@ def test_distinct_weights_survive_a_load_in_shuffled_order(backbone, tmp_path):
     assert not torch.equal(logits(other.policies["llm_1"]), logits(other.policies["llm_2"]))
 
 
-def test_adapters_start_as_functions_of_seed_and_name_not_of_who_came_first(backbone):
+def test_adapters_start_as_functions_of_seed_and_name_not_of_the_order_of_policies(backbone):
     torch.manual_seed(0)
     one = weights(make_team(backbone).policies["llm_2"])
     torch.manual_seed(1)
@@ -248,8 +234,8 @@ def test_adapters_start_as_functions_of_seed_and_name_not_of_who_came_first(back
         assert any(not torch.equal(one[name], tensor) for name, tensor in weights(other).items())
 
 
-def test_training_from_an_adapter_starts_at_no_distance_from_it(backbone, tmp_path):
-    """INVARIANTS 13: adapters off is not the start, and the reference keeps the start for ever."""
+def test_training_from_an_adapter_starts_at_a_kl_of_exactly_0(backbone, tmp_path):
+    """Adapters off is not the start, and the reference stays the start for ever."""
     first = make_team(backbone).policies["llm_1"]
     stir(first)
     first.save(tmp_path)
@@ -266,7 +252,7 @@ def test_training_from_an_adapter_starts_at_no_distance_from_it(backbone, tmp_pa
     assert not [name for name, parameter in team.reference.named_parameters() if parameter.requires_grad]
 
 
-def test_parameters_are_the_adapters_and_the_value_head_alone(backbone):
+def test_parameters_are_the_adapters_and_the_value_head_only(backbone):
     """By hand: rank 4 on two layers of width 32."""
     per_layer = {
         "gpt2": [(32, 96), (32, 32), (32, 128), (128, 32)],
@@ -291,7 +277,7 @@ def test_a_single_policy_is_a_team_of_one_with_the_targets_it_is_given(backbone)
     assert all(layer.replace("/", ".").endswith(f".{target}") for layer in policy.adapter)
 
 
-def test_a_target_that_is_not_there_is_answered_with_those_that_are(backbone):
+def test_an_unknown_target_is_refused_with_the_known_ones(backbone):
     with pytest.raises(ValueError, match=r"lora\.targets names 'qkv', .* there are (c_attn|down_proj), "):
         make_team(backbone, config=LoRAConfig(targets=("qkv",)))
     with pytest.raises(ValueError, match=r"lora\.targets names 'lm_head'"):
@@ -319,16 +305,15 @@ def test_another_backbone_and_another_rank_are_refused(backbone, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"rank": 0}, r"lora\.rank is 0"),
         ({"alpha": -1}, r"lora\.alpha is -1"),
-        ({"one_pass": "maybe"}, r"lora\.one_pass is 'maybe'; there are no, yes, auto"),
         ({"adapter": Path("nowhere")}, r"lora\.adapter nowhere holds no adapter_config\.json"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(options, says):
-    with pytest.raises(ValueError, match=says):
+def test_settings_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         LoRAConfig(**options)
 
 
@@ -342,7 +327,6 @@ def test_names_that_would_collide_and_four_bits_without_a_gpu_are_refused(tiny_f
 
 @pytest.mark.gpu
 def test_a_backbone_in_four_bits_learns_through_float32_adapters(backbone):
-    """INVARIANTS 13, 15."""
     pytest.importorskip("bitsandbytes")
     team = make_team(backbone, device="cuda", config=LoRAConfig(rank=4, alpha=8, four_bit="yes"))
     policy = team.policies["llm_1"]

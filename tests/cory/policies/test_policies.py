@@ -1,106 +1,25 @@
-"""Sampling, scoring and learning of one policy: INVARIANTS 1 to 6, 15."""
+"""Sampling, scoring and learning of one policy."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
-from cory.functional import kl, token_rewards
-from cory import rng
-from cory.functional.advantage import Advantage
-from cory.algorithms import load, ppo
-from cory.batch import Batch, Rows
-from cory.learner.learner import Learner
-from cory.learner.optimizer import LearnerConfig
-from cory.policies import chunked_loss, precision
-from cory.policies.causal_lm import CausalLMPolicy
-from cory.policies.table import TablePolicy
-from cory.rollout.rollout import make_batch
+from cory.algorithms import ppo
 from cory.generation.sampling import inverse_cdf, sample
-from tests.cory.conftest import make_model, make_tokenizer
+from cory.policies.causal_lm import CausalLMPolicy
+from cory.policies.scoring import evaluate
+from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget
+from tests.helpers.batches import B, make_batch, make_rows, prompts, sample_responses
+from tests.helpers.learners import advantage_of, make_learner
+from tests.helpers.models import make_policy, pair
 
-B, P, T = 6, 5, 7
 KINDS = ("gpt2", "llama", "table")
-
-
-def make_policy(kind: str, name: str = "llm_1", seed: int = 0):
-    if kind == "table":
-        policy = TablePolicy(name, vocab_size=20, eos=frozenset({3, 5}), pad=0, max_response=T)
-        torch.manual_seed(seed)
-        torch.nn.init.normal_(policy.logits_SV)
-        return policy
-    tokenizer = make_tokenizer()
-    return CausalLMPolicy(name, make_model(kind, len(tokenizer), seed=seed), tokenizer)
-
-
-def pair(kind: str):
-    """A policy that has left its reference."""
-    policy, reference = make_policy(kind), make_policy(kind, "reference").requires_grad_(False)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter += 0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
-    policy.set_reference(reference)
-    return policy
-
-
-def prompts(poison: int = 9):
-    generator = np.random.default_rng(0)
-    length_B = torch.tensor([5, 2, 3, 5, 1, 4])
-    prompt_BP = torch.tensor(generator.integers(1, 20, (B, P)))
-    return torch.where(torch.arange(P) < length_B[:, None], prompt_BP, poison), length_B
-
-
-def write(policy, *, rows=slice(None), poison: int = 9, key: int = 0):
-    """Sample from each prompt, as rollout does."""
-    prompt_BP, length_B = prompts(poison)
-    games_B = np.arange(B)[rows]
-    return policy.sample(
-        prompt_BP[rows],
-        length_B[rows],
-        uniforms_BT=torch.from_numpy(rng.uniforms((key, "test"), games_B, T)),
-        caps_B=torch.tensor([7, 4, 6, 5, 7, 3])[rows],
-    )
-
-
-def make_rows(policy, **options) -> tuple[Rows, torch.Tensor]:
-    told = write(policy, **options)
-    prompt_BP, length_B = prompts(options.get("poison", 9))
-    rows = Rows(
-        prompt_BP=prompt_BP,
-        prompt_length_B=length_B,
-        response_BT=told.response_BT,
-        response_length_B=told.response_length_B,
-    )
-    return rows, told.logprobs_BT
-
-
-def make_batch(policy) -> Batch:
-    rows, behaviour = make_rows(policy)
-    score_B = torch.linspace(-1, 1, B)
-    return make_batch(policy.evaluate(rows), rows, behaviour, score_B, score_B)
-
-
-def make_learner(policy, **options) -> Learner:
-    algorithm = ppo.Config(epochs=options.pop("epochs", 1))
-    return Learner(
-        policy,
-        load("ppo"),
-        algorithm,
-        config=LearnerConfig(**options),
-        kl_config=kl.KLConfig(),
-        payoff_config=token_rewards.PayoffScalingConfig(),
-    )
-
-
-def advantage_of(learner: Learner, batch: Batch) -> Advantage:
-    (rewards_BT,) = learner.rewards([batch])
-    return ppo.advantage({"pioneer_0": batch}, {"pioneer_0": rewards_BT}, ppo.Config(), {})["pioneer_0"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sampler_and_learner_agree_before_the_first_step(kind):
-    """INVARIANTS 1. The GPT-2 of these tests has dropout in its configuration."""
+    """The GPT-2 of these tests has dropout in its configuration."""
     policy = make_policy(kind)
     policy.set_reference(make_policy(kind, "reference"))
     batch = make_batch(policy)
@@ -108,26 +27,25 @@ def test_sampler_and_learner_agree_before_the_first_step(kind):
     assert batch.exact_kl_BT.abs().max() < 1e-6
     assert (batch.old_logprobs_BT == batch.ref_logprobs_BT).all()
     learner = make_learner(policy)
-    numbers = learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
-    assert numbers["first_ratio_deviation"] < 1e-5
-    assert numbers["ratio"] == pytest.approx(1, abs=1e-6)
+    metrics = learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
+    assert metrics["first_ratio_deviation"] < 1e-5
+    assert metrics["ratio"] == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_gets_its_tokens_whatever_stands_beside_it_or_in_the_padding(kind):
-    """INVARIANTS 3, 4: left padding inside the sampler, poison behind the prompts, other rows in the
-    batch."""
+def test_a_rows_tokens_depend_neither_on_other_rows_nor_on_padding(kind):
+    """Left padding inside the sampler, poison behind the prompts, other rows in the batch."""
     policy = make_policy(kind)
-    together = write(policy)
-    poisoned = write(policy, poison=2)
-    assert (together.response_BT == poisoned.response_BT).all()
+    whole = sample_responses(policy)
+    poisoned = sample_responses(policy, poison=2)
+    assert (whole.response_BT == poisoned.response_BT).all()
     for i in range(B):
-        single = write(policy, rows=slice(i, i + 1))
+        single = sample_responses(policy, rows=slice(i, i + 1))
         length = int(single.response_length_B)
-        assert length == together.response_length_B[i]
-        assert single.response_BT[0, :length].tolist() == together.response_BT[i, :length].tolist()
+        assert length == whole.response_length_B[i]
+        assert single.response_BT[0, :length].tolist() == whole.response_BT[i, :length].tolist()
         torch.testing.assert_close(
-            single.logprobs_BT[0, :length], together.logprobs_BT[i, :length], atol=1e-5, rtol=0
+            single.logprobs_BT[0, :length], whole.logprobs_BT[i, :length], atol=1e-5, rtol=0
         )
 
 
@@ -135,7 +53,7 @@ def test_a_row_gets_its_tokens_whatever_stands_beside_it_or_in_the_padding(kind)
 def test_logprobs_entropy_and_kl_are_those_of_a_float64_loop(kind):
     policy = pair(kind)
     rows, _ = make_rows(policy)
-    told = policy.evaluate(rows)
+    found = evaluate(policy, rows)
     for i in range(B):
         p, r = int(rows.prompt_length_B[i]), int(rows.response_length_B[i])
         ids = torch.cat([rows.prompt_BP[i, :p], rows.response_BT[i, :r]])[None]
@@ -145,20 +63,20 @@ def test_logprobs_entropy_and_kl_are_those_of_a_float64_loop(kind):
             token = int(rows.response_BT[i, t])
             exact = sum(float(a.exp() * (a - b)) for a, b in zip(ours[t], theirs[t], strict=True))
             entropy = -sum(float(a.exp() * a) for a in ours[t])
-            assert told.logprobs_BT[i, t].item() == pytest.approx(float(ours[t, token]), abs=1e-5)
-            assert told.ref_logprobs_BT[i, t].item() == pytest.approx(float(theirs[t, token]), abs=1e-5)
-            assert told.exact_kl_BT[i, t].item() == pytest.approx(exact, abs=1e-5)
-            assert told.entropy_BT[i, t].item() == pytest.approx(entropy, abs=1e-4)
-        assert (told.exact_kl_BT[i, r:] == 0).all()
+            assert found.logprobs_BT[i, t].item() == pytest.approx(float(ours[t, token]), abs=1e-5)
+            assert found.ref_logprobs_BT[i, t].item() == pytest.approx(float(theirs[t, token]), abs=1e-5)
+            assert found.exact_kl_BT[i, t].item() == pytest.approx(exact, abs=1e-5)
+            assert found.entropy_BT[i, t].item() == pytest.approx(entropy, abs=1e-4)
+        assert (found.exact_kl_BT[i, r:] == 0).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_do_not_depend_on_chunks_or_microbatches(kind, monkeypatch):
-    """INVARIANTS 6: 6x1 = 3x2 = 1x6 with unequal lengths, and one chunk = many."""
+def test_gradients_do_not_depend_on_chunks_or_microbatches(kind):
+    """6x1 = 3x2 = 1x6 with unequal lengths, and one chunk = many."""
     found = []
-    for microbatches, chunk in [(1, 1 << 24), (2, 1 << 24), (6, 1 << 24), (1, 700)]:
-        monkeypatch.setattr(chunked_loss, "CHUNK", chunk)
+    for microbatches, logits in [(1, 1 << 24), (2, 1 << 24), (6, 1 << 24), (1, 700)]:
         policy = pair(kind)
+        policy.budget = MemoryBudget(activations=1 << 30, logits=BYTES_PER_LOGIT * logits)
         batch = make_batch(policy)
         learner = make_learner(policy, microbatches=microbatches)
         learner.optimizer = torch.optim.SGD(learner.trainable, lr=1.0)
@@ -172,30 +90,35 @@ def test_gradients_do_not_depend_on_chunks_or_microbatches(kind, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_a_pass_takes_as_many_rows_as_memory_allows_and_nothing_else_changes(kind, monkeypatch):
-    """Activations for 2 rows of 12 tokens in both layers, logits for 2 rows: sampling in parts of 2, scoring,
-    which needs one layer's, of 4, gradients of 2."""
-    found, read = [], []
+    """Memory for the activations of 2 rows of 12 tokens in both layers and for logits of 2 rows.
+
+    Sampling runs in parts of 2 rows, gradients too; scoring, which holds the activations of one layer and the keys
+    and values of both, in parts of 3.
+    """
+    found, batch_sizes = [], []
     plain = CausalLMPolicy.trunk
     monkeypatch.setattr(
         CausalLMPolicy,
         "trunk",
-        lambda self, **inputs: read.append(len(inputs["input_ids"])) or plain(self, **inputs),
+        lambda self, **inputs: batch_sizes.append(len(inputs["input_ids"])) or plain(self, **inputs),
     )
     for few in (False, True):
         policy = pair(kind)
         config = policy.model.config
         if few:
             assert (config.num_hidden_layers, config._attn_implementation) == (2, "eager")
-            numbers = 2 * 12 * (config.hidden_size + config.num_attention_heads) * 2
-            monkeypatch.setitem(precision.ACTIVATIONS, "cpu", numbers)
-            monkeypatch.setattr(chunked_loss, "CHUNK", 2 * policy.vocab_size)
-        read.clear()
+            # float32: 34 numbers per token and channel, 3 attention scores per pair of tokens and head
+            layer = 4 * 12 * (34 * config.hidden_size + 3 * config.num_attention_heads * 12)
+            logits = 2 * BYTES_PER_LOGIT * policy.vocab_size
+            budget = MemoryBudget(activations=2 * 2 * layer, logits=logits)
+            policy.budget = policy.reference.budget = budget
+        batch_sizes.clear()
         batch = make_batch(policy)
         learner = make_learner(policy)
         learner.optimizer = torch.optim.SGD(learner.trainable, lr=1.0)
         before = [p.detach().clone() for p in learner.trainable]
         learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
-        assert set(read) == ({2, 4} if few else {6})
+        assert set(batch_sizes) == ({2, 3} if few else {6})
         found.append((batch, [a - b.detach() for a, b in zip(before, learner.trainable, strict=True)]))
     (whole, want), (parts, got) = found
     assert torch.equal(whole.response_BT, parts.response_BT)
@@ -240,7 +163,6 @@ def test_the_chunked_loss_has_the_gradient_of_the_plain_one(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_at_masked_positions_changes_anything(kind):
-    """INVARIANTS 5."""
     found = []
     for poison in (0.0, float("nan")):
         policy = pair(kind)
@@ -265,7 +187,7 @@ def test_nothing_at_masked_positions_changes_anything(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_trainable_tensor_moves_and_only_this_policys(kind):
-    """INVARIANTS 15, 16. The value head starts at zero and so teaches the precision nothing in the first step."""
+    """The value head moves too, though it starts at zero and contributes no gradient to the trunk."""
     policy, other = pair(kind), make_policy(kind, "llm_2")
     batch = make_batch(policy)
     learner = make_learner(policy)
@@ -278,7 +200,7 @@ def test_every_trainable_tensor_moves_and_only_this_policys(kind):
     assert all(torch.equal(a, b) for a, b in zip(reference, policy.reference.parameters(), strict=True))
 
 
-def test_a_reference_is_nobodys_parameter():
+def test_a_reference_is_no_parameter_of_its_policy():
     policy = pair("gpt2")
     names = [name for name, _ in policy.named_parameters()]
     assert not [name for name in names if "reference" in name]
@@ -286,21 +208,21 @@ def test_a_reference_is_nobodys_parameter():
 
 
 def test_eos_ends_a_response_carries_loss_and_may_be_one_of_several():
-    """INVARIANTS 3: with pad = 0 chosen freely, and two EOS ids."""
+    """Pad id 0 may be chosen like any other token, and there are two EOS ids."""
     policy = make_policy("table")
-    told = write(policy)
-    ends = [int(told.response_BT[i, n - 1]) for i, n in enumerate(told.response_length_B.tolist())]
+    drawn = sample_responses(policy)
+    ends = [int(drawn.response_BT[i, n - 1]) for i, n in enumerate(drawn.response_length_B.tolist())]
     caps = [7, 4, 6, 5, 7, 3]
     assert all(
-        end in policy.eos or n == cap for end, n, cap in zip(ends, told.response_length_B, caps, strict=True)
+        end in policy.eos or n == cap for end, n, cap in zip(ends, drawn.response_length_B, caps, strict=True)
     )
     inside = [
         t
-        for i, n in enumerate(told.response_length_B.tolist())
-        for t in told.response_BT[i, : n - 1].tolist()
+        for i, n in enumerate(drawn.response_length_B.tolist())
+        for t in drawn.response_BT[i, : n - 1].tolist()
     ]
     assert not policy.eos & set(inside)
-    assert (told.response_BT == 0).any()
+    assert (drawn.response_BT == 0).any()
 
 
 def test_the_inverse_cdf_by_hand():
@@ -316,14 +238,14 @@ def test_broken_weights_are_named_at_once():
     with torch.no_grad():
         policy.model.transformer.ln_f.weight[0] = float("nan")
     with pytest.raises(FloatingPointError, match="logits of row 0 are not finite at response token 0"):
-        write(policy)
+        sample_responses(policy)
 
 
-def test_too_little_chance_and_too_small_a_window_are_refused():
+def test_too_few_uniforms_and_too_small_a_window_are_refused():
     policy = make_policy("gpt2")
     prompt_BP, length_B = prompts()
-    chance = {"uniforms_BT": torch.zeros(B, 3), "caps_B": torch.full((B,), 4)}
+    draw = {"uniforms_BT": torch.zeros(B, 3), "caps_B": torch.full((B,), 4)}
     with pytest.raises(ValueError, match="needs 4 columns of uniforms; got 3"):
-        sample(policy.decoder(), prompt_BP, length_B, **chance, eos=policy.eos)
+        sample(policy.decoder(), prompt_BP, length_B, **draw, eos=policy.eos)
     with pytest.raises(ValueError, match="may reach 105 tokens; policy 'llm_1' has a window of 64"):
         policy.sample(prompt_BP, length_B, uniforms_BT=torch.zeros(B, 100), caps_B=torch.full((B,), 100))

@@ -1,4 +1,4 @@
-"""Less memory, same learning: bfloat16 products on float32 weights, activations recomputed. INVARIANTS 15."""
+"""Less memory, same learning: bfloat16 products on float32 weights, gradient checkpointing."""
 
 from collections import Counter
 
@@ -7,23 +7,24 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, OPTConfig
 
-from cory.functional.advantage import Advantage
 from cory.algorithms import ppo
+from cory.functional.advantage import Advantage
 from cory.policies import precision
 from cory.policies.causal_lm import CausalLMPolicy
+from cory.policies.scoring import evaluate
 from cory.rollout.rollout import make_batch
-from tests.cory.conftest import make_tokenizer
-from tests.cory.policies.test_architectures import CONFIGS, B, make_policy, sampled
+from tests.helpers.batches import B, sampled
+from tests.helpers.models import CONFIGS, make_causal_lm, make_tokenizer
 
 
 def gradients(policy: CausalLMPolicy) -> dict[str, torch.Tensor]:
-    """Of the PPO loss of one batch, whose reference is `policy` and whose values start off zero."""
+    """Gradients of the PPO loss of one batch; the policy is its own reference and its values are not zero."""
     torch.manual_seed(1)
     torch.nn.init.normal_(policy.value_head.weight)
     policy.set_reference(policy)
     rows, behaviour_BT = sampled(policy)
     score_B = torch.linspace(-1, 1, B)
-    batch = make_batch(policy.evaluate(rows), rows, behaviour_BT, score_B, score_B)
+    batch = make_batch(evaluate(policy, rows), rows, behaviour_BT, score_B, score_B)
     targets = Advantage(
         advantage_BT=score_B[:, None] * batch.mask_BT, return_BT=score_B[:, None] * batch.mask_BT
     )
@@ -34,7 +35,7 @@ def gradients(policy: CausalLMPolicy) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def forwards(monkeypatch):
-    """How often an MLP has run: the recomputation itself, seen from outside."""
+    """Number of MLP calls: recomputation seen from outside."""
     count = [0]
     plain = torch.nn.Module.__call__
 
@@ -46,23 +47,20 @@ def forwards(monkeypatch):
     return count
 
 
-@pytest.mark.parametrize("long", [4, 256], ids=["rows are long", "short"])
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_recomputed_activations_give_the_same_gradients(kind, long, monkeypatch):
-    """GPT-2 and Pythia have dropout in their configurations here: it stays off. Rows that are attended to in
-    another way for their length are so again."""
-    monkeypatch.setattr(precision, "LONG", long)
+def test_recomputed_activations_give_the_same_gradients(kind):
+    """GPT-2 and Pythia have dropout in their configurations here: it stays off."""
     options = {"attention_dropout": 0.1, "hidden_dropout": 0.1} if kind == "pythia" else {}
-    want = gradients(make_policy(kind, shape=options))
-    got = gradients(make_policy(kind, shape=options, gradient_checkpointing=True))
+    want = gradients(make_causal_lm(kind, shape=options))
+    got = gradients(make_causal_lm(kind, shape=options, gradient_checkpointing=True))
     assert want.keys() == got.keys()
     for name in want:
         torch.testing.assert_close(got[name], want[name], atol=1e-6, rtol=0)
 
 
-def test_layers_are_recomputed_while_gradients_are_taken_and_never_else(forwards):
-    """Two layers: 2 MLPs forward, 2 more backward. Sampling and scoring run each once per read."""
-    policy, plain = make_policy("gpt2", gradient_checkpointing=True), make_policy("gpt2")
+def test_layers_are_recomputed_only_while_gradients_are_taken(forwards):
+    """Two layers: 2 MLPs forward, 2 more backward. Sampling and scoring run each once per pass."""
+    policy, plain = make_causal_lm("gpt2", gradient_checkpointing=True), make_causal_lm("gpt2")
     rows, logprobs_BT = sampled(policy)
     sampling, forwards[0] = forwards[0], 0
     want_rows, want_BT = sampled(plain)
@@ -80,7 +78,7 @@ def test_layers_are_recomputed_while_gradients_are_taken_and_never_else(forwards
 
 
 def test_a_model_whose_layers_would_drop_out_is_not_recomputed():
-    """OPT's layers read their own `training` flag, which is how transformers is told to recompute."""
+    """OPT's layers read their own `training` flag, by which transformers decides whether to recompute."""
     shape = OPTConfig(
         vocab_size=300, hidden_size=32, ffn_dim=64, num_hidden_layers=1, num_attention_heads=4,
         word_embed_proj_dim=32, eos_token_id=0,
@@ -90,9 +88,9 @@ def test_a_model_whose_layers_would_drop_out_is_not_recomputed():
         CausalLMPolicy("llm_1", model, make_tokenizer(), gradient_checkpointing=True)
 
 
-def test_a_wrapper_that_says_train_does_not_switch_dropout_on():
-    """Accelerate and DDP users call `train()`; INVARIANTS 1."""
-    policy = make_policy("gpt2")
+def test_a_wrapper_that_calls_train_does_not_switch_dropout_on():
+    """Accelerate and DDP users call `train()`; sampling and scoring must keep one distribution."""
+    policy = make_causal_lm("gpt2")
     assert policy.model.config.resid_pdrop == 0.1
     policy.train()
     assert policy.training
@@ -101,8 +99,8 @@ def test_a_wrapper_that_says_train_does_not_switch_dropout_on():
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_under_bfloat16_every_tensor_moves_in_one_step_and_stays_float32(kind):
-    """INVARIANTS 15. At Adam's 1e-6 a bfloat16 weight near 1 would not: its neighbours are 0.004 away."""
-    policy = make_policy(kind, precision="bfloat16", gradient_checkpointing=True)
+    """At Adam's 1e-6 a bfloat16 weight near 1 would not: its neighbours are 0.004 away."""
+    policy = make_causal_lm(kind, precision="bfloat16", gradient_checkpointing=True)
     assert policy.precision == "bfloat16"
     before = {name: p.detach().clone() for name, p in policy.named_parameters()}
     found = gradients(policy)
@@ -116,26 +114,26 @@ def test_under_bfloat16_every_tensor_moves_in_one_step_and_stays_float32(kind):
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "stories260K"])
 def test_bfloat16_logprobs_are_near_those_of_float32(kind):
     """Products keep 8 bits: within 0.4 nats on any token and 0.05 on average."""
-    exact, policy = make_policy(kind), make_policy(kind, precision="bfloat16")
+    exact, policy = make_causal_lm(kind), make_causal_lm(kind, precision="bfloat16")
     for one in (exact, policy):
         one.set_reference(one)
     rows, behaviour_BT = sampled(policy)
-    scored, want = policy.evaluate(rows), exact.evaluate(rows)
+    scored, want = evaluate(policy, rows), evaluate(exact, rows)
     assert scored.logprobs_BT.dtype == torch.float32
     error_K = (scored.logprobs_BT - want.logprobs_BT)[rows.mask_BT].abs()
     assert 0 < error_K.max() < 0.4
     assert error_K.mean() < 0.05
     assert (scored.logprobs_BT - behaviour_BT).abs().max() < policy.tolerance
     assert policy.logits(policy.hidden_states(rows)).dtype == torch.bfloat16
-    assert {told_BT.dtype for told_BT in (behaviour_BT, *scored[:5])} == {torch.float32}
+    assert {tensor_BT.dtype for tensor_BT in (behaviour_BT, *scored[:5])} == {torch.float32}
 
 
-def test_precision_says_what_it_resolved_to(monkeypatch):
-    assert make_policy("gpt2").precision == "float32"
+def test_auto_precision_resolves_by_device(monkeypatch):
+    assert make_causal_lm("gpt2").precision == "float32"
     cuda = torch.device("cuda:0")
-    for has_it, want in [(True, "bfloat16"), (False, "float32")]:
+    for supported, want in [(True, "bfloat16"), (False, "float32")]:
         precision.resolved.cache_clear()
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_it)  # noqa: B023
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: supported)  # noqa: B023
         assert precision.resolved("auto", cuda) == want
         assert precision.resolved("float32", cuda) == "float32"
     with pytest.raises(
@@ -144,11 +142,11 @@ def test_precision_says_what_it_resolved_to(monkeypatch):
         precision.resolved("bfloat16", cuda)
     precision.resolved.cache_clear()
     with pytest.raises(ValueError, match="precision is 'fp16'; there are auto, float32, bfloat16"):
-        make_policy("gpt2", precision="fp16")
+        make_causal_lm("gpt2", precision="fp16")
 
 
 class Casts(TorchDispatchMode):
-    """How often a tensor of so many numbers was cast to bfloat16, by its shape."""
+    """Counts casts to bfloat16 by the shape of the tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,7 +160,7 @@ class Casts(TorchDispatchMode):
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_weights_are_cast_once_for_all_tokens_of_a_response_frozen_ones_too(frozen):
-    policy = make_policy("llama", precision="bfloat16").requires_grad_(not frozen)
+    policy = make_causal_lm("llama", precision="bfloat16").requires_grad_(not frozen)
     before = [p.requires_grad for p in policy.parameters()]
     with Casts() as casts:
         rows, _ = sampled(policy)

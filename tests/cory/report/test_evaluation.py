@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from cory.tracking.labels import in_order, label
-from cory.tracking.curves import policies
 from cory.evaluation.tables import cell, print_tables, sheets
-from cory.tracking.tracker import Curve, Key, Tracker
-from cory.report.page import write_report
 from cory.report.evaluation import found_in, of_evaluation, of_training
+from cory.report.page import write_report
+from cory.tracking.curves import policies
+from cory.tracking.labels import in_order, label
+from cory.tracking.tracker import Curve, Key, Tracker
 from tests.helpers.synthetic_run import write_run
 
 REWARD = {"gain": 0.5, "low": 0.25, "high": 0.75, "in_reference_deviations": None}

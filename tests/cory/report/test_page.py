@@ -5,10 +5,10 @@ import re
 import pytest
 from matplotlib.figure import Figure
 
-from cory.tracking import curves
 from cory.report import plots
-from cory.tracking.tracker import Curve, Key, Tracker
 from cory.report.page import write_report
+from cory.tracking import curves
+from cory.tracking.tracker import Curve, Key, Tracker
 from tests.helpers.synthetic_run import write_run
 
 # Two policies change seats at iteration 2 and back at 4; llm_1 earns 1, 2, 3, ... and llm_2 ten times that.

@@ -6,10 +6,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cory.tracking import alerts
 from cory.cli.main import main
-from cory.tracking.alerts import AlertsConfig
 from cory.learner.learner import Learner
+from cory.tracking import alerts
+from cory.tracking.alerts import AlertsConfig
 from cory.training.trainer import Trainer
 from tests.cory.training.test_resume import FLAGS
 

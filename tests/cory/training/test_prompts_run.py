@@ -1,4 +1,4 @@
-"""Your own data and reward in one command, from a tiny Qwen3 that speaks in chats."""
+"""A user's own data and reward in one command, with a tiny Qwen3 and chats."""
 
 import json
 import os
@@ -10,29 +10,30 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from cory.cli.main import main
 from cory.tracking.tracker import read, read_lines
-from tests.cory.config.test_presets import letters
+from tests.helpers.tables import letters
 
 REWARDS = '''
 def kind(prompts, completions, answer, **columns):
-    """How often the letter is said that was asked for."""
+    """How often the completion holds the right letter."""
     assert all(prompt[-1]["role"] == "user" for prompt in prompts)
     assert sorted(columns) == ["level"]
-    return [said[0]["content"].count(right) * 1.0 for said, right in zip(completions, answer, strict=True)]
+    texts = [messages[0]["content"] for messages in completions]
+    return [text.count(right) * 1.0 for text, right in zip(texts, answer, strict=True)]
 
 
-def touchy(completions, **columns):
-    """Fails on what is 0 or 9 characters long."""
-    return [1 / (len(said[0]["content"]) % 9) for said in completions]
+def sometimes(completions, **columns):
+    """Fails on completions of 0 or 9 characters."""
+    return [1 / (len(messages[0]["content"]) % 9) for messages in completions]
 
 
-def sick(completions, **columns):
+def never(completions, **columns):
     raise RuntimeError("no reward today")
 '''
 
 
 @pytest.fixture(scope="module")
 def qwen(tmp_path_factory):
-    """A random Qwen3 whose tokenizer has an id per byte and words chats as role: content."""
+    """A random Qwen3 whose tokenizer has an id per byte and renders chats as role: content."""
     folder, tokenizer = tmp_path_factory.mktemp("qwen3"), letters()
     torch.manual_seed(0)
     shape = Qwen3Config(
@@ -47,7 +48,7 @@ def qwen(tmp_path_factory):
 
 @pytest.fixture
 def flags(qwen, tmp_path, monkeypatch):
-    """Chats and rewards where the user stands, and a run that takes seconds."""
+    """Chats and rewards in the working directory, and a run that takes seconds."""
     chats = [
         {"prompt": [{"role": "user", "content": f"Say {c}{n}!"}], "answer": c, "level": n}
         for c in "abcd"
@@ -65,11 +66,11 @@ def flags(qwen, tmp_path, monkeypatch):
     ]
 
 
-def test_your_own_chats_and_rewards_train_in_one_command(flags, capsys):
-    spec = "my_rewards:kind + 0.5*regex:[aeiou] + 2*my_rewards:touchy"
-    told = ["--judge", spec, "--judge.max-failures", "1", "--judge.failed-score", "-1"]
-    assert main([*flags, *told]) == 0
-    said = " ".join(capsys.readouterr().err.split())
+def test_a_users_chats_and_rewards_train_in_one_command(flags, capsys):
+    spec = "my_rewards:kind + 0.5*regex:[aeiou] + 2*my_rewards:sometimes"
+    judge = ["--judge", spec, "--judge.max-failures", "1", "--judge.failed-score", "-1"]
+    assert main([*flags, *judge]) == 0
+    printed = " ".join(capsys.readouterr().err.split())
     assert workers() == set()
     assert (Path("run/policies/llm_2/config.json")).is_file()
     rows = read(Path("run"))
@@ -77,13 +78,13 @@ def test_your_own_chats_and_rewards_train_in_one_command(flags, capsys):
     assert len(played) == 2
     for row in played:  # both seats play as many games
         both = (row["pioneer_0/llm_1/task_reward"] + row["observer_1/llm_2/task_reward"]) / 2
-        kind, regex, touchy = (
-            row[f"judge/{name}/score"] for name in ("my_rewards:kind", "regex", "my_rewards:touchy")
+        kind, regex, sometimes = (
+            row[f"judge/{name}/score"] for name in ("my_rewards:kind", "regex", "my_rewards:sometimes")
         )
-        assert both == pytest.approx(kind + 0.5 * regex + 2 * touchy)
+        assert both == pytest.approx(kind + 0.5 * regex + 2 * sometimes)
         assert row["judge/regex/failures"] == row["judge/my_rewards:kind/failures"] == 0
     failed = sum(
-        row.get(f"judge/my_rewards:touchy/{name}failures", 0) for row in rows for name in ("", "evaluation_")
+        row.get(f"judge/my_rewards:sometimes/{name}failures", 0) for row in rows for name in ("", "evaluation_")
     )
     samples = read_lines(Path("run/samples.jsonl"))
     assert samples[0]["query"].startswith("user: Say ")
@@ -92,22 +93,22 @@ def test_your_own_chats_and_rewards_train_in_one_command(flags, capsys):
     for row in shown:
         assert row["failure"] == "ZeroDivisionError: division by zero"
         assert len(row["response"]) % 9 == 0
-    assert "warning: judge 'my_rewards:touchy': ZeroDivisionError" in said
+    assert "warning: judge 'my_rewards:sometimes': ZeroDivisionError" in printed
     assert "Responses that a judge failed on" in Path("run/report.html").read_text()
 
 
 def test_a_reward_that_always_fails_stops_the_run_and_leaves_its_failures(flags, capsys):
-    assert main([*flags, "--judge", "my_rewards:sick"]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "error: judge 'my_rewards:sick' failed on 4 of 4 responses, above judge.max_failures 0.1" in said
-    assert "RuntimeError: no reward today" in said
+    assert main([*flags, "--judge", "my_rewards:never"]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "error: judge 'my_rewards:never' failed on 4 of 4 responses, above judge.max_failures 0.1" in error
+    assert "RuntimeError: no reward today" in error
     assert [row["failure"] for row in read_lines(Path("run/samples.jsonl"))] == [
         "RuntimeError: no reward today"
     ] * 4
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("judge", "message"),
     [
         ([], "the prompts task has no reward of its own; name one with --judge: module:function"),
         (["--judge", "my_rewards:absent"], "judge 'my_rewards:absent' cannot be imported"),
@@ -118,21 +119,21 @@ def test_a_reward_that_always_fails_stops_the_run_and_leaves_its_failures(flags,
         ),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_written(flags, told, message, capsys):
-    assert main([*flags, *told]) == 2
+def test_what_cannot_work_is_refused_before_anything_is_written(flags, judge, message, capsys):
+    assert main([*flags, *judge]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not Path("run").exists()
 
 
 def workers():
-    """Processes that run functions of users here."""
+    """Worker processes of judges that were started in this directory."""
     here = str(Path.cwd())
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            command, where = (folder / "cmdline").read_bytes(), os.readlink(folder / "cwd")
+            command, directory = (folder / "cmdline").read_bytes(), os.readlink(folder / "cwd")
         except OSError:
             continue
-        if b"cory.judges.worker" in command and where == here:
+        if b"cory.judges.worker" in command and directory == here:
             found.add(folder.name)
     return found

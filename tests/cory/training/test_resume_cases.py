@@ -1,12 +1,10 @@
-"""INVARIANTS 7, 8: N iterations are k, a process that has never trained, and N - k, bit for bit.
+"""N iterations equal k iterations, another process, and N - k iterations, bit for bit.
 
-For every kind of policy and two algorithms, wherever k falls in an epoch of the data and around an exchange.
+For every kind of policy and two algorithms, with k at every place in an epoch of the data and around an exchange.
 """
 
 import json
-import multiprocessing
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -15,10 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cory.training import checkpoint
 from cory.cli.main import main
+from cory.training import checkpoint
 from cory_env.tasks.echo import Task as Echo
-from tests.cory.training.test_resume import manifest, same, traces
+from tests.helpers.faults import end, fork
+from tests.helpers.runs import same, traces, without_report, write_manifest
 
 N = 6
 CUTS = {
@@ -37,18 +36,11 @@ COMMON = (
 )
 POLICIES = {
     "table": (
-        "--task",
-        f"{__name__}:Twelve",
-        "--max-response",
-        "1",
-        "3",
-        "--learner.lr",
-        "0.1",
-        "--payoff",
-        "0.5",
+        *("--task", f"{__name__}:Twelve", "--max-response", "1", "3"),
+        *("--learner.lr", "0.1", "--payoff", "0.5"),
     ),
-    "causal_lm": ("--task.data", "{data}", "--max-response", "2", "4"),
-    "lora_team": ("--task.data", "{data}", "--max-response", "2", "4"),
+    "causal_lm": ("--policy.model", "{tiny}", "--task.data", "{data}", "--max-response", "2", "4"),
+    "lora_team": ("--policy.model", "{tiny}", "--task.data", "{data}", "--max-response", "2", "4"),
 }
 ALGORITHMS = {
     "ppo": ("--batch", "4", "--algorithm.epochs", "2", "--learner.minibatch", "2"),
@@ -65,55 +57,50 @@ class Twelve(Echo):
         return super().queries(split)[:12]
 
 
-def train(argv: list[str]) -> None:
-    """`cory train` in a process of its own, without the page."""
-    import cory.training.run
+def train_in_new_process(folder: Path, *argv: str) -> None:
+    """Run `cory train` in a forked process, without the report."""
 
-    cory.training.run.write_report = lambda run: run / "report.html"
-    sys.exit(main(["train", *argv]))
+    def run() -> int:
+        without_report(pytest.MonkeyPatch())
+        return main(["train", *argv])
 
-
-def in_a_process_of_its_own(*argv: str) -> None:
-    """Forked from one that has imported everything and trained nothing."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["cory.training.run", "cory.training.factory", __name__])
-    process = context.Process(target=train, args=(list(argv),))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    code, _ = end(fork(run, folder / "log"))
+    assert code == 0, (folder / "log").read_text()
 
 
 @dataclass(frozen=True)
 class Whole:
-    """A run that nothing interrupted; its checkpoints are those of every iteration."""
+    """A run that was not interrupted, with a checkpoint of every iteration."""
 
     run: Path
     traces: dict
 
     def cut(self, at: int, run: Path, harm: "Harm" = lambda folder, first: None) -> dict:
-        """What the run would have left, stopped after `at` iterations, harmed, and gone on with by another
-        process; what the first had logged from there on is spoiled, to show if it stays."""
+        """The traces of a run stopped after `at` iterations, harmed, and resumed by another process.
+
+        Rows that the first process logged from there on are marked, which shows if they stay.
+        """
         folder, first = checkpoint.folder_of(run, at), checkpoint.folder_of(self.run, 1)
         shutil.copytree(checkpoint.folder_of(self.run, at), folder)
         shutil.copy(self.run / "config.yaml", run)
         for name in ("metrics.jsonl", "samples.jsonl"):
             rows = [json.loads(line) for line in (self.run / name).read_text().splitlines()]
-            told = [row | {"a/b/spoiled": 1.0} if row["iteration"] >= at else row for row in rows]
-            (run / name).write_text("".join(json.dumps(row) + "\n" for row in told))
+            marked = [row | {"a/b/spoiled": 1.0} if row["iteration"] >= at else row for row in rows]
+            (run / name).write_text("".join(json.dumps(row) + "\n" for row in marked))
         harm(folder, first)
-        manifest(folder)
-        in_a_process_of_its_own("--run", str(run), "--resume", "must", "--checkpoint-every", str(N))
+        write_manifest(folder)
+        train_in_new_process(run.parent, "--run", str(run), "--resume", "must", "--checkpoint-every", str(N))
         left = traces(run, N)
         shutil.rmtree(run)
         return left
 
 
 Harm = Callable[[Path, Path], object]
-"""Given the checkpoint to harm and that of iteration 1."""
+"""Changes a checkpoint, given its folder and that of iteration 1."""
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Callable[[str, str], Whole]:
+def whole(tmp_path_factory, tiny_folder) -> Callable[[str, str], Whole]:
     """Runs by kind of policy and algorithm, each made once."""
     data = tmp_path_factory.mktemp("data")
     for split, count in (("train", 12), ("test", 4)):
@@ -122,10 +109,11 @@ def whole(tmp_path_factory) -> Callable[[str, str], Whole]:
 
     @cache
     def made(kind: str, algorithm: str) -> Whole:
-        run = tmp_path_factory.mktemp("whole") / "run"
-        own = (word.replace("{data}", str(data)) for word in POLICIES[kind])
+        folder = tmp_path_factory.mktemp("whole")
+        run = folder / "run"
+        own = (word.replace("{data}", str(data)).replace("{tiny}", str(tiny_folder)) for word in POLICIES[kind])
         argv = (*COMMON, *own, "--policy.kind", kind, "--algorithm", algorithm, *ALGORITHMS[algorithm])
-        in_a_process_of_its_own(*argv, "--run", str(run))
+        train_in_new_process(folder, *argv, "--run", str(run))
         return Whole(run, traces(run, N))
 
     return made
@@ -140,7 +128,7 @@ def test_a_run_that_was_cut_is_the_run_that_was_not(whole, tmp_path, kind, algor
 
 @pytest.mark.parametrize(("kind", "algorithm"), RUNS)
 def test_the_runs_that_are_compared_learn(whole, kind, algorithm):
-    """Every tensor of every file has moved between iteration 1 and the end, but for the frozen backbone."""
+    """Every tensor file has changed between iteration 1 and the end; a frozen backbone is in none of them."""
     one = whole(kind, algorithm)
     first, last = (one.run / "checkpoints" / f"step-{n:06d}" for n in (1, N))
     names = [name for name in one.traces["tensors"] if "critic" not in name]
@@ -151,74 +139,76 @@ def test_the_runs_that_are_compared_learn(whole, kind, algorithm):
 
 
 def older(name: str) -> Harm:
-    """One file is that of iteration 1."""
+    """Replace one file by that of iteration 1."""
     return lambda folder, first: shutil.copy(first / name, folder / name)
 
 
 def setting(name: str, value: object) -> Harm:
-    """One setting is another, where the run and where its checkpoint say so."""
+    """Change one setting, in the run's config.yaml and in the checkpoint's."""
 
     def harm(folder: Path, first: Path) -> None:
         for path in (folder.parents[1] / "config.yaml", folder / "config.yaml"):
-            told = yaml.safe_load(path.read_text())
-            assert told[name] != value
-            path.write_text(yaml.safe_dump(told | {name: value}, sort_keys=False))
+            settings = yaml.safe_load(path.read_text())
+            assert settings[name] != value
+            path.write_text(yaml.safe_dump(settings | {name: value}, sort_keys=False))
 
     return harm
 
 
 def state(change: Callable[[dict, dict], object]) -> Harm:
-    """What a checkpoint says beside tensors is changed, given that of iteration 1 too."""
+    """Change the state beside the tensors; `change` gets it and that of iteration 1."""
 
     def harm(folder: Path, first: Path) -> None:
         path = folder / "trainer_state.json"
-        told, before = (json.loads((at / "trainer_state.json").read_text()) for at in (folder, first))
-        whole = json.dumps(told)
-        change(told, before)
-        assert json.dumps(told) != whole
-        path.write_text(json.dumps(told))
+        now, before = (json.loads((at / "trainer_state.json").read_text()) for at in (folder, first))
+        unchanged = json.dumps(now)
+        change(now, before)
+        assert json.dumps(now) != unchanged
+        path.write_text(json.dumps(now))
 
     return harm
 
 
-def swapped(told: dict, before: dict) -> None:
-    """What belongs to a policy, by another's name."""
-    one = told["learners"]
-    one["llm_1"], one["llm_2"] = one["llm_2"], one["llm_1"]
+def swap_policies(now: dict, before: dict) -> None:
+    """Exchange the states of two policies."""
+    learners = now["learners"]
+    learners["llm_1"], learners["llm_2"] = learners["llm_2"], learners["llm_1"]
 
 
 LOST = {
     "adapter": ("lora_team", older("llm_1/adapter_model.safetensors")),
     "value head of an adapter": ("lora_team", older("llm_2/value_head.safetensors")),
-    "optimiser of an adapter": ("lora_team", older("optimizer_llm_1.safetensors")),
+    "optimizer of an adapter": ("lora_team", older("optimizer_llm_1.safetensors")),
     "weights": ("causal_lm", older("llm_2/model.safetensors")),
     "value head": ("causal_lm", older("llm_1/value_head.safetensors")),
-    "optimiser": ("causal_lm", older("optimizer_llm_2.safetensors")),
-    "data position": ("table", state(lambda told, before: told.update(iteration=2))),
+    "optimizer": ("causal_lm", older("optimizer_llm_2.safetensors")),
+    "data position": ("table", state(lambda now, before: now.update(iteration=2))),
     "KL coefficients": (
         "table",
-        state(lambda told, before: told["learners"]["llm_2"].update(kl_coef=0.2)),
+        state(lambda now, before: now["learners"]["llm_2"].update(kl_coef=0.2)),
     ),
     "payoff statistics": (
         "table",
         state(
-            lambda told, before: told["learners"]["llm_2"].update(
+            lambda now, before: now["learners"]["llm_2"].update(
                 moments=before["learners"]["llm_2"]["moments"]
             )
         ),
     ),
-    "names of policies": ("table", state(swapped)),
+    "names of policies": ("table", state(swap_policies)),
     "keys of the randomness": ("table", setting("seed", 1)),
     "seating": ("table", setting("exchange.every", 5)),
     "schedule": ("table", setting("learner.decay", "linear")),
     "configuration": ("table", setting("kl.coef", 0.3)),
 }
-"""What is left out at iteration 3, one at a time. (A baseline that is remembered and a central critic:
-`tests/faults/test_parts.py`.)"""
+"""Parts of the state that are left out at iteration 3, one at a time.
+
+A running baseline and a central critic: `tests/faults/test_parts.py`.
+"""
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_without_any_part_it_is_not_the_run_that_was_not_cut(whole, tmp_path, lost):
+def test_without_one_part_it_is_not_the_run_that_was_not_cut(whole, tmp_path, lost):
     kind, harm = LOST[lost]
     one = whole(kind, "ppo")
     assert not same(one.cut(3, tmp_path / "run", harm), one.traces)

@@ -1,4 +1,5 @@
-import json
+"""The trainer on tables and tiny models, checkpoints, and what a run leaves behind."""
+
 import math
 import random
 from dataclasses import replace
@@ -9,33 +10,24 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cory.training import checkpoint
 from cory.algorithms.ppo import Config as PPOConfig
 from cory.cli.main import main
 from cory.config.schema import Config, PayoffConfig, PolicyConfig
 from cory.evaluation.evaluator import EvaluationConfig
-from cory.rollout.role_exchange import ExchangeConfig
 from cory.functional.kl import KLConfig
-from cory.tracking.tracker import read
+from cory.functional.token_rewards import PayoffScalingConfig
 from cory.learner.optimizer import LearnerConfig
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.functional.token_rewards import PayoffScalingConfig
-from cory.runtime.clock import Clock
+from cory.rollout.role_exchange import ExchangeConfig
 from cory.rollout.rollout import play
-from cory.training.run import free_name, train
+from cory.runtime.clock import Clock
+from cory.tracking.tracker import read
+from cory.training import checkpoint
+from cory.training.run import train
+from cory.training.run_directory import free_name
 from cory.training.trainer import Trainer
-
-TABLES = Config(
-    task="echo",
-    policy=PolicyConfig(kind="table"),
-    batch=64,
-    max_response=(3, 3),
-    iterations=60,
-    exchange=ExchangeConfig(every=5),
-    kl=KLConfig(coef=0.01),
-    learner=LearnerConfig(lr=0.1),
-    evaluation=EvaluationConfig(queries=64, every=0),
-)
+from tests.helpers.runs import without_report
+from tests.helpers.tables import TABLES, made_up_reviews
 
 
 def rewards_of(trainer: Trainer, iterations: int) -> list[dict[str, float]]:
@@ -49,9 +41,9 @@ def rewards_of(trainer: Trainer, iterations: int) -> list[dict[str, float]]:
 def test_tables_learn_to_echo(seats):
     """Random responders echo few of 3 letters; the best score is 1. One seat is single-agent PPO."""
     trainer = Trainer(replace(TABLES, seats=seats))
-    before = trainer.answers()["llm_1"].numbers(kl_coef=0)["task_reward"]
+    before = trainer.evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"]
     rewards_of(trainer, TABLES.iterations)
-    after = {name: told.numbers(kl_coef=0)["task_reward"] for name, told in trainer.answers().items()}
+    after = {name: found.metrics(kl_coef=0)["task_reward"] for name, found in trainer.evaluate().items()}
     assert before < 0.2
     assert all(after[name] > before + 0.5 * (1 - before) for name in trainer.policies)
     assert after["reference"] == before
@@ -70,13 +62,13 @@ def test_each_policy_sits_in_each_seat_in_turn_and_no_weight_moves_at_an_exchang
     assert not torch.equal(*(trainer.policies[name].logits_SV for name in ("llm_1", "llm_2")))
 
 
-def test_both_seats_are_paid_the_sum_and_alone_each_its_own():
+def test_cooperative_seats_are_paid_the_sum_and_independent_seats_their_own_score():
     for payoff, want in {"cooperative": lambda a, b: a + b, "independent": lambda a, b: a}.items():
         trainer = Trainer(replace(TABLES, payoff=payoff))
-        told = trainer.iterate(0)
-        a, b = told["pioneer_0/llm_1/task_reward"], told["observer_1/llm_2/task_reward"]
-        assert told["pioneer_0/llm_1/payoff"] == pytest.approx(want(a, b), abs=1e-6)
-        assert told["observer_1/llm_2/payoff"] == pytest.approx(want(b, a), abs=1e-6)
+        metrics = trainer.iterate(0)
+        a, b = metrics["pioneer_0/llm_1/task_reward"], metrics["observer_1/llm_2/task_reward"]
+        assert metrics["pioneer_0/llm_1/payoff"] == pytest.approx(want(a, b), abs=1e-6)
+        assert metrics["observer_1/llm_2/payoff"] == pytest.approx(want(b, a), abs=1e-6)
 
 
 def test_a_payoff_schedule_moves_with_the_iterations():
@@ -84,26 +76,26 @@ def test_a_payoff_schedule_moves_with_the_iterations():
     options = PayoffConfig(to="competitive", over=2)
     trainer = Trainer(replace(TABLES, payoff_options=options, exchange=ExchangeConfig(every=0)))
     for iteration, others in enumerate([1, 0, -1, -1]):
-        told = trainer.iterate(iteration)
-        a, b = told["pioneer_0/llm_1/task_reward"], told["observer_1/llm_2/task_reward"]
-        assert told["pioneer_0/llm_1/payoff"] == pytest.approx(a + others * b, abs=1e-6)
-        assert told["observer_1/llm_2/payoff"] == pytest.approx(b + others * a, abs=1e-6)
+        metrics = trainer.iterate(iteration)
+        a, b = metrics["pioneer_0/llm_1/task_reward"], metrics["observer_1/llm_2/task_reward"]
+        assert metrics["pioneer_0/llm_1/payoff"] == pytest.approx(a + others * b, abs=1e-6)
+        assert metrics["observer_1/llm_2/payoff"] == pytest.approx(b + others * a, abs=1e-6)
 
 
 def test_one_policy_may_sit_in_all_seats():
     trainer = Trainer(replace(TABLES, policy=PolicyConfig(kind="table", shared=True)))
     assert list(trainer.policies) == ["llm_1"]
-    told = trainer.iterate(0)
-    assert {key.split("/")[1] for key in told if "observer_1" in key} == {"llm_1"}
+    metrics = trainer.iterate(0)
+    assert {key.split("/")[1] for key in metrics if "observer_1" in key} == {"llm_1"}
     # four epochs of one minibatch that holds the rows of both seats
     assert trainer.policies["llm_1"].version == 4
     for iteration in range(1, 40):
         trainer.iterate(iteration)
-    assert trainer.answers()["llm_1"].numbers(kl_coef=0)["task_reward"] > 0.5
+    assert trainer.evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"] > 0.5
 
 
-def test_models_that_differ_are_each_priced_against_their_own(tiny_folder, tmp_path):
-    """INVARIANTS 1, 13: KL is 0 at step 0 for both although the models are not alike."""
+def test_each_of_several_models_is_its_own_policys_reference(tiny_folder, tmp_path):
+    """KL is 0 at step 0 for both although the models differ."""
     other = tmp_path / "other"
     policy = CausalLMPolicy.load("other", tiny_folder)
     with torch.no_grad():
@@ -111,17 +103,17 @@ def test_models_that_differ_are_each_priced_against_their_own(tiny_folder, tmp_p
     policy.save(other)
     models = (str(tiny_folder), str(other))
     trainer = Trainer(replace(TABLES, policy=PolicyConfig(models=models), learner=LearnerConfig()))
-    told = trainer.iterate(0)
+    metrics = trainer.iterate(0)
     for seat, name in {"pioneer_0": "llm_1", "observer_1": "llm_2"}.items():
-        assert told[f"{seat}/{name}/kl"] == pytest.approx(0, abs=1e-6)
-    assert set(trainer.answers()) == {"reference_llm_1", "reference_llm_2", "llm_1", "llm_2"}
+        assert metrics[f"{seat}/{name}/kl"] == pytest.approx(0, abs=1e-6)
+    assert set(trainer.evaluate()) == {"reference_llm_1", "reference_llm_2", "llm_1", "llm_2"}
     assert trainer.references["llm_1"] is not trainer.references["llm_2"]
     with pytest.raises(ValueError, match="1 models for 2 seats"):
         replace(TABLES, policy=PolicyConfig(models=models[:1]))
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_what_belongs_to_a_policy_stays_with_it_unless_an_exchange_resets(reset):
+def test_a_learners_state_stays_with_its_policy_unless_an_exchange_resets_it(reset):
     config = replace(
         TABLES,
         exchange=ExchangeConfig(every=2, reset=reset),
@@ -129,19 +121,19 @@ def test_what_belongs_to_a_policy_stays_with_it_unless_an_exchange_resets(reset)
         payoff_scaling=PayoffScalingConfig(scaling="scale"),
     )
     trainer = Trainer(config)
-    kept = []
+    states = []
     for iteration in range(3):
         trainer.iterate(iteration)
         learner = trainer.learners["llm_1"]
         steps = next(iter(learner.optimizer.state.values()))["step"].item()
-        kept.append((round(learner.moments.count), steps))
+        states.append((round(learner.moments.count), steps))
         assert learner.kl_coef != 0.05
     # 64 payoffs and 4 steps an iteration
-    assert kept == [(64, 4), (128, 8), (64, 4) if reset else (192, 12)]
+    assert states == [(64, 4), (128, 8), (64, 4) if reset else (192, 12)]
 
 
 @pytest.mark.parametrize("harm", ["weights", "frozen"])
-def test_a_weight_that_moves_or_freezes_between_iterations_stops_the_run(harm):
+def test_a_weight_that_changes_or_freezes_between_iterations_stops_the_run(harm):
     trainer = Trainer(TABLES)
     trainer.iterate(0)
     table = trainer.policies["llm_2"].logits_SV
@@ -150,23 +142,23 @@ def test_a_weight_that_moves_or_freezes_between_iterations_stops_the_run(harm):
             table[0, 0] += 1
     else:
         table.requires_grad_(False)
-    with pytest.raises(RuntimeError, match="weights of policy 'llm_2' moved"):
+    with pytest.raises(RuntimeError, match="weights of policy 'llm_2' changed, or were frozen"):
         trainer.iterate(1)
 
 
 def test_games_of_a_group_share_their_query_and_nothing_else():
     trainer = Trainer(TABLES)
     trainer.group = 4
-    deal = trainer.deal(0)
-    ids = [query.ids for query in deal.queries]
+    spec = trainer.spec(0)
+    ids = [query.ids for query in spec.queries]
     assert all(len(set(ids[i : i + 4])) == 1 for i in range(0, 64, 4))
     assert len(set(ids[::4])) == 16
-    assert len({tuple(row.tolist()) for row in deal.uniforms("pioneer_0")}) == 64
+    assert len({tuple(row.tolist()) for row in spec.uniforms_BT["pioneer_0"]}) == 64
 
 
-def test_one_cap_for_the_batch_where_the_released_code_is_followed():
+def test_one_cap_for_the_batch_as_in_the_released_code():
     trainer = Trainer(replace(TABLES, max_response=(1, 3), cap_per_batch=True))
-    caps = [trainer.deal(iteration).caps(2) for iteration in range(20)]
+    caps = [trainer.spec(iteration).caps_BN for iteration in range(20)]
     assert all(len(np.unique(caps_BN)) == 1 for caps_BN in caps)
     assert {int(caps_BN[0, 0]) for caps_BN in caps} == {1, 2, 3}
 
@@ -180,13 +172,13 @@ def test_the_same_seed_plays_the_same_games_and_another_does_not():
 def test_every_training_query_comes_once_an_epoch():
     trainer = Trainer(replace(TABLES, batch=64))
     train_set = trainer.task.queries("train")
-    dealt = [q.ids for i in range(math.ceil(len(train_set) / 64)) for q in trainer.deal(i).queries]
-    assert sorted(dealt[: len(train_set)]) == sorted(q.ids for q in train_set)
+    drawn = [q.ids for i in range(math.ceil(len(train_set) / 64)) for q in trainer.spec(i).queries]
+    assert sorted(drawn[: len(train_set)]) == sorted(q.ids for q in train_set)
 
 
 @pytest.mark.parametrize("cut", [4, 5])
-def test_a_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path, cut):
-    """INVARIANTS 7, 8: bit for bit, in the middle of a seating and right at an exchange."""
+def test_a_restored_trainer_continues_as_if_nothing_had_happened(tmp_path, cut):
+    """Bit for bit, between exchanges and right at one."""
     config = replace(TABLES, kl=KLConfig(coef=0.05, target=1.0, horizon=100))
     whole = Trainer(config)
     want = rewards_of(whole, 8)
@@ -208,7 +200,6 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path, cut):
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove", "add"])
 def test_a_damaged_checkpoint_is_refused(tmp_path, harm):
-    """INVARIANTS 9."""
     trainer = Trainer(TABLES)
     folder = checkpoint.save(tmp_path, 0, trainer.learners, trainer.state())
     victim = folder / "llm_1/table.safetensors"
@@ -256,13 +247,6 @@ def test_a_run_leaves_everything_behind(tmp_path, tiny_folder):
     assert (run / "checkpoints/step-000003/MANIFEST.json").exists()
 
 
-def made_up_reviews(count: int = 200) -> str:
-    """JSON lines whose openings differ, so that some test openings are not in train."""
-    letters = random.Random(0)
-    texts = ("".join(letters.choices("abcdefghij ", k=30)) for _ in range(count))
-    return "\n".join(json.dumps({"text": f"film {text}"}) for text in texts)
-
-
 def test_a_second_run_takes_the_next_free_name(tmp_path):
     assert free_name(tmp_path / "a") == tmp_path / "a"
     (tmp_path / "a").mkdir()
@@ -273,11 +257,11 @@ def test_a_second_run_takes_the_next_free_name(tmp_path):
 def test_a_sampler_that_disagrees_with_the_learner_stops_the_run(monkeypatch):
     trainer = Trainer(TABLES)
     policy = trainer.policies["llm_1"]
-    plain = policy.sample
+    sample = policy.sample
 
-    def skewed(*prompts, **chance):
-        told = plain(*prompts, **chance)
-        return SimpleNamespace(**{**vars(told), "logprobs_BT": told.logprobs_BT + 1})
+    def skewed(*prompts, **options):
+        sampled = sample(*prompts, **options)
+        return SimpleNamespace(**{**vars(sampled), "logprobs_BT": sampled.logprobs_BT + 1})
 
     monkeypatch.setattr(policy, "sample", skewed)
     with pytest.raises(ArithmeticError, match="sampler and learner disagree by 1 nats"):
@@ -285,21 +269,23 @@ def test_a_sampler_that_disagrees_with_the_learner_stops_the_run(monkeypatch):
 
 
 def test_kl_that_stays_negative_stops_the_run():
-    """INVARIANTS 2: five updates running; one sound batch in between begins the count anew."""
+    """Five consecutive updates; one sound batch in between starts the count anew."""
     trainer = Trainer(TABLES)
     learner, policy = trainer.learners["llm_1"], trainer.policies["llm_1"]
-    batch = play(trainer.game, dict.fromkeys(trainer.game.seats, policy), trainer.deal(0), clock=Clock())
+    batch = play(trainer.game, dict.fromkeys(trainer.game.seats, policy), trainer.spec(0), clock=Clock())
     sound = batch["pioneer_0"]
     # tables start uniform, so k1 is 0; a reference that likes every token better by 0.3 nats, times 3 tokens
     broken = replace(sound, ref_logprobs_BT=sound.ref_logprobs_BT + 0.3)
     for given in (*[broken] * 4, sound, *[broken] * 4):
         learner._check_kl(given)
-    with pytest.raises(ArithmeticError, match=r"estimated below -0.5 nats per response in 5 updates"):
+    with pytest.raises(ArithmeticError, match=r"estimated below -0.5 nats per response in 5 consecutive updates"):
         learner._check_kl(broken)
 
 
 @pytest.mark.parametrize("export", ["as_trained", "merged"])
-def test_a_lora_team_leaves_what_others_load_and_is_judged_and_played_again(tmp_path, tiny_folder, export):
+def test_a_lora_team_exports_what_others_load_and_is_evaluated_and_played_again(
+    tmp_path, tiny_folder, export, monkeypatch
+):
     reviews = tmp_path / "reviews.jsonl"
     reviews.write_text(made_up_reviews())
     run = tmp_path / "run"
@@ -315,6 +301,7 @@ def test_a_lora_team_leaves_what_others_load_and_is_judged_and_played_again(tmp_
         evaluation=EvaluationConfig(queries=8, every=0),
         export=export,
     )
+    without_report(monkeypatch)
     train(config, run)
     folder = run / "policies/llm_2"
     assert (folder / "adapter_config.json").exists() == (export == "as_trained")

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from cory_env.data.tables import read_rows, read_table, separate
+from cory_env.data.splits import separate
+from cory_env.data.tables import read_rows, read_table
 
 COLUMNS = {"query": ("question", "problem"), "gold": ("answer",)}
 ROWS = [{"answer": 2, "question": "1+1"}, {"answer": 0.5, "question": "1/2"}]

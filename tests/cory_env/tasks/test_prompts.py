@@ -6,7 +6,7 @@ import random
 import pytest
 
 from cory_env import Query, Response, make_views, tasks
-from cory_env.data.tables import text_hash
+from cory_env.data.splits import text_hash
 from cory_env.tokenizer import CharTokenizer, wrap
 
 PRINTABLE = CharTokenizer("\n" + "".join(map(chr, range(32, 127))))
@@ -200,11 +200,11 @@ def test_the_error_for_bad_data_names_the_remedy(tmp_path, rows, options, messag
 
 
 def test_a_missing_argument_is_named():
-    with pytest.raises(ValueError, match="the prompts task needs a tokenizer"):
+    with pytest.raises(ValueError, match="the prompts task needs the argument tokenizer"):
         tasks.load("prompts")
-    with pytest.raises(ValueError, match="the prompts task needs a judge"):
+    with pytest.raises(ValueError, match="the prompts task needs the argument judge"):
         tasks.load("prompts", tokenizer=PRINTABLE)
-    with pytest.raises(ValueError, match="the prompts task needs a data"):
+    with pytest.raises(ValueError, match="the prompts task needs the argument data"):
         tasks.load("prompts", tokenizer=PRINTABLE, judge=zero)
 
 

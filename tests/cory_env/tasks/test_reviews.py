@@ -122,9 +122,9 @@ def test_a_folder_has_its_own_splits_and_no_text_is_in_both(tmp_path):
 
 
 def test_a_missing_argument_is_named():
-    with pytest.raises(ValueError, match="the reviews task needs a tokenizer"):
+    with pytest.raises(ValueError, match="the reviews task needs the argument tokenizer"):
         Task()
-    with pytest.raises(ValueError, match="the reviews task needs a data"):
+    with pytest.raises(ValueError, match="the reviews task needs the argument data"):
         Task(LETTERS, lengths)
 
 

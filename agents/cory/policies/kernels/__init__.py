@@ -1,7 +1,7 @@
 """Everything that exists for CPU speed only, behind the setting `policy.kernels`.
 
-`auto` installs these kernels on a CPU; with `plain`, and on every other device, a model's classes and modules stay
-what the user handed in. Measured gains are in docs/performance.md.
+`auto` installs these kernels on a CPU; with `plain`, and on every other device, a model's classes and
+modules stay what the user handed in. Measured gains are in docs/performance.md.
 
 Shapes: B rows, L tokens, K chosen tokens.
 """

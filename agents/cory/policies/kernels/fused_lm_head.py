@@ -1,8 +1,9 @@
 """Language-model head and softmax statistics in one autograd function, for the CPU.
 
-Logits are computed for a padded number of rows (row-padding for oneDNN GEMMs: 559 rows take 55 ms and 560 take 38
-at 256 x 50,257 on 2 cores). The two gradient products share one pass over the vocabulary in runs of columns, while a
-run is still in the cache, and the weight gradient is float32 whatever the precision of the products.
+Logits are computed for a padded number of rows (row-padding for oneDNN GEMMs: 559 rows take 55 ms and 560
+take 38 at 256 x 50,257 on 2 cores). The two gradient products share one pass over the vocabulary in runs of
+columns, while a run is still in the cache, and the weight gradient is float32 whatever the precision of the
+products.
 
 Shapes: K tokens, D width, V vocabulary, R columns of a run.
 """
@@ -52,16 +53,15 @@ def head_statistics(
     temperature: float = 1.0,
 ) -> LogitStatistics:
     """`logit_statistics` of the head's first `vocab_size` logits; gradients flow once."""
-    return LogitStatistics(
-        *_HeadStatistics.apply(
-            state_KD, head.weight, token_K, ref_logits_KV, kl_gradient, vocab_size, temperature
-        )
+    found = _HeadStatistics.apply(  # type: ignore[no-untyped-call]
+        state_KD, head.weight, token_K, ref_logits_KV, kl_gradient, vocab_size, temperature
     )
+    return LogitStatistics(*found)
 
 
 class _HeadStatistics(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         state_KD: Tensor,
         weight_VD: Tensor,
@@ -79,23 +79,22 @@ class _HeadStatistics(torch.autograd.Function):
         found = logit_statistics.compute(logits_KV, token_K, ref_logits_KV, overwrite=True)
         ctx.p_KV, ctx.temperature = logits_KV, temperature
         more = state_KD, weight_VD, factor_KD, factor_VD
-        logit_statistics.save_for_gradient(
-            ctx, found, token_K, ref_logits_KV, *more, kl_gradient=kl_gradient
-        )
+        logit_statistics.save_for_gradient(ctx, found, token_K, ref_logits_KV, *more, kl_gradient=kl_gradient)
         return tuple(found)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        token_K, *found, state_KD, weight_VD, factor_KD, factor_VD = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        token_K, entropy_K, kl_K, ref_logits_KV, *factors = ctx.saved_tensors
+        state_KD, weight_VD, factor_KD, factor_VD = factors
         p_KV, ctx.p_KV = ctx.p_KV, None
         logprob_grad_K, *other_grads, _ = grads
         logprob_only = all(grad is None for grad in other_grads)
         if logprob_only:  # the logits' gradient is then g (1[token] - p): scale rows, leave p as it is
-            slope_K = found[0].new_zeros(len(state_KD)) if logprob_grad_K is None else -logprob_grad_K
+            slope_K = entropy_K.new_zeros(len(state_KD)) if logprob_grad_K is None else -logprob_grad_K
         else:
-            p_KV = logit_statistics.gradient(p_KV, token_K, *found, grads)
-            slope_K = found[0].new_ones(len(state_KD))
+            p_KV = logit_statistics.gradient(p_KV, token_K, entropy_K, kl_K, ref_logits_KV, grads)
+            slope_K = entropy_K.new_ones(len(state_KD))
         slope_K1 = (slope_K / ctx.temperature)[:, None]
         scaled_KD = (factor_KD * slope_K1).to(factor_KD.dtype)
         state_grad_KD = torch.zeros_like(state_KD)

@@ -1,8 +1,8 @@
 """Run per-token modules (MLPs, projections) on non-padding tokens only (unpadding).
 
-The last layer's MLP, and the projections of its attention that only the query position uses, run only on tokens
-whose hidden state is needed. Attention itself sees padded rows as before. Hooks are installed once; outside of
-`Unpadding.using` they pass everything through.
+The last layer's MLP, and the projections of its attention that only the query position uses, run only on
+tokens whose hidden state is needed. Attention itself sees padded rows as before. Hooks are installed once;
+outside of `Unpadding.using` they pass everything through.
 
 Shapes: B rows, L tokens of the longest, N tokens that are computed, K chosen tokens, D width.
 """

@@ -5,9 +5,9 @@ from itertools import islice
 
 import pytest
 
+from cory_env.tasks.arithmetic import Task, held_out, steps, worked
 from examples.pocket_models.arithmetic.problems import Shares, calculated, documents, slipped
 from examples.pocket_models.arithmetic.stories import WORDS
-from cory_env.tasks.arithmetic import Task, held_out, steps, worked
 
 PLAIN = Shares(stories=0, worked=1, references=0)
 

@@ -1,9 +1,9 @@
-"""Training processes that are killed with SIGKILL at a chosen place, or at any moment.
+"""Training processes that are killed with SIGKILL at a chosen boundary, or at any moment.
 
-A process that has imported everything forks, so that a death and a resume take a fraction of a second. What a
-child is about to do to the disk is seen by an audit hook, and by what is put before the functions that write
-whole files: they can also be cut short in the middle. Between them it can die where a phase of an iteration
-begins or ends, and wherever it looks whether a signal has come: before every token and every step.
+A process that has imported everything forks, so that a kill and a resume take a fraction of a second. Boundaries
+are what a child does to the disk, seen by an audit hook and by wrappers around the functions that write whole
+files, which can also be cut short in the middle; the begin and the end of every phase of an iteration; and every
+check for signals: before every token and every step.
 """
 
 import gc
@@ -20,41 +20,43 @@ from types import FrameType
 
 import safetensors.torch
 
-from cory.tracking import tracker
+import cory
 from cory.cli.main import main
 from cory.runtime.clock import Clock
 from cory.runtime.signals import Signals
+from cory.tracking import tracker
 from cory.training.trainer import Trainer
 
+SOURCES = str(Path(cory.__file__).parent)
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
-"""Audit events that change a directory; `open` is one too, where it opens for writing."""
+"""Audit events that change a directory; `open` is one too if it opens for writing."""
 
 STAGES = {
     "keep_last": "as old checkpoints go",
     "write_best": "as the best is named",
-    "go_on": "as a run goes on",
+    "restore": "as a run resumes",
     "begin": "as a run begins",
     "export": "as policies are exported",
     "save": "inside a save",
-    "_add": "in a line of numbers or samples",
-    "_draw": "as TensorBoard is told",
+    "_add": "in a line of metrics or samples",
+    "_draw": "as TensorBoard is written",
 }
-"""What a process is doing to the disk, by the functions of `agents` it is in; the first that fits."""
+"""What a process is doing to the disk, by the functions of `cory` on its stack; the first that fits."""
 
 PHASES = {
     "exchange": "at an exchange",
     "sample": "while sampling",
     "judge": "while judging",
-    "statistics": "while valuing what was written",
+    "statistics": "while scoring tokens",
     "critic": "in the central critic",
     "update": "in an update",
     "evaluate": "in an evaluation",
 }
-"""What else it is doing, by what the clock of an iteration calls it."""
+"""What else it is doing, by the phases of an iteration's clock."""
 
 
 class Boundaries:
-    """Counts what this process does from now on, names it, and dies at the `fatal`-th."""
+    """Records the boundaries this process meets from now on; kills it at the `fatal`-th."""
 
     def __init__(self, fatal: int | None) -> None:
         self.fatal = fatal
@@ -93,8 +95,8 @@ class Boundaries:
         self.watch_phases()
 
     def watch_phases(self) -> None:
-        """Meet the begin and the end of every phase, and every look at the flag of the signals inside."""
-        plain_phase, plain_answers = Clock.phase, Trainer.answers
+        """Meet the begin and the end of every phase, and every check for signals inside."""
+        plain_phase, plain_evaluate = Clock.phase, Trainer.evaluate
         plain_check, plain_check_grace = Signals.check, Signals.check_grace
 
         @contextmanager
@@ -102,24 +104,24 @@ class Boundaries:
             with plain_phase(clock, name), self.inside(name):
                 yield
 
-        def answers(trainer: Trainer, **more):
+        def evaluate(trainer: Trainer, **more):
             with self.inside("evaluate"):
-                return plain_answers(trainer, **more)
+                return plain_evaluate(trainer, **more)
 
-        def look(plain: Callable[[Signals], None]) -> Callable[[Signals], None]:
+        def watched(plain: Callable[[Signals], None]) -> Callable[[Signals], None]:
             def check(signals: Signals) -> None:
                 if self.phase is not None:
-                    self.reach(PHASES[self.phase], "at a look for signals")
+                    self.reach(PHASES[self.phase], "at a check for signals")
                 plain(signals)
 
             return check
 
-        Clock.phase, Trainer.answers = phase, answers
-        Signals.check, Signals.check_grace = look(plain_check), look(plain_check_grace)
+        Clock.phase, Trainer.evaluate = phase, evaluate
+        Signals.check, Signals.check_grace = watched(plain_check), watched(plain_check_grace)
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:
-        """A phase; those within an evaluation are part of it."""
+        """Meet the begin and the end of a phase; phases within an evaluation are part of it."""
         if self.phase is not None:
             yield
             return
@@ -137,13 +139,13 @@ class Boundaries:
             self.meet(f"before {event.removeprefix('os.')} {name}")
 
     def meet(self, what: str, last: Callable[[], object] = lambda: None) -> None:
-        """Something done to the disk; only what a stage of a run does is a place to die at."""
+        """Reach a boundary on the disk if a stage of a run does it."""
         stage = stage_of(sys._getframe())
         if stage is not None:
             self.reach(stage, what, last)
 
     def reach(self, stage: str, what: str, last: Callable[[], object] = lambda: None) -> None:
-        """A place to die at, after having done `last`."""
+        """Record a boundary; at the fatal one call `last` and die."""
         self.seen.append((stage, what))
         if len(self.seen) == self.fatal:
             last()
@@ -151,45 +153,57 @@ class Boundaries:
 
 
 def stage_of(frame: FrameType | None) -> str | None:
-    """What the functions of `agents` on the stack are doing."""
+    """The stage that the functions of `cory` on the stack belong to."""
     names = set()
     while frame is not None:
-        if "/agents/" in frame.f_code.co_filename:
+        if frame.f_code.co_filename.startswith(SOURCES):
             names.add(frame.f_code.co_name)
         frame = frame.f_back
     return next((stage for name, stage in STAGES.items() if name in names), None)
 
 
-def start(argv: Sequence[str], log: Path, *, fatal: int | None = None) -> int:
-    """A child that runs `cory ARGV`; its process id. Output goes to `log`, its boundaries beside it."""
+def fork(function: Callable[[], int], log: Path) -> int:
+    """Fork a child that calls `function` with its output in `log`; its process id.
+
+    The child exits with what `function` returns, or with 70 after an exception.
+    """
     gc.freeze()
     child = os.fork()
     if child:
         return child
     code = 70
     try:
-        with log.open("w") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-        boundaries = Boundaries(fatal)
-        code = main(list(argv))
-        sys.stderr.flush()
-        with log.with_suffix(".json").open("w") as file:
-            json.dump(boundaries.seen, file)
+        sys.stdout = sys.stderr = log.open("w")
+        os.dup2(sys.stdout.fileno(), 1)
+        os.dup2(sys.stdout.fileno(), 2)
+        code = function()
     except BaseException:
         traceback.print_exc()
-        sys.stderr.flush()
     finally:
+        sys.stderr.flush()
         os._exit(code)
 
 
-def end(child: int, *, kill_after: float | None = None) -> tuple[int, float]:
-    """Wait for a child: its exit code, or minus the signal that killed it, and the seconds it has worked.
+def start(argv: Sequence[str], log: Path, *, fatal: int | None = None) -> int:
+    """Fork a child that runs `cory ARGV`; its process id. Its output goes to `log`, its boundaries beside it."""
 
-    May kill it once it has worked so many; seconds of the CPU, since machines are busy at times.
+    def run() -> int:
+        boundaries = Boundaries(fatal)
+        code = main(list(argv))
+        with log.with_suffix(".json").open("w") as file:
+            json.dump(boundaries.seen, file)
+        return code
+
+    return fork(run, log)
+
+
+def end(child: int, *, kill_after: float | None = None) -> tuple[int, float]:
+    """Wait for a child: its exit code, or minus the signal that killed it, and its seconds of CPU time.
+
+    With `kill_after`, kill it once it has used so many seconds of CPU time.
     """
     if kill_after is not None:
-        clock = ~child << 3 | 2  # what clock_getcpuclockid(3) makes of a process on Linux
+        clock = ~child << 3 | 2  # clock_getcpuclockid(3) of a process on Linux
         ended = os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT
         while time.clock_gettime(clock) < kill_after and os.waitid(*ended) is None:
             time.sleep(0.001)

@@ -1,0 +1,158 @@
+"""Worker processes of the throughput benchmarks: which there are, and how they are started."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks import ROOT
+from benchmarks.speed.baselines.hf_generate import ALLOCATOR
+from benchmarks.speed.workloads import BASELINE_ROWS, TEMPLATE, Workload
+
+TRL_PYTHON = ROOT / ".venv-trl/bin/python"
+Figures = dict[str, Any]
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """A row of a throughput table: which program, with which settings."""
+
+    kind: Literal["cory", "lora_team", "hf", "trl"] = "cory"
+    precision: Precision = "float32"
+    kernels: Literal["auto", "plain"] = "auto"
+    """CORY's `policy.kernels`."""
+    matmul: Literal["auto", "mkl"] = "auto"
+    """CORY's `matmul`: the library of float32 matrix products."""
+    options: Mapping[str, int | str] = field(default_factory=dict)
+    """Arguments of the vanilla HF baseline."""
+    seat: Literal["pioneer_0", "observer_1"] = "pioneer_0"
+    """The seat whose prompt lengths TRL's single policy gets."""
+
+
+CORY = {
+    "cory fp32": Worker(),
+    "cory bf16": Worker(precision="bfloat16"),
+    "lora team": Worker(kind="lora_team"),
+}
+HF = {"hf fp32": Worker(kind="hf"), "hf bf16": Worker(kind="hf", precision="bfloat16")}
+TRL = {
+    "trl fp32 pioneer_0": Worker(kind="trl"),
+    "trl fp32 observer_1": Worker(kind="trl", seat="observer_1"),
+    "trl bf16 pioneer_0": Worker(kind="trl", precision="bfloat16"),
+    "trl bf16 observer_1": Worker(kind="trl", precision="bfloat16", seat="observer_1"),
+}
+HF_VARIANTS = {
+    "hf fp32, 16 rows a pass": Worker(kind="hf", options={"chunk": 16}),
+    "hf fp32, 32 rows a pass": Worker(kind="hf", options={"chunk": 32}),
+    "hf fp32, SDPA": Worker(kind="hf", options={"attention": "sdpa"}),
+    "hf fp32, head at responses": Worker(kind="hf", options={"logits_at": "responses"}),
+}
+"""Variants of the vanilla HF baseline, each with one difference from `hf fp32`."""
+OPTIMIZATIONS = {
+    "cory fp32, kernels plain": Worker(kernels="plain"),
+    "cory bf16, kernels plain": Worker(kernels="plain", precision="bfloat16"),
+    "cory fp32, matmul mkl": Worker(matmul="mkl"),
+}
+"""CORY with one CPU optimization off."""
+WORKERS = {**CORY, **HF, **TRL, **HF_VARIANTS, **OPTIMIZATIONS}
+
+PAIRS = (
+    ("cory fp32", "hf fp32"),
+    ("cory fp32", "trl fp32 pioneer_0"),
+    ("cory fp32", "trl fp32 observer_1"),
+    ("cory bf16", "hf fp32"),
+)
+"""Workers that are timed together on every workload: two at a time, since three on llama do not fit into 24
+GiB."""
+
+
+class WorkerProcess:
+    """A process that runs one iteration for each line it receives."""
+
+    def __init__(
+        self, command: Sequence[str | Path], job: Figures, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.command = [str(word) for word in command]
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+        )
+        self.about = self.send(json.dumps(job))
+        """Threads and versions of the process."""
+
+    def send(self, line: str) -> Figures:
+        """Send a line and wait for the reply."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with suppress(BrokenPipeError):  # the process has ended: reported below
+            self.process.stdin.write(f"{line}\n")
+            self.process.stdin.flush()
+        reply = self.process.stdout.readline()
+        if not reply:
+            raise RuntimeError(
+                f"{' '.join(self.command)} ended with {self.process.wait()}; -9 means that there is too "
+                "little memory for the workers that are timed together"
+            )
+        figures: Figures = json.loads(reply)
+        return figures
+
+    def close(self) -> None:
+        """Close its input and wait for its end."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait()
+
+
+def start(name: str, workload: Workload, *, threads: int, device: str, run: str = "iterate") -> WorkerProcess:
+    """Start the process of the worker called `name`."""
+    worker = WORKERS[name]
+    if worker.kind == "trl":
+        job = trl_job(worker, workload, threads=threads, device=device)
+        return WorkerProcess([TRL_PYTHON, "-m", "benchmarks.speed.baselines.trl_ppo"], job)
+    job = {**asdict(worker), "workload": asdict(workload), "threads": threads, "device": device, "run": run}
+    environment = ALLOCATOR if worker.kind == "hf" else {}
+    return WorkerProcess([sys.executable, "-m", "benchmarks.speed.workers"], job, environment)
+
+
+def trl_job(worker: Worker, workload: Workload, *, threads: int, device: str) -> Figures:
+    """The job of baselines/trl_ppo.py: one policy's iteration on prompts as long as those of a seat."""
+    shortest, longest = workload.query
+    lengths = [shortest + i % (longest - shortest + 1) for i in range(workload.batch)]
+    if worker.seat == "observer_1":
+        words = len(TEMPLATE.replace("{query}", "").replace("{responses}", "").split())
+        lengths = [2 * length + words + workload.response for length in lengths]
+    shape = workload.model_config().to_diff_dict()
+    return {
+        "architecture": shape.pop("model_type"),
+        "shape": {
+            key: value for key, value in shape.items() if not key.startswith(("transformers", "dtype"))
+        },
+        "prompt_lengths": lengths,
+        "response": workload.response,
+        "chunk": min(BASELINE_ROWS, workload.batch),
+        "epochs": 4,
+        "precision": worker.precision,
+        "threads": threads,
+        "device": device,
+    }
+
+
+def workers_of(workload: str, device: str) -> list[str]:
+    """The workers that are timed on a workload by default: baselines on W1 only."""
+    if device != "cpu":
+        return ["lora team"] if workload == "llama-1b" else ["cory bf16", "lora team", "hf bf16"]
+    if workload != "W1":
+        return list(CORY)
+    return [*CORY, *HF, *(TRL if TRL_PYTHON.exists() else [])]

@@ -1,0 +1,221 @@
+"""The Python face: the same runs as by the command line, with objects where it takes names."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import yaml
+
+import cory
+from cory.cli.main import main
+from cory.functional.kl import KLConfig
+from cory_env.tasks.echo import Task as Echo
+from tests.helpers.models import make_model
+from tests.helpers.tables import letters
+
+ROWS = [
+    {"prompt": f"say {word}", "answer": word} for word in ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
+]
+TINY = {
+    "policy": {"kind": "table"},
+    "iterations": 2,
+    "batch": 4,
+    "max_response": (2, 2),
+    "evaluation": {"queries": 4, "every": 0},
+    "checkpoint_every": 0,
+    "sample_rows": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def without_report(monkeypatch):
+    monkeypatch.setattr("cory.training.run.write_report", lambda run: run / "report.html")
+
+
+@pytest.fixture
+def model_folder(tmp_path):
+    make_model("gpt2", vocab_size=len(letters()), window=64).save_pretrained(tmp_path / "model")
+    letters().save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def metrics_of(folder: Path) -> list[dict]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith(("time/", "speed/"))} for row in rows]
+
+
+def test_python_command_line_and_yaml_give_the_same_run(tmp_path):
+    run = cory.train(task="echo", run=tmp_path / "python", kl={"coef": 0.1}, seed=3, **TINY)
+    words = (
+        "train --task echo --policy.kind table --iterations 2 --batch 4 --max-response 2 2 --evaluation.queries 4 "
+        "--evaluation.every 0 --checkpoint-every 0 --sample-rows 1 --kl.coef 0.1 --seed 3"
+    ).split()
+    assert main([*words, "--run", str(tmp_path / "cli")]) == 0
+    settings = {
+        "task": "echo",
+        **TINY,
+        "max_response": [2, 2],
+        "kl": {"coef": 0.1},
+        "seed": 3,
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(settings))
+    assert main(["train", "--config", str(tmp_path / "c.yaml"), "--run", str(tmp_path / "yaml")]) == 0
+    assert metrics_of(run.path) == metrics_of(tmp_path / "cli") == metrics_of(tmp_path / "yaml")
+
+
+def test_metrics_are_a_frame_with_a_row_per_iteration(tmp_path):
+    run = cory.train(task="echo", run=tmp_path / "run", **TINY)
+    frame = run.metrics
+    assert frame.index.name == "iteration"
+    assert frame.index.tolist() == [0, 1, 2]
+    written = metrics_of(run.path)
+    assert frame.loc[1, "pioneer_0/llm_1/task_reward"] == written[-2]["pioneer_0/llm_1/task_reward"]
+    assert frame.loc[2, "eval/llm_2/task_reward"] == written[-1]["eval/llm_2/task_reward"]
+    assert list(run.samples["query"])[0]
+    assert "task_reward" in run._repr_html_()
+
+
+def test_a_loaded_run_has_the_policies_of_the_trained_one(tmp_path):
+    run = cory.train(task="echo", run=tmp_path / "run", **TINY)
+    loaded = cory.load(run.path)
+    assert loaded.config.kl == KLConfig()
+    for name, policy in run.policies.items():
+        for ours, theirs in zip(policy.parameters(), loaded.policies[name].parameters(), strict=True):
+            assert ours.equal(theirs)
+
+
+def test_settings_may_be_dataclasses_and_wrong_ones_are_named(tmp_path):
+    run = cory.train(task="echo", run=tmp_path / "run", kl=KLConfig(kind="k3", coef=0.5), **TINY)
+    assert run.config.kl == KLConfig(kind="k3", coef=0.5)
+    with pytest.raises(ValueError, match="iterashuns"):
+        cory.train(task="echo", run=tmp_path / "other", iterashuns=3)
+    with pytest.raises(ValueError, match="the run directory .* is not empty"):
+        cory.train(task="echo", run=tmp_path / "run", **TINY)
+    with pytest.raises(ValueError, match="holds no metrics"):
+        cory.load(tmp_path)
+
+
+def test_a_list_of_dicts_and_a_function_train_a_language_model(tmp_path, model_folder):
+    seen = []
+
+    def reward(prompts, completions, answer, **columns):
+        seen.append((list(prompts), list(answer)))
+        return [float(len(text)) for text in completions]
+
+    run = cory.train(
+        model=model_folder,
+        dataset=ROWS,
+        reward=reward,
+        run=tmp_path / "run",
+        **{**TINY, "policy": {"kernels": "plain"}, "max_response": (2, 4)},
+    )
+    assert all(
+        prompt == f"say {word}"
+        for prompts, words in seen
+        for prompt, word in zip(prompts, words, strict=True)
+    )
+    data = Path(run.config.task_options.data)
+    assert data.parent == tmp_path / "data"
+    assert [json.loads(line) for line in data.read_text().splitlines()] == ROWS
+    assert run.config.judge.endswith("reward")
+
+
+def test_a_model_in_memory_is_copied_for_every_policy_and_the_reference(tmp_path):
+    model = make_model("gpt2", vocab_size=len(letters()), window=64)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    run = cory.train(
+        model=(model, letters()),
+        dataset=ROWS,
+        reward=lambda texts: [float(len(text)) for text in texts],
+        run=tmp_path / "run",
+        **{**TINY, "policy": {}, "max_response": (2, 4)},
+    )
+    assert all(tensor.equal(before[name]) for name, tensor in model.state_dict().items())
+    first, second = run.policies.values()
+    assert not first.model.transformer.wte.weight.equal(second.model.transformer.wte.weight)
+    assert first.reference.model.transformer.wte.weight.equal(before["transformer.wte.weight"])
+
+
+def test_several_rewards_are_summed(tmp_path):
+    run = cory.train(
+        model=(make_model("gpt2", vocab_size=len(letters()), window=64), letters()),
+        dataset=ROWS,
+        reward=[one, two],
+        run=tmp_path / "run",
+        **{**TINY, "policy": {}, "max_response": (2, 4), "iterations": 1},
+    )
+    assert run.metrics.loc[0, "pioneer_0/llm_1/task_reward"] == 3.0
+    assert run.metrics.loc[0, "judge/tests.cory.test_api:two/score"] == 2.0
+
+
+def one(completions, **columns):
+    return [1.0 for _ in completions]
+
+
+def two(completions, **columns):
+    return [2.0 for _ in completions]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        ([], "the dataset is empty"),
+        (["text"], "a row of the dataset is 'text'"),
+        ([{"prompt": "a", "answer": object()}], "cannot be written as JSON"),
+    ],
+)
+def test_a_bad_dataset_is_refused_before_anything_is_written(tmp_path, dataset, message):
+    with pytest.raises(ValueError, match=message):
+        cory.train(dataset=dataset, reward=one, run=tmp_path / "run")
+    assert not any(tmp_path.iterdir())
+
+
+class Recorder:
+    calls: ClassVar[list] = []
+
+    def on_iteration(self, trainer, iteration, metrics):
+        self.calls.append(("iteration", iteration, trainer.seating(iteration)["pioneer_0"]))
+
+    def on_exchange(self, trainer, iteration, seating):
+        self.calls.append(("exchange", iteration, seating["pioneer_0"]))
+
+
+def test_a_task_object_and_callbacks(tmp_path):
+    task = Echo()
+    cory.train(task=task, run=tmp_path / "run", callbacks=[Recorder()], exchange={"every": 1}, **TINY)
+    assert Recorder.calls == [
+        ("iteration", 0, "llm_1"),
+        ("exchange", 1, "llm_2"),
+        ("iteration", 1, "llm_2"),
+    ]
+
+
+def test_evaluate_gives_what_the_command_writes(tmp_path):
+    run = cory.train(task="echo", run=tmp_path / "run", **TINY)
+    result = run.evaluate(game=False)
+    assert main(["evaluate", str(run.path), "--no-game", "--json", str(tmp_path / "e.json")]) == 0
+    written = json.loads((tmp_path / "e.json").read_text())
+    assert written["metrics"] == json.loads(json.dumps(result["metrics"]))
+
+
+def test_registered_plug_ins_are_settings_like_any_other(tmp_path):
+    from cory.algorithms import a2c
+
+    cory.register_algorithm("my-a2c", a2c)
+    cory.register_task("my-echo", Echo)
+    cory.register_kl("double-k1", lambda logprobs, ref_logprobs, exact_kl: 2 * (logprobs - ref_logprobs))
+    run = cory.train(
+        task="my-echo", algorithm="my-a2c", kl={"kind": "double-k1"}, run=tmp_path / "run", **TINY
+    )
+    assert (run.config.algorithm, run.config.task, run.config.kl.kind) == ("my-a2c", "my-echo", "double-k1")
+    with pytest.raises(ValueError, match="already"):
+        cory.register_algorithm("ppo", a2c)
+
+
+def test_importing_cory_loads_nothing_heavy():
+    code = "import cory, sys; print(cory.__version__, {'torch', 'transformers', 'pandas'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split(maxsplit=1)[1].strip() == "set()"
