@@ -1,14 +1,10 @@
-"""What benchmarks/learning/arithmetic.py says of its runs."""
+"""Tables and gains of the arithmetic study."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-pytest.importorskip("torch")
-study = pytest.importorskip("arithmetic_study")
+from benchmarks.learning import arithmetic as study
 
 
 def figures(first):
@@ -17,8 +13,8 @@ def figures(first):
 
 
 def run(preset, seed, **after):
-    told = {policy: figures(first) for policy, first in after.items()}
-    return {"preset": preset, "seed": seed, "before": {"reference": figures(0.3)}, "after": told}
+    evaluated = {policy: figures(first) for policy, first in after.items()}
+    return {"preset": preset, "seed": seed, "before": {"reference": figures(0.3)}, "after": evaluated}
 
 
 RUNS = [
@@ -28,7 +24,7 @@ RUNS = [
 ]
 
 
-def test_gains_are_those_of_each_policy_alone_over_what_it_started_from():
+def test_gains_are_those_of_each_standalone_policy_over_what_it_started_from():
     assert study.gains(RUNS) == pytest.approx(
         {
             "CORY, seed 0, llm_1": 0.2,
@@ -53,9 +49,9 @@ def test_rows_are_the_reference_and_means_over_seeds():
     )
 
 
-def test_the_committed_results_show_what_was_promised():
-    told = json.loads((study.RESULTS / "arithmetic_study.json").read_text())
-    gained = study.gains(told["runs"])
+def test_the_committed_results_meet_the_target():
+    results = json.loads((study.RESULTS / "arithmetic_study.json").read_text())
+    gained = study.gains(results["runs"])
     assert len(gained) == 3 * 2 + 3  # three seeds: two policies of CORY and the single one
     assert min(gained.values()) >= 0.10
-    assert {run["seed"] for run in told["runs"]} == {0, 1, 2}
+    assert {run["seed"] for run in results["runs"]} == {0, 1, 2}

@@ -1,7 +1,6 @@
-"""The plain way that our speed is compared with (benchmarks/speed/baselines/hf_generate.py) computes what it should."""
+"""The vanilla HF baseline computes what the released code and our learner compute."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from peers import plain, plain_ppo
+from benchmarks.speed.baselines import hf_ppo_update
+from benchmarks.speed.baselines.hf_generate import HFBaseline, PolicyWithValueHead
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHAPE = GPT2Config(
@@ -27,49 +26,56 @@ LLAMA = LlamaConfig(
 QUERIES = [[5, 6], [7, 8, 9, 10], [11, 12, 13]]
 
 
-def policy_of(tensors: dict[str, torch.Tensor], prefix: str, attention: str, keep: str) -> plain.WithValue:
+def policy_of(
+    tensors: dict[str, torch.Tensor], prefix: str, attention: str, logits_at: str
+) -> PolicyWithValueHead:
     lm = GPT2LMHeadModel._from_config(SHAPE, attn_implementation=attention)
     weights = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
     missing = lm.load_state_dict(weights, strict=False)
     assert not missing.unexpected_keys
     assert set(missing.missing_keys) <= {"lm_head.weight"}
-    return plain.WithValue(lm, keep=keep)
+    return PolicyWithValueHead(lm, logits_at=logits_at)
 
 
 @pytest.mark.parametrize(
-    ("attention", "chunk", "keep"), [("eager", None, "all"), ("sdpa", 3, "all"), ("eager", 8, "responses")]
+    ("attention", "chunk", "logits_at"),
+    [("eager", None, "all"), ("sdpa", 3, "all"), ("eager", 8, "responses")],
 )
 @pytest.mark.parametrize("name", ["full_kl", "full_kl_score_norm"])
-def test_every_number_of_the_released_step_is_reproduced_the_plain_way(name, attention, chunk, keep):
+def test_every_number_of_the_released_step_is_reproduced_by_the_hf_baseline(
+    name, attention, chunk, logits_at
+):
     case = json.loads((GOLDEN / f"{name}.json").read_text())
     tensors = load_file(GOLDEN / f"{name}.safetensors")
-    policy, reference = (policy_of(tensors, prefix, attention, keep) for prefix in ("init.policy.", "ref."))
+    policy, reference = (
+        policy_of(tensors, prefix, attention, logits_at) for prefix in ("init.policy.", "ref.")
+    )
     policy.value_head.load_state_dict({k: tensors[f"init.value_head.{k}"] for k in ("weight", "bias")})
     optimizer = torch.optim.Adam(policy.parameters(), lr=case["config"]["learning_rate"], fused=True)
 
     for k, step in enumerate(case["steps"]):
         at = {n.removeprefix(f"step{k}."): t for n, t in tensors.items() if n.startswith(f"step{k}.")}
-        rows = plain_ppo.rows_of(step["queries"], step["responses"], pad=60)
+        rows = hf_ppo_update.rows_of(step["queries"], step["responses"], pad=60)
 
         def close(ours_BT, theirs, tol=1e-5, rows=rows, at=at):
             theirs_N = at[theirs][at["mask"].bool()]
             torch.testing.assert_close(ours_BT[rows.mask_BT], theirs_N, rtol=tol, atol=tol)
 
-        old = plain_ppo.statistics(policy, reference, rows, chunk)
+        old = hf_ppo_update.statistics(policy, reference, rows, chunk)
         close(old.logprob_BT, "old_logprobs")
         close(old.ref_logprob_BT, "ref_logprobs")
         close(old.kl_BT, "kl")
         close(old.value_BT, "values")
 
         payoff_B = at.get("score_after_scaling", torch.tensor(step["scores"]))
-        reward_BT = plain_ppo.token_rewards(payoff_B, old.kl_BT, rows.mask_BT, eta=step["kl_coef_before"])
+        reward_BT = hf_ppo_update.token_rewards(payoff_B, old.kl_BT, rows.mask_BT, eta=step["kl_coef_before"])
         close(reward_BT, "rewards")
-        advantage_BT, return_BT = plain_ppo.gae(reward_BT, old.value_BT, rows.mask_BT)
+        advantage_BT, return_BT = hf_ppo_update.gae(reward_BT, old.value_BT, rows.mask_BT)
         close(return_BT, "returns")
-        advantage_BT = plain_ppo.whiten(advantage_BT, rows.mask_BT)
+        advantage_BT = hf_ppo_update.whiten(advantage_BT, rows.mask_BT)
         close(advantage_BT, "advantages")
 
-        history = plain_ppo.update(policy, optimizer, rows, old, advantage_BT, return_BT, chunk)
+        history = hf_ppo_update.update(policy, optimizer, rows, old, advantage_BT, return_BT, chunk)
         for got, want in zip(history, step["minibatch_losses"], strict=True):
             for ours, number in got.items():
                 kind = "loss" if f"loss/{ours}" in want else "policy"
@@ -89,11 +95,11 @@ def test_every_number_of_the_released_step_is_reproduced_the_plain_way(name, att
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_an_iteration_plays_both_seats_and_moves_both_policies_but_not_the_reference(config, precision):
     torch.manual_seed(0)
-    team = plain.Plain(config, response=4, precision=precision, chunk=2, lr=1e-2)
+    team = HFBaseline(config, response=4, precision=precision, chunk=2, lr=1e-2)
     before = team.reference.lm.get_input_embeddings().weight.clone()
     read, judged = [], []
 
-    def wording(query, response):
+    def observer_prompt(query, response):
         read.append((query, response))
         return [1, *query, *response]
 
@@ -101,7 +107,7 @@ def test_an_iteration_plays_both_seats_and_moves_both_policies_but_not_the_refer
         judged.append(responses)
         return [float(len(response)) for response in responses]
 
-    seconds = team.iterate(QUERIES, wording, judge)
+    seconds = team.iterate(QUERIES, observer_prompt, judge)
 
     assert list(seconds) == [
         "sample/pioneer_0", "sample/observer_1", "judge", "statistics", "update/llm_1", "update/llm_2"
@@ -118,7 +124,7 @@ def test_an_iteration_plays_both_seats_and_moves_both_policies_but_not_the_refer
 
 def test_a_response_ends_with_its_first_eos_and_prompts_of_other_lengths_do_not_change_it():
     torch.manual_seed(0)
-    team = plain.Plain(SHAPE, response=20)
+    team = HFBaseline(SHAPE, response=20)
     policy = team.policies["llm_1"]
     with torch.no_grad():
         policy.lm.transformer.wte.weight[60] = 0.5 * policy.lm.transformer.ln_f.weight
@@ -129,14 +135,14 @@ def test_a_response_ends_with_its_first_eos_and_prompts_of_other_lengths_do_not_
     ended = [response for response in responses if 60 in response]
     assert len(ended) > 30
     assert all(response.index(60) == len(response) - 1 for response in ended)
-    alone = plain_ppo.rows_of(QUERIES[:1], responses[:1], pad=60)
-    among = plain_ppo.rows_of(QUERIES, responses[:3], pad=60)
+    single = hf_ppo_update.rows_of(QUERIES[:1], responses[:1], pad=60)
+    among = hf_ppo_update.rows_of(QUERIES, responses[:3], pad=60)
     T = len(responses[0])
-    torch.testing.assert_close(policy(among)[0][0, :T], policy(alone)[0][0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(policy(among)[0][0, :T], policy(single)[0][0], rtol=1e-5, atol=1e-5)
 
 
 def test_the_policies_change_seats_and_keep_their_optimisers():
-    team = plain.Plain(SHAPE)
+    team = HFBaseline(SHAPE)
     kept = dict(team.optimizers)
     team.exchange()
     assert team.seating == {"pioneer_0": "llm_2", "observer_1": "llm_1"}

@@ -206,6 +206,21 @@ def load_team(config: Config, names: Sequence[str]) -> "LoraTeam":
         seed=config.seed,
         **policy_options(config),
     )
+    for policy in team.policies.values():
+        policy.mismatch = config.policy.mismatch
+    return team
+
+
+def _table(name: str, task: Task, config: Config) -> Policy:
+    tokenizer = task.tokenizer
+    check_device(device := device_of(config))
+    table = TablePolicy(
+        name,
+        vocab_size=tokenizer.vocab_size,
+        eos=tokenizer.eos,
+        pad=tokenizer.pad,
+        max_response=config.max_response[1],
+    )
     return table.to(device)
 
 

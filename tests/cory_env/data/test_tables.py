@@ -1,4 +1,4 @@
-"""Tables: files of every format, folders, the Hub, and the split into train and test."""
+"""Tables: files of every format, folders and the Hub."""
 
 import csv
 import json
@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from cory_env.data.splits import separate
 from cory_env.data.tables import read_rows, read_table
 
 COLUMNS = {"query": ("question", "problem"), "gold": ("answer",)}
@@ -68,30 +67,18 @@ def test_files_of_a_folder_belong_to_the_split_their_names_start_with(tmp_path):
     assert read_rows(tmp_path, COLUMNS) == {"train": READ, "test": READ[:1]}
 
 
+@pytest.mark.parametrize("name", ["validation", "valid-0", "dev"])
+def test_a_folder_may_hold_a_validation_split(tmp_path, name):
+    for file, rows in (("train", ROWS), ("test", ROWS[:1]), (name, ROWS[1:])):
+        jsonl(tmp_path / f"{file}.jsonl", rows)
+    assert read_rows(tmp_path, COLUMNS) == {"train": READ, "validation": READ[1:], "test": READ[:1]}
+
+
 def test_a_folder_without_a_split_is_refused_with_what_it_holds(tmp_path):
     jsonl(tmp_path / "train.jsonl", ROWS)
     jsonl(tmp_path / "validation.jsonl", ROWS)
     with pytest.raises(ValueError, match=r"no split 'test': .* it holds train.jsonl, validation.jsonl"):
         read_rows(tmp_path, COLUMNS)
-
-
-def test_a_single_file_is_divided_by_the_sha256_of_the_text():
-    # sha256("a") begins with ca978112ca1bbdca, sha256("b") with 3e23e8160039594a; modulo 5 that is the sum of
-    # the hexadecimal digits, 130 and 91, since 16 is 1 modulo 5: only "a" is divisible, so it is for test
-    rows = [{"t": "a", "n": 1}, {"t": "b", "n": 2}, {"t": "a", "n": 3}]
-    assert separate({"whole": rows}, "t", where="here") == {"train": [rows[1]], "test": [rows[0]]}
-
-
-def test_a_text_of_train_is_not_in_test_and_order_is_kept():
-    rows = {"train": [{"t": "z"}, {"t": "a"}, {"t": "z"}], "test": [{"t": "y"}, {"t": "a"}, {"t": "b"}]}
-    assert separate(rows, "t", where="here") == {
-        "train": [{"t": "z"}, {"t": "a"}],
-        "test": [{"t": "y"}, {"t": "b"}],
-    }
-    with pytest.raises(
-        ValueError, match=r"here has no rows for test \(1 read, less those that train has too\)"
-    ):
-        separate({"train": [{"t": "a"}], "test": [{"t": "a"}]}, "t", where="here")
 
 
 @pytest.mark.parametrize(
@@ -155,17 +142,23 @@ def test_a_name_on_the_hub_is_fetched_split_by_split(tmp_path, monkeypatch):
     jsonl(folder / "test.jsonl", ROWS[:1])
     real = datasets.load_dataset
 
-    def from_folder(name, config, *, split):
+    def from_folder(name, config):
         assert (name, config) == ("openai/gsm8k", "main")
-        return real(str(folder), split=split, cache_dir=str(tmp_path / "cache"))
+        return real(str(folder), cache_dir=str(tmp_path / "cache"))
 
     monkeypatch.setattr(datasets, "load_dataset", from_folder)
     assert read_rows("openai/gsm8k", COLUMNS, config="main") == {
         "train": [{"query": "1+1", "gold": "2.0"}, {"query": "1/2", "gold": "0.5"}],  # a column has one type
         "test": [{"query": "1+1", "gold": "2.0"}],
     }
+    jsonl(folder / "validation.jsonl", ROWS[1:])
+    assert read_rows("openai/gsm8k", COLUMNS, config="main")["validation"] == [
+        {"query": "1/2", "gold": "0.5"}
+    ]
     (folder / "test.jsonl").unlink()
-    with pytest.raises(ValueError, match="the Hub gave no split 'test' of that name: "):
+    with pytest.raises(
+        ValueError, match="the Hub gave no split 'test' of that name: it has train, validation"
+    ):
         read_rows("openai/gsm8k", COLUMNS, config="main")
 
 

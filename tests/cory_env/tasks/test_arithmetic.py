@@ -6,8 +6,11 @@ from cory_env import Response, make_views
 from cory_env.tasks.arithmetic import Task, expression, held_out, steps, worked
 
 
+SPLITS = ("train", "validation", "test")
+
+
 def query_of(task, text):
-    return next(q for split in ("train", "test") for q in task.queries(split) if q.text == text)
+    return next(q for split in SPLITS for q in task.queries(split) if q.text == text)
 
 
 @pytest.mark.parametrize(
@@ -30,10 +33,11 @@ def test_only_the_exact_result_scores(options, text, answer):
 def test_difficulty_is_an_option_and_splits_are_distinct_and_disjoint():
     easy, hard = Task(), Task(digits=3, terms=4, signs="+-")
     # all 100 sums of two digits; longest: four numbers of three digits, three signs, one =
-    assert (len(easy.queries("train")), len(easy.queries("test")), easy.max_query) == (80, 20, 4)
-    assert (len(hard.queries("train")), len(hard.queries("test")), hard.max_query) == (820, 204, 16)
+    assert (len(easy.queries("train")), len(easy.queries("test")), easy.max_query) == (70, 20, 4)
+    assert (len(hard.queries("train")), len(hard.queries("test")), hard.max_query) == (743, 204, 16)
+    assert (len(easy.queries("validation")), len(hard.queries("validation"))) == (80 - 70, 820 - 743)
     for task in (easy, hard):
-        texts = [query.text for split in ("train", "test") for query in task.queries(split)]
+        texts = [query.text for split in SPLITS for query in task.queries(split)]
         assert len(set(texts)) == len(texts)
 
 
@@ -96,11 +100,12 @@ def test_worked_responses_score_by_their_final_number_only():
 def test_worked_problems_are_divided_by_their_text_at_every_difficulty():
     easy, hard = Task(worked=True), Task(**WORKED)
     # 100 sums of two digits
-    assert len(easy.queries("train")) + len(easy.queries("test")) == 100
-    assert len(hard.queries("train")) + len(hard.queries("test")) == 5120
+    assert sum(len(easy.queries(split)) for split in SPLITS) == 100
+    assert sum(len(hard.queries(split)) for split in SPLITS) == 5120
     assert 900 < len(hard.queries("test")) < 1150
     for task in (easy, hard):
-        assert not any(held_out(query.text) for query in task.queries("train"))
+        for split in ("train", "validation"):
+            assert not any(held_out(query.text) for query in task.queries(split))
         assert all(held_out(query.text) for query in task.queries("test"))
 
 

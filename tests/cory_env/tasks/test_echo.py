@@ -19,10 +19,12 @@ def test_the_score_is_the_share_repeated_in_place(text, score):
 
 def test_splits_are_the_same_everywhere_distinct_and_disjoint():
     task = Task(length=3)
-    train, test = ([query.ids for query in task.queries(split)] for split in ("train", "test"))
-    assert len({*train, *test}) == len(train) + len(test) == 6**3
+    train, validation, test = (
+        [query.ids for query in task.queries(split)] for split in ("train", "validation", "test")
+    )
+    assert len({*train, *validation, *test}) == len(train) + len(validation) + len(test) == 6**3
     assert (len(test), train) == (43, [query.ids for query in Task(length=3).queries("train")])
-    with pytest.raises(ValueError, match="no split called 'dev'; there are train, test"):
+    with pytest.raises(ValueError, match="no split called 'dev'; there are train, validation, test"):
         task.queries("dev")
 
 

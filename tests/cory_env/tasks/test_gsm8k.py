@@ -12,6 +12,7 @@ from cory_env.tasks.gsm8k import SHOT, Task, extract_answer, is_correct
 from cory_env.tokenizer import CharTokenizer, wrap
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k"
+SPLITS = ("train", "validation", "test")
 TEXT = CharTokenizer("".join(map(chr, range(32, 127))) + "\n")
 
 ROWS = {
@@ -145,23 +146,25 @@ def test_questions_that_are_too_long_are_left_out_and_counted(folder):
 def test_a_single_file_is_divided_and_no_question_is_in_both_splits(tmp_path):
     rows = [(f"How much is {i}?", f"#### {i}") for i in range(50)]
     task = Task(TEXT, data=write(tmp_path / "mine.jsonl", [*rows, *rows]))
-    train, test = ({query.text for query in task.queries(split)} for split in ("train", "test"))
-    assert len(train) + len(test) == 50 == len(task.queries("train")) + len(task.queries("test"))
-    assert not train & test
+    texts = {split: {query.text for query in task.queries(split)} for split in SPLITS}
+    assert len(set().union(*texts.values())) == 50 == sum(len(task.queries(split)) for split in SPLITS)
+    assert all(texts.values())
 
 
 def test_the_data_set_on_the_hub_is_the_default(monkeypatch):
     datasets = pytest.importorskip("datasets")
     calls = []
 
-    def load(name, config, *, split):
-        calls.append((name, config, split))
-        questions, answers = zip(*ROWS[split], strict=True)
-        return datasets.Dataset.from_dict({"question": questions, "answer": answers})
+    def load(name, config):
+        calls.append((name, config))
+        columns = {split: list(zip(*rows, strict=True)) for split, rows in ROWS.items()}
+        return datasets.DatasetDict(
+            {s: datasets.Dataset.from_dict({"question": q, "answer": a}) for s, (q, a) in columns.items()}
+        )
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     assert len(Task(TEXT).queries("train")) == 2
-    assert calls == [("openai/gsm8k", "main", "train"), ("openai/gsm8k", "main", "test")]
+    assert calls == [("openai/gsm8k", "main")]
 
 
 @pytest.mark.parametrize(
@@ -198,9 +201,13 @@ def test_the_real_set_scores_1_for_its_own_answers_and_0_for_their_neighbours():
     questions = [json.loads(line)["question"] for line in text.splitlines()]
     tokenizer = CharTokenizer("".join(sorted(set("".join(questions)) | set(text) | {"\n"})))
     task = Task(tokenizer, data=GSM8K, max_query=1000)
-    assert {split: len(task.queries(split)) for split in ("train", "test")} == {"train": 7473, "test": 1319}
+    assert {split: len(task.queries(split)) for split in SPLITS} == {
+        "train": 6731,
+        "validation": 7473 - 6731,
+        "test": 1319,
+    }
     assert task.too_long == {"train": 0, "test": 0}
-    for split in ("train", "test"):
+    for split in SPLITS:
         queries = task.queries(split)
         gold = [int(query.row["answer"].split("#### ")[1].replace(",", "")) for query in queries]
         own = [Response((), query.row["answer"]) for query in queries]

@@ -10,6 +10,7 @@ from cory_env.data.splits import text_hash
 from cory_env.tokenizer import CharTokenizer, wrap
 
 PRINTABLE = CharTokenizer("\n" + "".join(map(chr, range(32, 127))))
+SPLITS = ("train", "validation", "test")
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n{' }}{% endif %}"
@@ -135,10 +136,10 @@ def test_a_file_is_split_by_the_hash_of_the_prompt_and_a_prompt_counts_once(tmp_
     rows = [{"prompt": f"Add {n}", "n": n} for n in range(50)]
     shuffled = random.Random(0).sample(rows + rows, 100)
     task, other = load(write(tmp_path / "a.jsonl", rows)), load(write(tmp_path / "b.jsonl", shuffled))
-    for split in ("train", "test"):
+    for split in SPLITS:
         assert {q.text for q in task.queries(split)} == {q.text for q in other.queries(split)}
         assert all((text_hash(q.text) % 5 == 0) == (split == "test") for q in task.queries(split))
-    assert len(task.queries("train")) + len(other.queries("test")) == 50
+    assert sum(len(task.queries(split)) for split in SPLITS) == 50
     (tmp_path / "data").mkdir()
     write(tmp_path / "data" / "train_a.jsonl", rows[:9])
     (tmp_path / "data" / "test.csv").write_text("prompt,n,more\nAdd 3,3,x\nAdd 30,30,y\n")
@@ -149,9 +150,9 @@ def test_a_file_is_split_by_the_hash_of_the_prompt_and_a_prompt_counts_once(tmp_
 
 def test_chats_are_split_like_texts(tmp_path, chat_tokenizer):
     task = load(write(tmp_path / "a.jsonl", chats(40)), tokenizer=wrap(chat_tokenizer))
-    numbers = {split: {q.row["gold"] for q in task.queries(split)} for split in ("train", "test")}
-    assert numbers["train"] | numbers["test"] == set(range(40))
-    assert not numbers["train"] & numbers["test"]
+    numbers = {split: {q.row["gold"] for q in task.queries(split)} for split in SPLITS}
+    assert numbers["train"] | numbers["validation"] | numbers["test"] == set(range(40))
+    assert sum(map(len, numbers.values())) == 40
 
 
 def test_prompts_that_are_too_long_are_left_out_and_counted(tmp_path):

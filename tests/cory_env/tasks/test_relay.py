@@ -90,9 +90,12 @@ def test_an_observer_never_reads_the_query_whatever_it_sees():
 
 def test_secrets_are_equally_likely_and_splits_differ_by_the_mark():
     task = Task()
-    train, test = ([query.text for query in task.queries(split)] for split in ("train", "test"))
-    assert sorted(train + test) == sorted("".join(pair) for pair in product(LETTERS, repeat=2))
-    assert [sum(text[0] == c for text in train) for c in LETTERS] == [3] * 4
+    train, validation, test = (
+        [query.text for query in task.queries(split)] for split in ("train", "validation", "test")
+    )
+    assert sorted(train + validation + test) == sorted("".join(pair) for pair in product(LETTERS, repeat=2))
+    assert [sum(text[0] == c for text in train) for c in LETTERS] == [2] * 4
+    assert validation == ["ac", "bc", "cc", "dc"]
     assert test == ["ad", "bd", "cd", "dd"]
     rng = np.random.default_rng(0)
     assert {task.query(rng).text for _ in range(500)} == set(train)

@@ -11,6 +11,7 @@ from cory_env import Response, VectorGame, make_views
 from cory_env.tasks.reviews import Task
 from cory_env.tokenizer import CharTokenizer
 
+SPLITS = ("train", "validation", "test")
 LETTERS = CharTokenizer('abcdefghijklmnopqrstuvwxyzI ".:')
 
 
@@ -35,7 +36,7 @@ def test_openings_come_as_ids_and_a_test_opening_of_train_is_dropped_and_counted
     assert [(query.text, query.ids) for query in task.queries("test")] == [
         ("the", tuple(LETTERS.encode("the")))
     ]
-    assert task.dropped == 1
+    assert task.dropped == {"validation": 0, "test": 1}
 
 
 def test_the_judge_reads_query_and_response_as_one_text_in_one_call(task):
@@ -105,11 +106,14 @@ def comma_separated(path, texts):
 def test_a_file_of_reviews_in_any_format_is_split_by_text(tmp_path, name, write):
     write(tmp_path / name, REVIEWS + REVIEWS[:7])
     task = Task(LETTERS, lengths, tmp_path / name, max_query=(9, 11))
-    train, test = task.queries("train"), task.queries("test")
+    train, validation, test = (task.queries(split) for split in SPLITS)
     held_out = [r for r in REVIEWS if int(hashlib.sha256(r.encode()).hexdigest()[:16], 16) % 5 == 0]
-    assert (len(train), len(test) + task.dropped) == (60 - len(held_out), len(held_out))  # duplicates merged
+    assert len(test) + task.dropped["test"] == len(held_out)
+    assert len(validation) + task.dropped["validation"] > 0
+    assert len([*train, *validation, *test]) + sum(task.dropped.values()) == 60  # duplicates merged
     assert {len(query.ids) for query in [*train, *test]} == {9, 10, 11}
-    assert all(any(review.startswith(query.text) for review in REVIEWS) for query in [*train, *test])
+    every = [*train, *validation, *test]
+    assert all(any(review.startswith(query.text) for review in REVIEWS) for query in every)
 
 
 def test_a_folder_has_its_own_splits_and_no_text_is_in_both(tmp_path):
@@ -190,7 +194,7 @@ def test_the_share_of_test_openings_that_are_also_in_train_is_reported(tmp_path)
     jsonl(tmp_path / "test.jsonl", ["aaaa three", "aaaa four", "bbbb five", "cccc six"])
     task = Task(LETTERS, lengths, tmp_path, max_query=(4, 4))
     assert [query.text for query in task.queries("test")] == ["cccc"]
-    assert (task.dropped, task.overlap) == (3, 0.75)
+    assert (task.dropped["test"], task.overlap["test"]) == (3, 0.75)
 
 
 def test_reviews_come_from_the_hub_by_name(monkeypatch):
@@ -198,13 +202,15 @@ def test_reviews_come_from_the_hub_by_name(monkeypatch):
     hub = {"train": ["aaaa bbb<br />c", "dddd"], "test": ["eeee", "dddd"]}
     calls = []
 
-    def load(name, config, *, split):
-        calls.append((name, config, split))
-        return datasets.Dataset.from_dict({"label": [0, 1], "text": hub[split]})
+    def load(name, config):
+        calls.append((name, config))
+        return datasets.DatasetDict(
+            {s: datasets.Dataset.from_dict({"label": [0, 1], "text": texts}) for s, texts in hub.items()}
+        )
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     task = Task(LETTERS, lengths, "stanfordnlp/imdb", max_query=(10, 10))
-    assert calls == [("stanfordnlp/imdb", None, "train"), ("stanfordnlp/imdb", None, "test")]
+    assert calls == [("stanfordnlp/imdb", None)]
     assert [query.text for query in task.queries("train")] == ["aaaa bbb c", "dddd"]
     assert [query.text for query in task.queries("test")] == ["eeee"]
 
@@ -220,12 +226,15 @@ def test_real_reviews_train_and_test_share_no_opening(tmp_path):
     texts = pq.read_table(IMDB / "test_public.parquet", columns=["text"])["text"].to_pylist()
     letters = CharTokenizer("".join(sorted(set("".join(texts)))))
     task = Task(letters, lengths, IMDB / "test_public.parquet", max_query=(8, 12), min_chars=101)
-    train, test = ({query.ids for query in task.queries(split)} for split in ("train", "test"))
+    train, validation, test = ({query.ids for query in task.queries(split)} for split in SPLITS)
     assert not train & test
-    assert len(task.queries("train")) + len(task.queries("test")) + task.dropped == len(
+    assert not validation & (train | test)
+    assert sum(len(task.queries(split)) for split in SPLITS) + sum(task.dropped.values()) == len(
         {text.replace("<br />", " ") for text in texts if len(text) > 100}
     )
-    assert task.overlap == task.dropped / (task.dropped + len(task.queries("test")))
+    for split in ("validation", "test"):
+        dropped = task.dropped[split]
+        assert task.overlap[split] == dropped / (dropped + len(task.queries(split)))
 
 
 def test_a_tokenizer_that_drops_a_leading_space_does_not_glue_words_together(tmp_path):

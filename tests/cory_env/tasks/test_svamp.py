@@ -11,6 +11,8 @@ from cory_env.tokenizer import CharTokenizer
 SVAMP = Path(__file__).parents[4] / "shared" / "data" / "svamp" / "SVAMP.json"
 TEXT = CharTokenizer("".join(map(chr, range(32, 127))) + "\n")
 
+SPLITS = ("train", "validation", "test")
+
 ROWS = [
     {"Body": "Ann had 5 figs. She ate 2", "Question": "How many has she left?", "Answer": 3.0, "Type": "-"},
     {"Body": " Bo  bought 4 pens.", "Question": "What did one cost at 12 dollars in all?", "Answer": 3},
@@ -32,7 +34,7 @@ def folder(tmp_path):
 
 def test_body_and_question_are_one_query_with_punctuation_between_them(folder):
     task = tasks.load("svamp", tokenizer=TEXT, data=folder)
-    assert [query.text for split in ("train", "test") for query in task.queries(split)] == QUERIES
+    assert [query.text for split in SPLITS for query in task.queries(split)] == QUERIES
     assert TEXT.decode(task.queries("train")[1].ids) == f" {QUERIES[1]}"
 
 
@@ -62,14 +64,16 @@ def test_the_data_set_on_the_hub_is_the_default(monkeypatch):
     datasets = pytest.importorskip("datasets")
     calls = []
 
-    def load(name, config, *, split):
-        calls.append((name, config, split))
-        rows = ROWS[:2] if split == "train" else ROWS[2:]
-        return datasets.Dataset.from_list([{**row, "Answer": str(row["Answer"])} for row in rows])
+    def load(name, config):
+        calls.append((name, config))
+        rows = [{**row, "Answer": str(row["Answer"])} for row in ROWS]
+        return datasets.DatasetDict(
+            train=datasets.Dataset.from_list(rows[:2]), test=datasets.Dataset.from_list(rows[2:])
+        )
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     assert [query.text for query in tasks.load("svamp", tokenizer=TEXT).queries("test")] == QUERIES[2:]
-    assert calls == [("ChilleD/SVAMP", None, "train"), ("ChilleD/SVAMP", None, "test")]
+    assert calls == [("ChilleD/SVAMP", None)]
 
 
 def test_a_row_without_a_question_is_refused_by_its_content(folder):
@@ -84,14 +88,16 @@ def test_the_real_set_has_1000_problems_each_in_one_split_and_scores_1_for_its_o
     if not SVAMP.is_file():
         pytest.skip(f"{SVAMP} is not on this machine")
     task = tasks.load("svamp", tokenizer=TEXT, data=SVAMP, max_query=1000)
-    train, test = (list(task.queries(split)) for split in ("train", "test"))
-    assert (len(train), len(test)) == (791, 209)
-    assert len({query.text for query in train + test}) == 1000
+    train, validation, test = (list(task.queries(split)) for split in SPLITS)
+    assert (len(train) + len(validation), len(test)) == (791, 209)
+    assert len(validation) == 68
+    every = train + validation + test
+    assert len({query.text for query in every}) == 1000
     raw = json.loads(SVAMP.read_text())
     gold = {letters(row["Body"] + row["Question"]): int(row["Answer"]) for row in raw}
-    answers = [gold[letters(query.text)] for query in train + test]
+    answers = [gold[letters(query.text)] for query in every]
     for more, score in ((0, 1.0), (1, 0.0)):
-        assert task.score(train + test, [Response((), f"x={n + more}") for n in answers]) == [score] * 1000
+        assert task.score(every, [Response((), f"x={n + more}") for n in answers]) == [score] * 1000
 
 
 def letters(text):

@@ -9,6 +9,7 @@ from cory_env import Response, tasks
 from cory_env.tokenizer import CharTokenizer
 
 ARITHMETIC = Path(__file__).parents[4] / "shared" / "data" / "arithmetic"
+SPLITS = ("train", "validation", "test")
 TEXT = CharTokenizer("".join(map(chr, range(32, 0x2100))) + "\n")
 
 FILES = {"multiarith": "MultiArith.json", "addsub": "AddSub.json", "singleeq": "SingleEq.json"}
@@ -34,7 +35,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize(("source", "first"), [("multiarith", "1"), ("addsub", "2"), ("singleeq", "3")])
 def test_in_a_folder_the_file_with_the_name_of_the_source_is_read(folder, source, first):
     task = load(folder, source=source)
-    texts = [query.text for split in ("train", "test") for query in task.queries(split)]
+    texts = [query.text for split in SPLITS for query in task.queries(split)]
     assert sorted(texts) == [f"How much is {first}{i:02} ?" for i in range(20)]
 
 
@@ -42,7 +43,7 @@ def test_questions_that_differ_only_in_spaces_are_merged_and_the_first_answer_co
     rows = [row(f"How much is {i}?", i) for i in range(20)]
     (tmp_path / "MultiArith.json").write_text(json.dumps([*rows, row("How  much is 3? ", 4)]))
     task = load(tmp_path / "MultiArith.json")
-    answers = {query.text: query.row["answer"] for s in ("train", "test") for query in task.queries(s)}
+    answers = {query.text: query.row["answer"] for s in SPLITS for query in task.queries(s)}
     assert answers == {f"How much is {i}?": str(i) for i in range(20)}
 
 
@@ -92,31 +93,36 @@ def test_multiarith_is_read_from_the_hub_by_default(monkeypatch):
     datasets = pytest.importorskip("datasets")
     calls = []
 
-    def from_hub(name, config, *, split):
-        calls.append((name, config, split))
-        return datasets.Dataset.from_list([{"question": f"How much is 1 in {split}?", "final_ans": "1"}])
+    def from_hub(name, config):
+        calls.append((name, config))
+        rows = {s: [{"question": f"How much is 1 in {s}?", "final_ans": "1"}] for s in ("train", "test")}
+        return datasets.DatasetDict({s: datasets.Dataset.from_list(of_split) for s, of_split in rows.items()})
 
     monkeypatch.setattr(datasets, "load_dataset", from_hub)
     assert len(tasks.load("wordproblems", tokenizer=TEXT).queries("test")) == 1
-    assert calls == [("ChilleD/MultiArith", None, "train"), ("ChilleD/MultiArith", None, "test")]
+    assert calls == [("ChilleD/MultiArith", None)]
 
 
 @pytest.mark.parametrize(
-    ("source", "rows", "train", "test"),
-    [("multiarith", 600, 459, 121), ("addsub", 395, 310, 85), ("singleeq", 508, 405, 103)],
+    ("source", "rows", "train", "validation", "test"),
+    [
+        ("multiarith", 600, 459 - 45, 45, 121),
+        ("addsub", 395, 310 - 32, 32, 85),
+        ("singleeq", 508, 405 - 42, 42, 103),
+    ],
 )
-def test_the_real_sets_are_complete_and_score_1_for_their_own_answers(source, rows, train, test):
+def test_the_real_sets_are_complete_and_score_1_for_their_own_answers(source, rows, train, validation, test):
     if not ARITHMETIC.is_dir():
         pytest.skip(f"{ARITHMETIC} is not on this machine")
     task = load(ARITHMETIC, source=source, max_query=1000)
-    queries = {split: list(task.queries(split)) for split in ("train", "test")}
-    assert {split: len(found) for split, found in queries.items()} == {"train": train, "test": test}
+    queries = {split: list(task.queries(split)) for split in SPLITS}
+    assert [len(found) for found in queries.values()] == [train, validation, test]
     raw = json.loads((ARITHMETIC / FILES[source]).read_text())
     gold = {" ".join(r["sQuestion"].split()): float(r["lSolutions"][0]) for r in raw}
-    assert (len(raw), len(gold)) == (rows, train + test)  # 20 rows of MultiArith are there twice
-    both = queries["train"] + queries["test"]
-    assert {query.text for query in both} == set(gold)
-    whole = [query for query in both if gold[query.text].is_integer()]
+    assert (len(raw), len(gold)) == (rows, train + validation + test)  # 20 rows of MultiArith are there twice
+    every = queries["train"] + queries["validation"] + queries["test"]
+    assert {query.text for query in every} == set(gold)
+    whole = [query for query in every if gold[query.text].is_integer()]
     for more, score in ((0, 1.0), (1, 0.0)):
         responses = [Response((), f"= {int(gold[query.text]) + more}") for query in whole]
         assert task.score(whole, responses) == [score] * len(whole)

@@ -1,0 +1,136 @@
+"""`cory.train` and `cory.evaluate`: the commands as functions."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cory.api.datasets import with_dataset
+from cory.api.rewards import Reward, judge_of, listed, name_of
+from cory.api.runs import Run
+from cory.api.settings import as_dict, flags
+from cory.config import presets
+from cory.config.parsing import flags_of, read
+from cory.config.schema import Config
+from cory.evaluation.summary import sample_lines, write
+from cory.policies.base import Policy
+from cory.policies.causal_lm import CausalLMPolicy
+from cory.runtime import cpu
+from cory.training import factory
+from cory.training import run as training_run
+from cory.training.evaluate import evaluate_targets
+from cory.training.run_directory import free_name
+from cory.training.targets import find
+from cory.training.trainer import Trainer
+from cory_env.tasks.base import Task
+
+
+def train(
+    model: str | Path | tuple[Any, Any] | None = None,
+    dataset: Any = None,
+    reward: Reward | str | Sequence[Reward] | None = None,
+    *,
+    task: Task | str | None = None,
+    preset: str = "pocket",
+    run: str | Path | None = None,
+    callbacks: Sequence[object] = (),
+    **settings: Any,
+) -> Run:
+    """Train policies by playing, as `cory train` does; the finished run.
+
+    Args:
+        model: A folder, a hub name, an embedded model, or a pair (transformers model, tokenizer), which is
+        copied for
+            every policy and for the reference. By default the preset's.
+        dataset: A `datasets.Dataset` or `DatasetDict`, a list of dicts, or a file; the task is then
+        `prompts`. Rows in
+            memory are written to `data/` beside the run directory, so that the run can be resumed and
+            evaluated.
+        reward: A function `f(prompts, completions, **columns) -> list[float]`, several of them (summed), or
+        a judge
+            as `--judge` takes it. Functions run in this process; a name `module:function` runs in workers
+            with limits.
+        task: A task object or the name of one.
+        preset: Settings to start from.
+        run: Run directory; by default a new one under `runs/`.
+        callbacks: Objects with any of `on_iteration`, `on_evaluate`, `on_exchange`, `on_save`
+            (`cory.training.loop.Callback`).
+        settings: Any setting of `cory train --help`; groups as dictionaries or as their dataclasses:
+            `kl={"coef": 0.1}`, `learner=LearnerConfig(lr=1e-5)`.
+
+    Raises:
+        ValueError: For settings that make no sense, before anything is written.
+        cory.runtime.signals.Stopped: After Ctrl-C or SIGTERM; its notes say how to resume.
+    """
+    if isinstance(task, str):
+        settings["task"] = task
+    base = Path(run).parent if run is not None else Path("runs")
+    if dataset is not None:
+        settings = with_dataset(settings, dataset, base / "data")
+    if isinstance(model, str | Path):
+        settings["policy"] = {**as_dict(settings.get("policy", {})), "model": str(model)}
+    judge = None
+    if isinstance(reward, str):
+        settings["judge"] = reward
+    elif reward is not None:
+        judge = judge_of(reward)
+        settings["judge"] = " + ".join(name_of(one) for one in listed(reward))
+    saved = Path(run) / "config.yaml" if run is not None else None
+    resumed = settings.get("resume", "never") != "never" and saved is not None and saved.exists()
+    words = [*(flags_of(saved) if resumed and saved is not None else []), *flags(settings)]
+    config = read(words, default=presets.get(preset), about="", command="cory.train")
+    path = Path(run) if run is not None else None
+    path = path or config.run or free_name(base / f"{preset}-{config.seats}-seats-seed-{config.seed}")
+    config = replace(config, run=path)
+    cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
+    factory.silence_transformers()
+    policies = _copies(model, config) if isinstance(model, tuple) else None
+    task_object = None if task is None or isinstance(task, str) else task
+    trainer = Trainer(config, task=task_object, policies=policies, judge=judge)
+    training_run.train(config, path, trainer=trainer, callbacks=callbacks)
+    return Run(path, policies=trainer.policies)
+
+
+def evaluate(
+    *targets: Run | str | Path,
+    preset: str | None = None,
+    game: bool = True,
+    json_file: str | Path | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Evaluate runs, checkpoints or models on held-out queries, as `cory evaluate` does.
+
+    Returns the summary as a dict.
+
+    `settings` hold for every target, as in `cory.train`; `evaluation={"queries": 128, "samples": 8}` says
+    how much. With `json_file` the summary and its samples are written too.
+    """
+    if not targets:
+        raise ValueError("cory.evaluate takes runs and models; name one or more")
+    factory.silence_transformers()
+    names = [str(target.path) if isinstance(target, Run) else str(target) for target in targets]
+    words = flags(settings)
+    found = [find(name, preset=preset, flags=words) for name in names]
+    cpu.configure_runtime(threads=found[0].config.threads, matmul=found[0].config.matmul)
+    result, evaluated = evaluate_targets(found, game=game)
+    if json_file is not None:
+        write(Path(json_file), result, sample_lines(evaluated))
+    return result
+
+
+def _copies(model: tuple[Any, Any], config: Config) -> dict[str, Policy]:
+    """A policy for every name from copies of one model, with another copy as their reference."""
+    lm, tokenizer = model
+    options = factory.policy_options(config)
+
+    def copied(name: str) -> CausalLMPolicy:
+        return CausalLMPolicy(name, copy.deepcopy(lm), tokenizer, **options)
+
+    reference = copied("reference").requires_grad_(False)
+    policies: dict[str, Policy] = {}
+    for name in dict.fromkeys(config.policy_names):
+        policies[name] = copied(name)
+        policies[name].mismatch = config.policy.mismatch
+        policies[name].set_reference(reference)
+    return policies

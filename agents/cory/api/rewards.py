@@ -1,0 +1,31 @@
+"""Reward functions as the judge of a run."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cory.judges.weighted_sum import Term, WeightedSum
+
+Reward = Callable[..., Sequence[float]]
+"""`f(prompts, completions, **columns) -> scores`, or a judge `f(texts) -> scores`."""
+
+
+def listed(reward: Reward | Sequence[Reward]) -> list[Reward]:
+    """One reward or several as a list."""
+    return [reward] if callable(reward) else list(reward)
+
+
+def judge_of(reward: Reward | Sequence[Reward]) -> WeightedSum:
+    """The sum of the rewards as a judge; ValueError for what is no function."""
+    rewards = listed(reward)
+    for one in rewards:
+        if not callable(one):
+            raise ValueError(
+                f"reward is {one!r:.80}; give a function, a list of functions, or a judge's name"
+            )
+    return WeightedSum([Term(name_of(one).replace("/", ":"), 1.0, one) for one in rewards])
+
+
+def name_of(function: Any) -> str:
+    """`module:name`, by which `cory evaluate` finds a function that can be imported."""
+    kind = function if hasattr(function, "__qualname__") else type(function)
+    return f"{kind.__module__}:{kind.__qualname__}"

@@ -1,0 +1,86 @@
+"""A run directory as an object."""
+
+import html
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cory.config.parsing import flags_of, read
+from cory.config.schema import Config
+from cory.policies.base import Policy
+from cory.report.page import write_report
+from cory.tracking.tracker import METRICS, SAMPLES, read_lines
+from cory.tracking.tracker import read as read_metrics
+from cory.training import factory
+from cory.training.targets import find
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Run:
+    """A run directory: settings, metrics, samples, policies, report."""
+
+    def __init__(self, path: str | Path, *, policies: Mapping[str, Policy] | None = None) -> None:
+        """`policies` are the trained ones if they are in memory; else they are loaded at first use."""
+        self.path = Path(path)
+        if not (self.path / METRICS).is_file():
+            raise ValueError(
+                f"{self.path} holds no {METRICS}; name the directory of a run, such as runs/<name>"
+            )
+        self._policies = dict(policies) if policies is not None else None
+
+    @cached_property
+    def config(self) -> Config:
+        """The settings of the run."""
+        return read(flags_of(self.path / "config.yaml"), default=Config(), about="", command="cory.load")
+
+    @property
+    def metrics(self) -> "pd.DataFrame":
+        """All metrics: one row per iteration, one column per `seat/policy/quantity`."""
+        import pandas as pd
+
+        rows = read_metrics(self.path)
+        if not rows:
+            return pd.DataFrame().rename_axis("iteration")
+        return pd.DataFrame(rows).groupby("iteration").last().sort_index()
+
+    @property
+    def samples(self) -> "pd.DataFrame":
+        """Sample games as text, one row each."""
+        import pandas as pd
+
+        return pd.DataFrame(read_lines(self.path / SAMPLES))
+
+    @property
+    def policies(self) -> dict[str, Policy]:
+        """The policies by name: those in memory, the exported ones, or the newest checkpoint's."""
+        if self._policies is None:
+            factory.silence_transformers()
+            target = find(str(self.path))
+            self._policies = factory.load_players(target.config, target.folders).policies
+        return self._policies
+
+    @property
+    def report(self) -> Path:
+        """The report page, drawn if it is missing."""
+        path = self.path / "report.html"
+        return path if path.exists() else write_report(self.path)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        frame = self.metrics
+        shown = [name for name in frame.columns if name.endswith(("/task_reward", "/kl"))]
+        name = html.escape(str(self.path))
+        table = (
+            "" if frame.empty else frame[shown].dropna(how="all").tail().to_html(float_format="{:.3f}".format)
+        )
+        return f"<p>Run <code>{name}</code>, report: <code>{name}/report.html</code></p>{table}"
+
+
+def load(path: str | Path) -> Run:
+    """The run in a directory."""
+    return Run(path)

@@ -1,0 +1,127 @@
+"""How many rows and logits a pass takes follows from the free memory of the device."""
+
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from cory.policies.causal_lm import CausalLMPolicy
+from cory.runtime import memory
+from cory.runtime.memory import MemoryBudget, free_bytes, memory_budget
+
+CUDA, CPU = torch.device("cuda"), torch.device("cpu")
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def fresh_budget():
+    """A budget is measured once per process: forget it before and after each test."""
+    memory_budget.cache_clear()
+    yield
+    memory_budget.cache_clear()
+
+
+def pretend_cuda(monkeypatch, free: int) -> MemoryBudget:
+    """The budget of a CUDA device with `free` bytes."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 * GIB))
+    memory_budget.cache_clear()
+    return memory_budget(CUDA)
+
+
+def seven_billion(**options) -> CausalLMPolicy:
+    """A policy of the shape of Llama-2-7B without weights."""
+
+    class Tokenizer(SimpleNamespace):
+        def __len__(self) -> int:
+            return 32_000
+
+    shape = LlamaConfig(
+        vocab_size=32_000, hidden_size=4096, intermediate_size=11_008, num_hidden_layers=32,
+        num_attention_heads=32, max_position_embeddings=4096, eos_token_id=2,
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(shape, attn_implementation="sdpa")
+    return CausalLMPolicy("llm_1", model, Tokenizer(eos_token_id=2, pad_token_id=None), **options)
+
+
+def test_a_card_of_80_gb_takes_more_than_one_row_of_a_7b_model(monkeypatch):
+    """Half of 80 GB, as a power of two: 34.4 GB for activations. A token takes 34 numbers per channel and layer.
+
+    1,024 tokens * 34 * 4,096 channels * 32 layers are 4.6 billion numbers: 9.1 GB in bfloat16, so 3 rows. One row
+    without gradient has one layer's activations and the keys and values of 32: 0.8 GB, so 41 rows.
+    """
+    policy = seven_billion(precision="bfloat16")
+    policy.budget = pretend_cuda(monkeypatch, 80 * 10**9)
+    assert policy.budget.activations == 2**35
+    assert policy.max_rows(1024) == 3
+    assert policy.max_rows(1024, learning=False) == 41
+    # an eighth of 80 GB, as a power of two: 8.6 GB for the logits of 22,369 tokens of 12 * 32,000 bytes
+    assert policy.max_logit_rows() == 2**33 // (12 * 32_000) == 22_369
+
+
+def test_a_row_that_exceeds_the_budget_is_still_taken_by_itself(monkeypatch):
+    policy = seven_billion(precision="bfloat16")
+    policy.budget = pretend_cuda(monkeypatch, GIB)
+    assert policy.max_rows(4096) == 1
+    policy.budget = MemoryBudget(activations=1, logits=1)
+    assert (policy.max_rows(1), policy.max_logit_rows()) == (1, 1)
+
+
+def test_bfloat16_takes_twice_the_rows_and_twice_the_length_half(monkeypatch):
+    budget = MemoryBudget(activations=1 << 40, logits=1)
+    half, whole = seven_billion(precision="bfloat16"), seven_billion(precision="float32")
+    half.budget = whole.budget = budget
+    assert half.max_rows(1024) // whole.max_rows(1024) == 2
+    assert whole.row_bytes(2048) == 2 * whole.row_bytes(1024) == 4 * half.row_bytes(1024)
+
+
+def test_the_budget_is_a_power_of_two_and_halves_with_the_memory(monkeypatch):
+    for gib in (80, 40, 20, 10):
+        budget = pretend_cuda(monkeypatch, gib * GIB)
+        # half of 80 GiB is 40: the power of two below is 32; an eighth is 10, and 8
+        assert (budget.activations, budget.logits) == (gib * 32 * GIB // 80, gib * 8 * GIB // 80)
+        for count in budget.state().values():
+            assert count.bit_count() == 1
+
+
+def test_a_budget_survives_as_json(monkeypatch):
+    budget = pretend_cuda(monkeypatch, 24 * GIB)
+    assert MemoryBudget(**budget.state()) == budget
+
+
+def test_a_budget_is_measured_once(monkeypatch):
+    first = pretend_cuda(monkeypatch, 80 * GIB)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (GIB, 80 * GIB))
+    assert memory_budget(CUDA) == first
+
+
+@pytest.fixture
+def container(monkeypatch, tmp_path):
+    """A machine with 64 GiB available, in a container whose files are in a folder."""
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=64 * GIB))
+    files = str(tmp_path / "memory.max"), str(tmp_path / "memory.current")
+    monkeypatch.setattr(memory, "LIMIT_FILES", (files,))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("limit", "usage", "free"),
+    [
+        (f"{4 * GIB}\n", GIB, 3 * GIB),
+        (f"{100 * GIB}\n", GIB, 64 * GIB),  # the machine has less than the container may use
+        ("max\n", GIB, 64 * GIB),
+        (f"{GIB}\n", 2 * GIB, 1),  # beyond the limit: nothing is free
+    ],
+)
+def test_free_memory_of_a_cpu_respects_the_limit_of_its_container(container, limit, usage, free):
+    (container / "memory.max").write_text(limit)
+    (container / "memory.current").write_text(f"{usage}\n")
+    assert free_bytes(CPU) == free
+
+
+def test_free_memory_of_a_cpu_without_a_container_is_that_of_the_machine(container):
+    assert free_bytes(CPU) == 64 * GIB
+    # a tenth of 64 GiB is 6.4: 4; a 64th is 1
+    assert memory_budget(CPU) == MemoryBudget(activations=4 * GIB, logits=GIB)
