@@ -16,7 +16,8 @@ def _mix(x: np.ndarray) -> np.ndarray:
     """SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection in which every bit matters."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed: np.ndarray = x ^ (x >> np.uint64(31))
+    return mixed
 
 
 def bits(key: Key, games_B: np.ndarray, positions: int) -> np.ndarray:

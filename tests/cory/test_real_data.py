@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory):
-    """Random weights, an id per byte, a window for the worked example, a question and two answers."""
+    """Random weights, an id per byte, a window for the worked example, a question and two responses."""
     folder, tokenizer = tmp_path_factory.mktemp("llama"), letters()
     tokenizer.save_pretrained(folder)
     make_model("llama", len(tokenizer), window=2048).save_pretrained(folder)

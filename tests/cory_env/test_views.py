@@ -2,7 +2,7 @@
 
 import pytest
 
-from cory_env import make_views
+from cory_env import VectorGame, env, make_views
 from cory_env.tasks.echo import Task as Echo
 from cory_env.tokenizer import CharTokenizer
 from cory_env.views import check_window, compile_view, resolve_views
@@ -114,3 +114,34 @@ def test_a_prompt_that_may_outgrow_the_window_is_refused_with_its_seat():
         ValueError, match=r"observer_1 may read 6 tokens and write 4, together 10; .* window is 9"
     ):
         check_window(views, max_query=2, max_response=4, window=9)
+
+
+def test_the_error_names_the_seat_that_needs_most_and_the_view_that_would_fit():
+    # observer_15: 3 of query + 15 responses of 16 + its own 16 = 259; with "previous" 3 + 16 + 16 = 35
+    echo = Echo(ABC, length=3)
+    fault = (
+        r"observer_15 may read 243 tokens and write 16, together 259; the model's window is 256: show each "
+        r"observer only the response before its own, which needs a window of 35 \(views=\"previous\", "
+        r"--sees previous\), or lower max_query"
+    )
+    for make in (VectorGame, env):
+        with pytest.raises(ValueError, match=fault):
+            make(echo, seats=16, max_response=16, window=256)
+        make(echo, seats=16, max_response=16, window=256, views="previous")
+        make(echo, seats=16, max_response=16, window=259)
+
+
+@pytest.mark.parametrize(
+    ("options", "window"),
+    [
+        ({"seats": 2}, 34),  # observer_1 has one response as it is
+        ({"seats": 16}, 34),  # "previous" needs 35
+        ({"seats": 16, "sees": "previous"}, 34),
+        ({"seats": 3, "sees": {"observer_1": "none"}}, 50),
+    ],
+    ids=str,
+)
+def test_the_error_does_not_name_a_view_that_would_not_help(options, window):
+    views = make_views(Echo(ABC, length=3), **options)
+    with pytest.raises(ValueError, match=f"window is {window}: lower max_query, max_response or shorten"):
+        check_window(views, max_query=3, max_response=16, window=window)

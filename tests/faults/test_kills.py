@@ -4,7 +4,6 @@ Every kill is followed by a resume that must finish, with the weights, optimizer
 that was not killed, bit for bit.
 """
 
-import importlib.metadata
 import json
 import random
 import shutil
@@ -12,7 +11,6 @@ import signal
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -22,7 +20,7 @@ from cory.config import presets
 from cory.config.parsing import read
 from tests.helpers.faults import PHASES, STAGES, end, start
 from tests.helpers.models import save_backbone
-from tests.helpers.runs import FLAGS, same, traces, without_report
+from tests.helpers.runs import FLAGS, same, traces, with_cached_entry_points, without_report
 
 TABLES = (*FLAGS, "--keep-checkpoints", "1", "--iterations", "4")
 SMALL = (
@@ -108,8 +106,7 @@ def case(tmp_path_factory):
     tiny = save_backbone("gpt2", tmp_path_factory.mktemp("tiny"))
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
-        for place in ("cory.algorithms.entry_points", "cory_env.tasks.entry_points", "cory.runtime.provenance.version"):
-            patch.setattr(place, cache(attrgetter(place.rpartition(".")[2])(importlib.metadata)))
+        with_cached_entry_points(patch)
         yield cache(lambda name: Case(name, tmp_path_factory.mktemp("case"), tiny))
 
 

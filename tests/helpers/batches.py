@@ -26,7 +26,7 @@ TABLE_LENGTHS = [7, 4, 6, 5, 7, 3, 1, 2]
 
 
 def prompts(poison: int = 9, *, lowest: int = 1, highest: int = 20) -> tuple[Tensor, Tensor]:
-    """Prompts [B, P] of random ids from `lowest` to below `highest`, with `poison` behind them; their lengths."""
+    """Prompts [B, P] of random ids from `lowest` to below `highest`, `poison` behind them; lengths."""
     length_B = torch.tensor(LENGTHS)
     prompt_BP = torch.tensor(np.random.default_rng(0).integers(lowest, highest, (B, P)))
     return torch.where(torch.arange(P) < length_B[:, None], prompt_BP, poison), length_B

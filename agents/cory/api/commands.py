@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from cory.runtime import cpu
 from cory.training import factory
 from cory.training import run as training_run
 from cory.training.evaluate import evaluate_targets
+from cory.training.run import Resume
 from cory.training.run_directory import free_name
 from cory.training.targets import find
 from cory.training.trainer import Trainer
@@ -34,6 +34,8 @@ def train(
     task: Task | str | None = None,
     preset: str = "pocket",
     run: str | Path | None = None,
+    overwrite: bool = False,
+    resume: Resume = "never",
     callbacks: Sequence[object] = (),
     **settings: Any,
 ) -> Run:
@@ -54,6 +56,8 @@ def train(
         task: A task object or the name of one.
         preset: Settings to start from.
         run: Run directory; by default a new one under `runs/`.
+        overwrite: Whether a non-empty run directory is emptied first.
+        resume: `auto` or `must`: go on with the run in the directory; settings left out are those it has.
         callbacks: Objects with any of `on_iteration`, `on_evaluate`, `on_exchange`, `on_save`
             (`cory.training.loop.Callback`).
         settings: Any setting of `cory train --help`; groups as dictionaries or as their dataclasses:
@@ -77,18 +81,17 @@ def train(
         judge = judge_of(reward)
         settings["judge"] = " + ".join(name_of(one) for one in listed(reward))
     saved = Path(run) / "config.yaml" if run is not None else None
-    resumed = settings.get("resume", "never") != "never" and saved is not None and saved.exists()
+    resumed = resume != "never" and saved is not None and saved.exists()
     words = [*(flags_of(saved) if resumed and saved is not None else []), *flags(settings)]
     config = read(words, default=presets.get(preset), about="", command="cory.train")
-    path = Path(run) if run is not None else None
-    path = path or config.run or free_name(base / f"{preset}-{config.seats}-seats-seed-{config.seed}")
-    config = replace(config, run=path)
+    default_name = base / f"{preset}-{config.seats}-seats-seed-{config.seed}"
+    path = Path(run) if run is not None else free_name(default_name)
     cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
     factory.silence_transformers()
     policies = _copies(model, config) if isinstance(model, tuple) else None
     task_object = None if task is None or isinstance(task, str) else task
     trainer = Trainer(config, task=task_object, policies=policies, judge=judge)
-    training_run.train(config, path, trainer=trainer, callbacks=callbacks)
+    training_run.train(config, path, overwrite=overwrite, resume=resume, trainer=trainer, callbacks=callbacks)
     return Run(path, policies=trainer.policies)
 
 

@@ -4,7 +4,6 @@ import difflib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from cory.runtime.signals import Stopped
@@ -53,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(argv: list[str]) -> None:
     """`cory train`: a preset, changed by a file, changed by flags."""
     from cory.config import presets
-    from cory.config.parsing import flags_of, read
+    from cory.config.parsing import flags_of, read_command
 
     given = list(argv)
     preset, argv = _pop(argv, "--preset", "pocket")
@@ -66,12 +65,13 @@ def train(argv: list[str]) -> None:
     )
     if not presets.find(preset).run and "--help" not in argv:
         print(presets.describe(preset), file=sys.stderr)
-    config = read([*earlier, *argv], default=presets.get(preset), about=about, command="cory train")
+    words = [*earlier, *argv]
+    config, options = read_command(words, default=presets.get(preset), about=about, command="cory train")
     from cory.training.run import train as run_training
     from cory.training.run_directory import free_name
 
-    run = config.run or free_name(Path("runs") / f"{preset}-{config.seats}-seats-seed-{config.seed}")
-    report_path = run_training(replace(config, run=run), run)
+    run = options.run or free_name(Path("runs") / f"{preset}-{config.seats}-seats-seed-{config.seed}")
+    report_path = run_training(config, run, overwrite=options.overwrite, resume=options.resume)
     print(f"report:   {report_path}\npolicies: {run / 'policies'}")
 
 

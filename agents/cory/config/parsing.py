@@ -11,7 +11,7 @@ import yaml
 from tyro.conf import arg
 
 from cory import algorithms
-from cory.config.schema import Config
+from cory.config.schema import Config, RunOptions
 from cory.config.task_options import task_options
 
 
@@ -26,7 +26,22 @@ def read(argv: Sequence[str], *, default: Config, about: str, command: str) -> C
     return config
 
 
-def with_options_of(config: Config, *, task: str, algorithm: str) -> Config:
+def read_command(
+    argv: Sequence[str], *, default: Config, about: str, command: str
+) -> tuple[Config, RunOptions]:
+    """As `read`, with `--run`, `--overwrite` and `--resume`, which belong to the command."""
+    start = with_options_of(
+        default,
+        task=value_of(argv, "--task") or default.task,
+        algorithm=value_of(argv, "--algorithm") or default.algorithm,
+        also=RunOptions,
+    )
+    parsed = parse(type(start), argv, default=start, about=about, command=command)
+    config = Config(**{one.name: getattr(parsed, one.name) for one in fields(Config)})
+    return config, RunOptions(**{one.name: getattr(parsed, one.name) for one in fields(RunOptions)})
+
+
+def with_options_of(config: Config, *, task: str, algorithm: str, also: type | None = None) -> Config:
     """`config` as a class whose flags are the options of this task and algorithm.
 
     The options of a task or algorithm other than the one in `config` are at their defaults.
@@ -47,7 +62,7 @@ def with_options_of(config: Config, *, task: str, algorithm: str) -> Config:
             (f"{name}_options", Annotated[kind, arg(name=name)], field(default_factory=kind))
             for name, kind in kinds.items()
         ],
-        bases=(Config,),
+        bases=(Config,) if also is None else (Config, also),
         frozen=True,
         kw_only=True,
     )

@@ -89,6 +89,27 @@ class PayoffConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Where a run is written and how it starts: words of a command, not settings of a run."""
+
+    run: Path | None = None
+    """Run directory; by default a new one, runs/<preset>-<seats>-seats-seed-<seed>."""
+
+    overwrite: bool = False
+    """Whether a non-empty run directory is emptied first."""
+
+    resume: Literal["never", "auto", "must"] = "never"
+    """Whether to resume the run in the directory from its newest whole checkpoint: `auto` starts anew if
+    there is none, `must` makes that an error. Settings left out are those the run was started with."""
+
+    def __post_init__(self) -> None:
+        if self.resume not in ("never", "auto", "must"):
+            raise ValueError(f"resume is {self.resume!r}; there are never, auto, must")
+        if self.resume != "never" and self.overwrite:
+            raise ValueError("resume goes on with a run and overwrite removes it; give one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """A run of CORY; with one seat it is single-agent fine-tuning."""
 
@@ -152,22 +173,14 @@ class Config:
     """What is written to policies/: `as_trained` (adapters of a LoRA team as PEFT folders), or `merged`
     whole models."""
 
-    run: Path | None = None
-    """Run directory; by default a new one, runs/<preset>-<seats>-seats-seed-<seed>."""
-
-    overwrite: bool = False
-    """Whether a non-empty run directory is emptied first."""
-
     checkpoint_every: int = 20
     """Iterations between checkpoints (one is written before the first and after the last); 0 = none."""
 
     keep_checkpoints: int = 2
     """How many of the latest checkpoints are kept."""
 
-    resume: Literal["never", "auto", "must"] = "never"
-    """Whether to resume the run in the directory from its newest whole checkpoint: `auto` starts anew if
-    there is none, `must` makes that an error. Settings that are left out are those the run was started
-    with."""
+    checkpoint_minutes: float = 10.0
+    """Minutes after which a checkpoint is written at the next iteration, whatever its number; 0 = never."""
 
     grace: float = 30.0
     """Seconds an iteration whose update has begun may still take after SIGTERM or Ctrl-C."""
@@ -204,11 +217,10 @@ class Config:
         }.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; give {least} or more")
-        if self.resume != "never" and self.overwrite:
-            raise ValueError("resume goes on with a run and overwrite removes it; give one of them")
-        if self.grace < 0 or self.failed_saves < 1:
+        if self.grace < 0 or self.failed_saves < 1 or self.checkpoint_minutes < 0:
             raise ValueError(
-                f"grace is {self.grace}, failed_saves {self.failed_saves}; give seconds from 0, saves from 1"
+                f"grace is {self.grace}, checkpoint_minutes {self.checkpoint_minutes}, failed_saves "
+                f"{self.failed_saves}; give seconds and minutes from 0, saves from 1"
             )
         low, high = self.max_response
         if not 1 <= low <= high:

@@ -76,7 +76,7 @@ class TablePolicy(Policy):
 
 
 class TableDecoder:
-    """Decoder of a table: keeps the prompts and the response position."""
+    """Decoder of a table: stores the prompts and the response position."""
 
     def __init__(self, policy: TablePolicy) -> None:
         self.policy = policy

@@ -16,6 +16,7 @@ from cory.training import checkpoint
 CHANGEABLE = (
     "alerts.",
     "checkpoint_every",
+    "checkpoint_minutes",
     "evaluation.every",
     "export",
     "failed_saves",
@@ -27,9 +28,6 @@ CHANGEABLE = (
     "judge.workers",
     "keep_checkpoints",
     "matmul",
-    "overwrite",
-    "resume",
-    "run",
     "sample_rows",
     "threads",
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from cory.config.schema import Config
 from cory.judges.weighted_sum import closing
@@ -19,9 +20,17 @@ from cory.training.resume import check_complete, locked, never_started
 from cory.training.run_directory import begin, check_unoccupied, data_of, export, restore, resumable
 from cory.training.trainer import Trainer
 
+Resume = Literal["never", "auto", "must"]
+
 
 def train(
-    config: Config, run: Path, *, trainer: Trainer | None = None, callbacks: Sequence[object] = ()
+    config: Config,
+    run: Path,
+    *,
+    overwrite: bool = False,
+    resume: Resume = "never",
+    trainer: Trainer | None = None,
+    callbacks: Sequence[object] = (),
 ) -> Path:
     """Train by `config` in `run`, from the start or from its newest checkpoint; the path of the report.
 
@@ -31,9 +40,9 @@ def train(
     cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
     silence_transformers()
     found = checkpoint.finished(run)
-    resumed, skipped = resumable(config, run)
-    if resumed is None and not (config.resume == "auto" and never_started(run)):
-        check_unoccupied(run, overwrite=config.overwrite)
+    resumed, skipped = resumable(config, run, resume=resume)
+    if resumed is None and not (resume == "auto" and never_started(run)):
+        check_unoccupied(run, overwrite=overwrite)
     trainer = trainer or Trainer(config)  # bad settings are refused before anything is written
     run.mkdir(parents=True, exist_ok=True)
     with locked(run), closing(trainer.task):

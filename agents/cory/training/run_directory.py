@@ -20,12 +20,12 @@ from cory.training.trainer import Trainer
 from cory_env.tasks.base import counted
 
 
-def resumable(config: Config, run: Path) -> tuple[Path | None, list[str]]:
+def resumable(config: Config, run: Path, *, resume: str) -> tuple[Path | None, list[str]]:
     """The checkpoint to resume from, and why newer ones are skipped; ValueError if settings have changed."""
-    if config.resume == "never":
+    if resume == "never":
         return None, []
     folder, skipped = newest_whole(run) if (run / "config.yaml").exists() else (None, [])
-    if folder is None and (config.resume == "must" or skipped):
+    if folder is None and (resume == "must" or skipped):
         why = "; ".join(skipped) or "it holds no checkpoint"
         raise ValueError(f"{run} cannot be resumed: {why}; name another run, or start it with --overwrite")
     if folder is not None:

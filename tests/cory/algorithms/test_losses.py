@@ -137,7 +137,8 @@ def test_one_policy_in_two_seats_has_one_baseline_and_two_policies_two():
     seats = {"pioneer_0": batch, "observer_1": batch}
     rewards = {"pioneer_0": rewards_BT, "observer_1": 3 * rewards_BT}
     shared: dict[str, float] = {}
-    found = reinforce.advantage(seats, rewards, reinforce.Config(), {"pioneer_0": shared, "observer_1": shared})
+    states = {"pioneer_0": shared, "observer_1": shared}
+    found = reinforce.advantage(seats, rewards, reinforce.Config(), states)
     assert shared == {"baseline": 6.0}  # (3 + 9) / 2, and neither seat has seen it yet:
     assert [found[seat].advantage_BT[0, 0].item() for seat in seats] == [1, 3]
     own: dict[str, dict[str, float]] = {"pioneer_0": {}, "observer_1": {}}
@@ -177,7 +178,7 @@ def test_a_minibatch_that_has_moved_too_far_is_left_out(name, options, steps):
 
 @pytest.mark.parametrize("name", ["ppo", "grpo"])
 def test_an_update_ends_at_its_target_kl_after_the_steps_that_led_there(name):
-    """The first pass starts at the old policy (approx_kl 0) and takes a long step; the second is far from it."""
+    """The first pass starts at the old policy (approx_kl 0) and takes a long step; the second stops."""
     policy = make_table_policy()
     batch = make_table_batch(policy)
     learner = make_learner_of(name, policy, epochs=4, lr=1.0, target_kl=0.01)

@@ -181,7 +181,7 @@ def test_ppo_from_outside_takes_the_same_steps_as_ppo():
 def test_the_pioneer_learns_to_pass_on_its_secret_for_the_observers_score():
     """relay: with a pioneer that maximises its own score no observer gets the sum above 1.5; best is 1.9.
 
-    The observer does not see the secret, so only a central critic can estimate what a response changes for it.
+    The observer does not see the secret, so only a central critic can estimate a response's effect on it.
     """
     config = replace(
         flagged("--task", "relay", "--algorithm", "coma", "--max-response", "1", "1", "--batch", "96"),

@@ -160,7 +160,7 @@ def test_a_kl_term_in_the_loss_pulls_the_step_back():
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_a_language_model_takes_the_step_and_its_values_are_fitted_separately(attention):
-    """The fused attention kernels have no second derivative; the value head's steps leave the trunk as it is."""
+    """Fused attention kernels have no second derivative; the value head's steps leave the trunk as it is."""
     found = {}
     for value_steps in (0, 5):
         policy = pair("gpt2")

@@ -1,19 +1,19 @@
-"""`cory evaluate` from the command line: what it takes, what it leaves, what it refuses."""
+"""`cory evaluate`: targets, options, results and refusals."""
 
 import json
 import shutil
 
 import numpy as np
 import pytest
-from cory.cli.targets import find, labels
+from cory.training.targets import find, labels
 from peft import LoraConfig, get_peft_model
 
 from cory import pocket
-from cory.cli.evaluate import divided
+from cory.cli.evaluate import split_arguments
 from cory.cli.main import main
 from cory.evaluation.bootstrap import interval
 from cory.policies.loading import load_model
-from tests.cory.training.test_trainer import made_up_reviews
+from tests.helpers.tables import made_up_reviews
 
 TABLES = ["--task", "echo", "--policy.kind", "table", "--max-response", "3", "3", "--learner.lr", "0.1"]
 TABLES += ["--iterations", "4", "--batch", "16", "--evaluation.queries", "12", "--checkpoint-every", "2"]
@@ -36,50 +36,50 @@ def place(runs, tmp_path, monkeypatch):
 
 
 def evaluated(place, *argv):
-    assert main(["evaluate", *argv, "--json", str(place / "told.json")]) == 0
-    return json.loads((place / "told.json").read_text())
+    assert main(["evaluate", *argv, "--json", str(place / "summary.json")]) == 0
+    return json.loads((place / "summary.json").read_text())
 
 
 def samples(place):
-    return [json.loads(line) for line in (place / "told.samples.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (place / "summary.samples.jsonl").read_text().splitlines()]
 
 
-def test_a_run_is_judged_as_it_was_at_its_end_alone_and_in_every_seat(place, capsys):
+def test_a_run_is_evaluated_as_it_was_at_its_end_standalone_and_in_every_seat(place, capsys):
     assert main(["evaluate", "runs/a"]) == 0
-    told = json.loads((place / "runs/a/evaluation.json").read_text())
+    result = json.loads((place / "runs/a/evaluation.json").read_text())
     last = json.loads((place / "runs/a/metrics.jsonl").read_text().splitlines()[-1])
     for name in ("reference", "llm_1", "llm_2"):
-        for quantity, value in told["figures"][name].items():
+        for quantity, value in result["metrics"][name].items():
             assert last[f"eval/{name}/{quantity}"] == value
-            low, high = told["intervals"][name][quantity]
+            low, high = result["intervals"][name][quantity]
             assert low <= value <= high
-    assert last["all/policies/differing"] == told["diversity"]["llm_1, llm_2"]["differing"]["value"]
+    assert last["all/policies/differing"] == result["diversity"]["llm_1, llm_2"]["differing"]["value"]
     seats = [f"{seat}/{name}" for seat in ("pioneer_0", "observer_1") for name in ("llm_1", "llm_2")]
-    assert {*seats, "pioneer_0/reference", "observer_1/reference"} == set(told["in_game"])
-    assert told["in_game"]["observer_1/llm_1"]["seating"] == {"pioneer_0": "llm_2", "observer_1": "llm_1"}
+    assert {*seats, "pioneer_0/reference", "observer_1/reference"} == set(result["in_game"])
+    assert result["in_game"]["observer_1/llm_1"]["seating"] == {"pioneer_0": "llm_2", "observer_1": "llm_1"}
     shown = capsys.readouterr().out
-    assert f"each policy alone: 12 of {told['data']['test']} held-out queries, own sampling" in shown
-    assert told["data"]["test"] > 12
-    assert told["data"]["left_out"] == []
+    assert f"standalone: 12 of {result['data']['test']} held-out queries, own sampling" in shown
+    assert result["data"]["test"] > 12
+    assert result["data"]["left_out"] == []
     assert "observer_1/llm_2" in shown
     assert "Signs of collapse: distinct_2 below half" in shown
 
 
-def test_a_checkpoint_and_a_policys_folder_are_judged_under_the_settings_of_their_run(place):
+def test_a_checkpoint_and_a_policys_folder_are_evaluated_with_the_settings_of_their_run(place):
     whole = evaluated(place, "runs/a")
     saved = evaluated(place, "runs/a/checkpoints/step-000004")
-    assert saved["figures"] == whole["figures"]
-    assert evaluated(place, "runs/a/checkpoints/step-000002")["figures"]["llm_1"] != whole["figures"]["llm_1"]
+    assert saved["metrics"] == whole["metrics"]
+    assert evaluated(place, "runs/a/checkpoints/step-000002")["metrics"]["llm_1"] != whole["metrics"]["llm_1"]
     for one in ("runs/a/policies/llm_2", "runs/a/checkpoints/step-000004/llm_2"):
-        assert evaluated(place, one)["figures"]["llm_2"] == whole["figures"]["llm_2"]
+        assert evaluated(place, one)["metrics"]["llm_2"] == whole["metrics"]["llm_2"]
     with_itself = evaluated(place, "runs/a/policies/llm_2")["in_game"]
     assert {"pioneer_0/llm_2", "observer_1/llm_2"} <= set(with_itself)
 
 
-def test_a_run_that_is_not_finished_is_judged_at_its_newest_checkpoint(place):
+def test_an_unfinished_run_is_evaluated_at_its_newest_checkpoint(place):
     whole = evaluated(place, "runs/a")
     shutil.rmtree("runs/a/policies")
-    assert evaluated(place, "runs/a")["figures"] == whole["figures"]
+    assert evaluated(place, "runs/a")["metrics"] == whole["metrics"]
 
 
 def test_a_checkpoint_is_left_as_it_was(place):
@@ -89,68 +89,68 @@ def test_a_checkpoint_is_left_as_it_was(place):
 
 
 def test_several_targets_are_compared_query_by_query(place):
-    told = evaluated(place, "runs/a", "runs/b", "--no-game")
-    assert set(told["figures"]) == {"reference", "a:llm_1", "a:llm_2", "b:llm_1"}
-    assert list(told["comparison"]) == ["b:llm_1 minus a:llm_1", "b:llm_1 minus a:llm_2"]
+    result = evaluated(place, "runs/a", "runs/b", "--no-game")
+    assert set(result["metrics"]) == {"reference", "a:llm_1", "a:llm_2", "b:llm_1"}
+    assert list(result["comparison"]) == ["b:llm_1 minus a:llm_1", "b:llm_1 minus a:llm_2"]
     one, other = (
-        np.array([row["targets"][run]["alone"]["llm_1"]["task_reward"] for row in samples(place)])
+        np.array([row["targets"][run]["eval"]["llm_1"]["task_reward"] for row in samples(place)])
         for run in ("b", "a")
     )
-    difference = told["comparison"]["b:llm_1 minus a:llm_1"]["task_reward"]
+    difference = result["comparison"]["b:llm_1 minus a:llm_1"]["task_reward"]
     assert difference["value"] == pytest.approx(np.mean(one - other))
     assert (difference["low"], difference["high"]) == pytest.approx(interval(one - other))
-    assert told["in_game"] == {}
+    assert result["in_game"] == {}
 
 
-def test_samples_are_every_response_with_what_it_is_worth(place):
-    told = evaluated(place, "runs/a", "--queries", "5", "--samples", "3")
+def test_samples_are_every_response_with_its_metrics(place):
+    result = evaluated(place, "runs/a", "--queries", "5", "--samples", "3")
     rows = samples(place)
     assert [row["sample"] for row in rows] == [0, 1, 2] * 5
-    scores = [row["targets"]["a"]["alone"]["llm_2"]["task_reward"] for row in rows]
-    assert np.mean(scores) == pytest.approx(told["figures"]["llm_2"]["task_reward"])
+    scores = [row["targets"]["a"]["eval"]["llm_2"]["task_reward"] for row in rows]
+    assert np.mean(scores) == pytest.approx(result["metrics"]["llm_2"]["task_reward"])
     assert [list(game) for game in rows[0]["targets"]["a"]["games"]] == [
         ["pioneer_0/reference", "observer_1/reference"],
         ["pioneer_0/llm_1", "observer_1/llm_2"],
         ["pioneer_0/llm_2", "observer_1/llm_1"],
     ]
-    assert (told["queries"], told["samples"]) == (5, 3)
+    assert (result["queries"], result["samples"]) == (5, 3)
 
 
-def test_a_run_is_judged_with_its_own_threads_and_library_of_products(place, monkeypatch):
-    told = []
-    monkeypatch.setattr("cory.runtime.cpu.settle", lambda **given: told.append(given))
+def test_a_run_is_evaluated_with_its_own_threads_and_matmul_library(place, monkeypatch):
+    calls = []
+    monkeypatch.setattr("cory.runtime.cpu.configure_runtime", lambda **options: calls.append(options))
     settings = place / "runs/a/config.yaml"
     text = settings.read_text()
     assert "\nmatmul: auto\n" in text
     settings.write_text(text.replace("\nmatmul: auto\n", "\nmatmul: mkl\n"))
     evaluated(place, "runs/a", "--no-game")
     evaluated(place, "runs/a", "--no-game", "--threads", "1", "--matmul", "auto")
-    assert told == [{"threads": 0, "matmul": "mkl"}, {"threads": 1, "matmul": "auto"}]
+    assert calls == [{"threads": 0, "matmul": "mkl"}, {"threads": 1, "matmul": "auto"}]
 
 
 def test_options_of_the_evaluation_and_settings_of_the_run_follow_the_targets(place):
     argv = ["x", "y", "--samples", "4", "--task", "echo", "--threshold", "-0.5", "--kl.coef=2", "--no-game"]
-    ours, settings = divided(argv)
+    ours, settings = split_arguments(argv)
     assert ours == ["x", "y", "--samples", "4", "--threshold", "-0.5", "--no-game"]
     assert settings == ["--task", "echo", "--kl.coef=2"]
-    told = evaluated(place, "runs/a", "--samples", "4", "--threshold", "0.5", "--kl.coef", "2", "--no-game")
-    of = told["figures"]["llm_1"]
+    result = evaluated(place, "runs/a", "--samples", "4", "--threshold", "0.5", "--kl.coef", "2", "--no-game")
+    of = result["metrics"]["llm_1"]
     assert of["combined_reward"] == pytest.approx(of["task_reward"] - 2 * of["kl"])
     assert of["accuracy"] == of["pass_at_1"] <= of["pass_at_2"] <= of["pass_at_4"]
-    assert told["threshold"] == 0.5
+    assert result["threshold"] == 0.5
     assert "pass_at_5" not in of
 
 
-def test_greedy_tables_say_the_likeliest_tokens(place):
+def test_greedy_tables_choose_the_likeliest_tokens(place):
     """The reference's table is flat: of equally likely tokens the first, so all its responses are alike."""
     evaluated(place, "runs/a", "--sampling", "greedy")
-    said = {row["targets"]["a"]["alone"]["reference"]["response"] for row in samples(place)}
-    assert len(said) == 1
+    responses = {row["targets"]["a"]["eval"]["reference"]["response"] for row in samples(place)}
+    assert len(responses) == 1
 
 
 @pytest.fixture
 def models(tiny_folder, tmp_path, monkeypatch):
-    """A model and an adapter on it, of no run; reviews to judge them on."""
+    """A model and an adapter on it that belong to no run, and reviews."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reviews.jsonl").write_text(made_up_reviews())
     model, tokenizer = load_model(tiny_folder)
@@ -166,25 +166,25 @@ REVIEWS += ["--max-response", "2", "4", "--queries", "6"]
 
 
 def test_a_bare_model_is_its_own_reference_and_an_adapter_has_its_base(models, tiny_folder):
-    told = evaluated(models, str(tiny_folder), *REVIEWS)
-    assert told["figures"][tiny_folder.name]["kl"] == 0
-    assert told["figures"]["reference"] == told["figures"][tiny_folder.name]
-    assert f"observer_1/{tiny_folder.name}" in told["in_game"]
+    result = evaluated(models, str(tiny_folder), *REVIEWS)
+    assert result["metrics"][tiny_folder.name]["kl"] == 0
+    assert result["metrics"]["reference"] == result["metrics"][tiny_folder.name]
+    assert f"observer_1/{tiny_folder.name}" in result["in_game"]
     adapted = evaluated(models, "adapter", *REVIEWS, "--no-game")
-    assert adapted["figures"]["adapter"]["kl"] > 0.01
-    assert adapted["figures"]["reference"] == told["figures"]["reference"]
+    assert adapted["metrics"]["adapter"]["kl"] > 0.01
+    assert adapted["metrics"]["reference"] == result["metrics"]["reference"]
     beside = evaluated(models, "adapter", *REVIEWS, "--no-game", "--policy.model", "adapter")
-    assert beside["figures"]["adapter"]["kl"] == 0
+    assert beside["metrics"]["adapter"]["kl"] == 0
 
 
-def test_presets_and_their_reference_are_there_for_bare_models():
+def test_bare_models_have_the_reference_of_a_preset():
     assert find("gpt2", preset="imdb").config.policy.model == "gpt2-large"
     assert find("gpt2").config.policy.model == "gpt2"
     assert find("gpt2", flags=["--policy.model", "distilgpt2"]).config.policy.model == "distilgpt2"
     assert find("owner/name").folders == {"name": "owner/name"}
 
 
-def test_labels_are_the_shortest_that_tell_targets_apart():
+def test_labels_are_the_shortest_that_distinguish_targets():
     assert labels(["runs/x/a", "runs/y/b"]) == ["a", "b"]
     assert labels(["runs/x/a", "runs/y/a"]) == ["x/a", "y/a"]
     with pytest.raises(ValueError, match="named twice"):
@@ -202,29 +202,29 @@ BAD = {
     "no samples": (["runs/a", "--samples", "0"], "evaluation.samples is 0"),
     "an unknown preset": (["runs/a", "--preset", "poket"], "there are pocket"),
     "one run twice": (["runs/a", "runs/a"], "named twice"),
-    "other queries": (["runs/a", "{lm}"], "were not asked the same: task is echo and reviews; give --task"),
-    "nowhere to write": (["runs/a", "--json", "nowhere/told.json"], "there is no folder nowhere"),
+    "other queries": (["runs/a", "{lm}"], "are not evaluated alike: task is echo and reviews; give --task"),
+    "nowhere to write": (["runs/a", "--json", "nowhere/summary.json"], "there is no folder nowhere"),
     "settings of another version": (["runs/b"], "runs/b/config.yaml has settings this version does not take"),
     "a damaged checkpoint": (["runs/a/checkpoints/step-000002"], "use an older checkpoint"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_paragraph_and_writes_nothing(case, place, capsys):
-    argv, says = BAD[case]
+def test_bad_input_is_one_error_line_and_writes_nothing(case, place, capsys):
+    argv, message = BAD[case]
     (place / "runs/a/checkpoints/step-000002/llm_1/table.safetensors").unlink()
     with (place / "runs/b/config.yaml").open("a") as settings:
         settings.write("ppo.epochs: 4\n")
     before = sorted(place.rglob("*"))
     assert main(["evaluate", *(word.replace("{lm}", str(pocket.LM)) for word in argv)]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("error: ")
-    assert told.count("\n") == 1
-    assert says in told
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert message in error
     assert sorted(place.rglob("*")) == before
 
 
-def test_help_tells_the_options(capsys):
+def test_help_lists_the_options(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["evaluate", "--help"])
     assert not stopped.value.code

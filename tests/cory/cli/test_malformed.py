@@ -62,14 +62,14 @@ FLAGS = {
     ),
     "a task option out of range": ((*ECHO, "--task.length", "0"), "echo of length 0"),
     "a judge for a task without one": ((*ECHO, "--judge", "regex:a"), "takes no judge"),
-    "half a pattern": ((*PROMPTS[:4], "regex:(", "--task.data", "good.jsonl"), "no regular expression"),
-    "half a sum of judges": ((*PROMPTS[:4], "2*", "--task.data", "good.jsonl"), "no judge called '2*'"),
+    "half a pattern": ((*PROMPTS[:6], "regex:(", "--task.data", "good.jsonl"), "is not a regular expression"),
+    "half a sum of judges": ((*PROMPTS[:6], "2*", "--task.data", "good.jsonl"), "no judge called '2*'"),
     "a judge of infinite weight": (
-        (*PROMPTS[:4], "1e999*regex:a", "--task.data", "good.jsonl"),
+        (*PROMPTS[:6], "1e999*regex:a", "--task.data", "good.jsonl"),
         "a weight of inf",
     ),
     "a column that no row has": (
-        (*PROMPTS[:4], "math-verify:nothing", "--task.data", "good.jsonl"),
+        (*PROMPTS[:6], "math-verify:nothing", "--task.data", "good.jsonl"),
         "math-verify:nothing",
     ),
     "a judge without time": ((*PROMPTS, "good.jsonl", "--judge.timeout", "0"), "judge.timeout is 0.0"),

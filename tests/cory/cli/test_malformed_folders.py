@@ -64,9 +64,8 @@ MODELS = {
 
 @pytest.mark.parametrize("case", MODELS)
 @pytest.mark.parametrize("kind", ["causal_lm", "lora_team"])
-def test_model_folders(case, kind, workspace, capsys, tiny_folder):
+def test_model_folders(case, kind, workspace, capsys):
     harm, message = MODELS[case]
-    shutil.copytree(tiny_folder, workspace / "model")
     harm(workspace / "model")
     argv = ("train", "--task", "echo", "--policy.model", "model", "--policy.kind", kind)
     assert_refused((*argv, "--policy.device", "cpu"), workspace, capsys, message)
@@ -102,7 +101,7 @@ RUNS = {
     "metrics without iterations": (
         RESUME,
         with_content("metrics.jsonl", b'{"a/b/c": 1}\n'),
-        "line 1 is no row of an iteration",
+        "line 1 is not a row of an iteration",
     ),
     "checkpoints without a whole one": (RESUME, all_manifests(b"{}"), "step-000000 does not hold"),
     "checkpoints that are damaged": (RESUME, all_manifests(b"\xff"), "MANIFEST.json is damaged"),

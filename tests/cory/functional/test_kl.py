@@ -95,7 +95,7 @@ def plain_kl(kind: str, logp_V: torch.Tensor, ref_logp_V: torch.Tensor, token: i
 @pytest.mark.parametrize("kind", ["k2", "k3", "abs", "full"])
 @pytest.mark.parametrize("of", ["table", "gpt2"])
 def test_in_the_loss_kl_has_the_gradient_of_the_plain_formula(kind, of):
-    """Advantages are 0, so `coef` times the mean KL is all of the loss; unequal lengths, two micro-batches."""
+    """Advantages are 0: the loss is `coef` times the mean KL. Unequal lengths, two micro-batches."""
     policy = make_table_policy() if of == "table" else pair("gpt2")
     batch = make_table_batch(policy) if of == "table" else make_batch(policy)
     learner = make_learner_of(

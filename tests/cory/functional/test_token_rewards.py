@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from cory.functional import token_rewards
+from cory.functional.token_rewards import PayoffScalingConfig
 
 MASK = torch.tensor([[True, True, False], [True, True, True]])
 
@@ -28,8 +29,8 @@ def test_running_moments_equal_those_of_all_payoffs_at_once():
 def test_scaling_normalising_and_clipping():
     moments = token_rewards.Moments(mean=2.0, var=3.0, count=4.0)  # sample std = sqrt(3 * 4 / 3) = 2
     payoff = torch.tensor([0.0, 4.0, 100.0])
-    scale = token_rewards.scaled(payoff, moments, token_rewards.PayoffScalingConfig(scaling="scale"))
-    normal = token_rewards.scaled(payoff, moments, token_rewards.PayoffScalingConfig(scaling="normalise", clip=3.0))
+    scale = token_rewards.scaled(payoff, moments, PayoffScalingConfig(scaling="scale"))
+    normal = token_rewards.scaled(payoff, moments, PayoffScalingConfig(scaling="normalise", clip=3.0))
     torch.testing.assert_close(scale, torch.tensor([0.0, 2.0, 50.0]))
     torch.testing.assert_close(normal, torch.tensor([-1.0, 1.0, 3.0]))
-    assert token_rewards.scaled(payoff, moments, token_rewards.PayoffScalingConfig()).tolist() == [0.0, 4.0, 100.0]
+    assert token_rewards.scaled(payoff, moments, PayoffScalingConfig()).tolist() == [0.0, 4.0, 100.0]

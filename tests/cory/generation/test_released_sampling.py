@@ -22,7 +22,7 @@ def make_released(kind: str = "gpt2", **options):
 
 
 def test_the_penalty_by_hand():
-    """Prompt 1, then 2 is chosen. Positive logits of tokens that occurred are divided by 2, negative ones doubled.
+    """Prompt 1, then 2 is chosen. Positive logits of tokens so far are halved, negative ones doubled.
 
     The 3 behind the prompt is padding and does not count.
     """

@@ -147,8 +147,8 @@ def test_no_gradient_reaches_the_policies_or_the_reference():
 def test_only_the_central_critic_knows_the_pioneers_score_when_observers_see_nothing(kind, knows):
     """Echo of one letter with policies that stay random.
 
-    What varies in the observer's payoff before its token is the pioneer's score, of which its own prompt holds
-    nothing. By hand: 1 - Var(s - V) / Var(s).
+    What varies in the observer's payoff before its token is the pioneer's score, of which its own prompt
+    holds nothing. By hand: 1 - Var(s - V) / Var(s).
     """
     config = replace(
         CENTRAL,
@@ -268,7 +268,7 @@ def test_max_length_counts_every_seat_and_its_cap():
 
 
 def test_an_algorithm_without_values_refuses_it():
-    with pytest.raises(ValueError, match="algorithm 'rloo' uses no values; leave out --critic.kind central"):
+    with pytest.raises(ValueError, match=r"'rloo' uses no values; leave out --critic\.kind central"):
         replace(CENTRAL, algorithm="rloo", algorithm_options=None)
 
 

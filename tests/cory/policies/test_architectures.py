@@ -42,7 +42,7 @@ def test_sampler_and_scorer_give_the_logprobs_of_each_row_by_itself(kind, attent
 def test_a_pretrained_model_tells_a_story():
     """Random weights hide mistakes in positions; these do not.
 
-    The model called directly needs 0.2233 nats a token for these lines of its own; one that guesses, log 512 = 6.2.
+    The model called directly needs 0.2233 nats a token for these lines; a uniform guess needs log 512 = 6.2.
     """
     policy = make_causal_lm("stories260K")
     policy.set_reference(policy)

@@ -44,7 +44,9 @@ def two_policies(kind: str) -> list[CausalLMPolicy]:
     ]
 
 
-@pytest.mark.parametrize("options", [{}, {"precision": "bfloat16"}, {"gradient_checkpointing": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"precision": "bfloat16"}, {"gradient_checkpointing": True}], ids=str
+)
 @pytest.mark.parametrize("kind", CLASSES)
 def test_plain_leaves_every_module_as_it_was_handed_in(kind, options):
     model = make_causal_lm(kind, kernels="plain").model

@@ -51,7 +51,9 @@ def test_weights_lie_in_aligned_memory_of_their_own(folder):
     plain = AutoModelForCausalLM.from_pretrained(folder)
     model, _ = load_model(folder)
     assert {p.data_ptr() % 64 for p in model.parameters()} == {0}
-    assert {p.data_ptr() % 64 for p in plain.parameters()} != {0}, "from_pretrained aligns weights: own_memory is not needed any more"
+    assert {p.data_ptr() % 64 for p in plain.parameters()} != {0}, (
+        "from_pretrained aligns weights: own_memory is not needed any more"
+    )
     assert model.lm_head.weight is model.transformer.wte.weight
     for (name, ours), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
         assert torch.equal(ours, theirs), name

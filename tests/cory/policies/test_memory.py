@@ -47,10 +47,10 @@ def seven_billion(**options) -> CausalLMPolicy:
 
 
 def test_a_card_of_80_gb_takes_more_than_one_row_of_a_7b_model(monkeypatch):
-    """Half of 80 GB, as a power of two: 34.4 GB for activations. A token takes 34 numbers per channel and layer.
+    """Half of 80 GB, as a power of two, is 34.4 GB for activations: 34 numbers per token, channel and layer.
 
-    1,024 tokens * 34 * 4,096 channels * 32 layers are 4.6 billion numbers: 9.1 GB in bfloat16, so 3 rows. One row
-    without gradient has one layer's activations and the keys and values of 32: 0.8 GB, so 41 rows.
+    1,024 tokens * 34 * 4,096 channels * 32 layers are 4.6 billion numbers: 9.1 GB in bfloat16, so 3 rows. One
+    row without gradient has one layer's activations and the keys and values of 32: 0.8 GB, so 41 rows.
     """
     policy = seven_billion(precision="bfloat16")
     policy.budget = pretend_cuda(monkeypatch, 80 * 10**9)

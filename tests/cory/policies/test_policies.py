@@ -92,8 +92,8 @@ def test_gradients_do_not_depend_on_chunks_or_microbatches(kind):
 def test_a_pass_takes_as_many_rows_as_memory_allows_and_nothing_else_changes(kind, monkeypatch):
     """Memory for the activations of 2 rows of 12 tokens in both layers and for logits of 2 rows.
 
-    Sampling runs in parts of 2 rows, gradients too; scoring, which holds the activations of one layer and the keys
-    and values of both, in parts of 3.
+    Sampling runs in parts of 2 rows, gradients too; scoring, which holds the activations of one layer and the
+    keys and values of both, in parts of 3.
     """
     found, batch_sizes = [], []
     plain = CausalLMPolicy.trunk

@@ -133,7 +133,9 @@ def test_auto_precision_resolves_by_device(monkeypatch):
     cuda = torch.device("cuda:0")
     for supported, want in [(True, "bfloat16"), (False, "float32")]:
         precision.resolved.cache_clear()
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: supported)  # noqa: B023
+        monkeypatch.setattr(
+            torch.cuda, "is_bf16_supported", lambda including_emulation, found=supported: found
+        )
         assert precision.resolved("auto", cuda) == want
         assert precision.resolved("float32", cuda) == "float32"
     with pytest.raises(

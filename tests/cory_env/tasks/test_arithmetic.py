@@ -5,7 +5,6 @@ import pytest
 from cory_env import Response, make_views
 from cory_env.tasks.arithmetic import Task, expression, held_out, steps, worked
 
-
 SPLITS = ("train", "validation", "test")
 
 
