@@ -1,4 +1,4 @@
-"""Two policies in RLlib that change seats: `policy_mapping_fn` asks CORY's `seating_at` who sits where.
+"""Two policies in RLlib that change seats: `policy_mapping_fn` maps agents by CORY's `seating_at`.
 
     sh examples/setup_rllib.sh                          # once: RLlib has a virtual environment of its own
     .venv-rllib/bin/python examples/rllib_exchange.py
@@ -26,24 +26,24 @@ from cory_env.tasks.echo import Task
 SEATS = seat_names(2)
 POLICIES = ("llm_1", "llm_2")
 OPTIMUM = 2.0
-"""What both seats are paid when both repeat the one letter of the query."""
+"""Payoff of both seats if both repeat the one letter of the query."""
 
 
 def make_env(_: Any = None) -> PettingZooEnv:
-    """`echo` of one letter."""
+    """The task `echo` with queries of one letter."""
     return PettingZooEnv(one_hot(token_env(Task(length=1), max_response=1)))
 
 
 def mapping_at(iteration: int, *, every: int) -> Callable[..., str]:
-    """RLlib's question "which policy plays this agent?" as of `iteration`."""
+    """RLlib's `policy_mapping_fn` for the seating of `iteration`."""
     seating = seating_at(iteration, every=every, seats=SEATS, first=POLICIES)
     return lambda agent_id, *_, **__: seating[agent_id]
 
 
 def seat(algorithm: Algorithm, iteration: int, *, every: int) -> None:
-    """Let every game that begins from now on be played in the seating of `iteration`.
+    """Play every game that starts from now on in the seating of `iteration`.
 
-    One game is on the table already: RLlib deals the next game in the step that ends the last one.
+    One game has started already: RLlib resets the env in the step that ends the last game.
     """
 
     def take_seats(runner: Any) -> None:
@@ -70,17 +70,17 @@ def make_algorithm(*, seed: int, every: int) -> Algorithm:
 
 
 def play(algorithm: Algorithm, games: int) -> list[Any]:
-    """Games with the policies as they are, and who was who in them: a game is two steps."""
+    """Episodes of `games` games with the current policies; a game is two steps."""
     return algorithm.env_runner.sample(num_timesteps=2 * games)
 
 
 def payoff(algorithm: Algorithm, *, games: int = 64) -> float:
-    """What the pioneer is paid per game, whoever sits there."""
+    """Mean payoff of the pioneer's seat."""
     return sum(game.agent_episodes["pioneer_0"].get_return() for game in play(algorithm, games)) / games
 
 
 def main() -> None:
-    """Train, exchange seats, and print the payoff as it grows."""
+    """Train, exchange seats, and print the payoff of each iteration."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--every", type=int, default=3, help="iterations between exchanges; 0 = never")
@@ -92,7 +92,7 @@ def main() -> None:
         seat(algorithm, iteration, every=args.every)
         algorithm.train()
         pioneer = mapping_at(iteration, every=args.every)("pioneer_0")
-        print(f"iteration {iteration}: {pioneer} is the pioneer, paid {payoff(algorithm):.2f} of {OPTIMUM}")
+        print(f"iteration {iteration}: {pioneer} is the pioneer, payoff {payoff(algorithm):.2f} of {OPTIMUM}")
     algorithm.stop()
     ray.shutdown()
 

@@ -3,8 +3,8 @@
     python examples/sb3_seat.py
     python examples/sb3_seat.py --algorithm maskable_ppo --seed 1
 
-The partner in the other seat trusts the pioneer and repeats what it said, so under the cooperative payoff
-every letter the learner gets right is paid twice. MaskablePPO (sb3-contrib) asks the seat for its masks.
+The partner in the other seat repeats the pioneer's response, so that under the cooperative payoff every
+letter the learner gets right is paid twice. MaskablePPO (sb3-contrib) reads the seat's action masks.
 """
 
 import argparse
@@ -21,11 +21,11 @@ LENGTH = TASK.max_query
 """Tokens of a query and of every response."""
 
 OPTIMUM = 2.0
-"""What the best pioneer is paid: 1 for its own response and 1 for the copy."""
+"""Payoff of the best pioneer: 1 for its own response and 1 for the copy."""
 
 
-def copycat(prompt: tuple[int, ...], cap: int, chance: np.random.Generator) -> list[int]:
-    """The pioneer's response again: the end of the observer's prompt, behind the query."""
+def copycat(prompt: tuple[int, ...], cap: int, rng: np.random.Generator) -> list[int]:
+    """Repeat the pioneer's response: the end of the observer's prompt, after the query."""
     return [*prompt[LENGTH:], min(TASK.tokenizer.eos)][:cap]
 
 
@@ -50,17 +50,17 @@ def make_model(algorithm: str, env: Any, *, seed: int) -> Any:
 
 
 def mean_payoff(model: Any, *, games: int = 200, seed: int = 1000) -> float:
-    """What the model is paid per game when it samples; before training that is what random play is paid."""
-    env, paid = make_env(), 0.0
-    seen, _ = env.reset(seed=seed)
+    """Mean payoff per game of the sampling model; before training, that of random play."""
+    env, total = make_env(), 0.0
+    observation, _ = env.reset(seed=seed)
     for _ in range(games):
         over = False
         while not over:
-            action, _ = model.predict(seen)
-            seen, reward, over, _, _ = env.step(int(action))
-            paid += float(reward)
-        seen, _ = env.reset()
-    return paid / games
+            action, _ = model.predict(observation)
+            observation, reward, over, _, _ = env.step(int(action))
+            total += float(reward)
+        observation, _ = env.reset()
+    return total / games
 
 
 def train(algorithm: str, *, seed: int, steps: int) -> tuple[float, float]:
@@ -72,7 +72,7 @@ def train(algorithm: str, *, seed: int, steps: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Train and print by how much the gap between random play and the best was closed."""
+    """Train, and print the share of the gap between random and best play that was closed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--algorithm", choices=("ppo", "maskable_ppo"), default="ppo")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes .venv-rllib beside the project's own: RLlib pins one version of Gymnasium (1.2.2 in Ray 2.60).
+# Make .venv-rllib beside the project's own environment: RLlib pins one version of Gymnasium (1.2.2 in Ray 2.60).
 #   sh examples/setup_rllib.sh
 #   .venv-rllib/bin/python examples/rllib_exchange.py
 # torch is named first so that pip does not choose another build than the project's.

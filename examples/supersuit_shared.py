@@ -2,8 +2,8 @@
 
     python examples/supersuit_shared.py
 
-Parameter sharing over `parallel_env`. Each seat is paid in the row in which the game ends. What a waiting
-seat plays is not looked at; PPO has no mask, so those rows are noise in its gradient.
+Parameter sharing over `parallel_env`. Each seat is paid in the row in which the game ends. Actions of waiting
+seats are ignored; PPO has no mask, so those rows are noise in its gradient.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from cory_env import one_hot, parallel_env
 from cory_env.tasks.echo import Task
 
 OPTIMUM = 2.0
-"""What both seats are paid when both repeat the one letter of the query."""
+"""Payoff of both seats if both repeat the one letter of the query."""
 
 
 def make_env(games: int, *, seed: int) -> Any:
@@ -26,19 +26,19 @@ def make_env(games: int, *, seed: int) -> Any:
     seats = supersuit.concat_vec_envs_v1(
         supersuit.pettingzoo_env_to_vec_env_v1(env), games, base_class="stable_baselines3"
     )
-    # SuperSuit copies one env `games` times, its source of chance too: unseeded, all deal the same queries.
+    # SuperSuit copies one env `games` times with its random generator: unseeded, all draw the same queries.
     seats.venv.reset(seed=seed)
     return seats
 
 
 def make_model(env: Any, *, seed: int) -> PPO:
-    """One policy for every seat. `PPO(seed=...)` would ask the VecEnv for a `seed` that it lacks."""
+    """One policy for every seat. `PPO(seed=...)` would call a method `seed` that this VecEnv lacks."""
     set_random_seed(seed)
     return PPO("MlpPolicy", env, n_steps=32, batch_size=128, learning_rate=3e-3, gamma=1.0, device="cpu")
 
 
 def mean_payoff(model: PPO) -> float:
-    """What the pioneer was paid per game in the last batch collected."""
+    """Mean payoff of the pioneer per game in the last rollout."""
     rewards = model.rollout_buffer.rewards[:, ::2]
     return float(rewards.sum() / (rewards.size / 2))
 
@@ -51,7 +51,7 @@ def main() -> None:
     args = parser.parse_args()
     model = make_model(make_env(8, seed=args.seed), seed=args.seed)
     model.learn(args.steps)
-    print(f"the pioneer is paid {mean_payoff(model):.2f} of {OPTIMUM}")
+    print(f"payoff of the pioneer: {mean_payoff(model):.2f} of {OPTIMUM}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What Tianshou's collector puts into the rows that each seat learns from: the pioneer's payoff or nothing.
+"""Rewards in the rows that each seat learns from in Tianshou, under both payouts of the env.
 
     python examples/tianshou_rows.py
 
-Tianshou hands a seat the rows in which it acted, with the rewards of that very step (tianshou#399, #900).
-Payoffs exist only after the last seat has spoken: with `payout="end"` the pioneer learns from zeros;
-with `payout="settle"` it acts once more, and that row carries its payoff.
+Tianshou gives a seat the rows in which it acted, with the rewards of that step (tianshou#399, #900). Payoffs
+exist only after the last response: with `payout="end"` the pioneer learns from zeros; with `payout="settle"`
+it acts once more, and that row carries its payoff.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from cory_env import one_hot
 
 
 def make_env(payout: str) -> PettingZooEnv:
-    """`relay` with masks in the observations, as Tianshou reads them."""
+    """The task `relay` with action masks in the observations, where Tianshou reads them."""
     env = one_hot(token_env("relay", max_response=1, payout=payout, action_mask="obs"))
     return PettingZooEnv(env)
 
@@ -40,9 +40,9 @@ def collect(payout: str, *, games: int, seed: int = 0) -> Batch:
 
 
 def rewards_of(batch: Any, seat: int) -> list[float]:
-    """What a seat's own rows carry, which is all that its algorithm is given."""
-    mine = batch.obs.agent_id == make_env("end").agents[seat]
-    return batch.rew[mine, seat].tolist()
+    """Rewards in the rows of a seat, which are all that its algorithm receives."""
+    own = batch.obs.agent_id == make_env("end").agents[seat]
+    return batch.rew[own, seat].tolist()
 
 
 def main() -> None:

@@ -1,12 +1,14 @@
 """Multi-agent algorithms of TorchRL on `relay`: IPPO, MAPPO and QMIX, all seats stepping together.
 
     python examples/torchrl_relay.py --algorithm mappo
-    python examples/torchrl_relay.py --others 0     # the pioneer looks after itself: it favours
-    python examples/torchrl_relay.py --others -1    # ... or wants the observer to fail: it hides
+    python examples/torchrl_relay.py --others 0     # the pioneer counts its own score only: it favours
+    python examples/torchrl_relay.py --others -1    # the pioneer is paid for the observer's failure: it hides
 
-In `parallel_env` a waiting seat has one legal action, so with masks in the policy its rows carry no
+In `parallel_env` a waiting seat has one legal action, so that with masks in the policy its rows carry no
 gradient, and every seat's row of the last step carries its payoff. Critic (MAPPO) and mixer (QMIX) read
-`state()`. Shapes: T steps, N seats, V vocabulary.
+`state()`.
+
+Shapes: T steps, N seats, V vocabulary.
 """
 
 import argparse
@@ -45,24 +47,24 @@ class Scores(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What the seats score."""
+    """Scores of the seats after and during training."""
 
     greedy: Scores
-    """Playing each train query once, each seat its best guess."""
+    """Each train query once, actions of highest probability."""
 
     late: Scores
-    """On average over the last third of training, exploring. Where one seat's gain is the other's loss
-    (lambda = -1) no single best guess is good, and this is what approaches the derived value."""
+    """Mean over the last third of training, with sampled actions. Where one seat's gain is the other's loss
+    (lambda = -1) no deterministic policy is good, and this approaches the derived value."""
 
 
 def make_env(others: float, *, seed: int = 0) -> PettingZooWrapper:
-    """`relay` where the other's score counts `others` times one's own; one token per response."""
+    """The task `relay` with payoff own score + `others` times the other's; one token per response."""
     env = one_hot(parallel_env(TASK, payoff=others, max_response=1, action_mask="info"))
     return PettingZooWrapper(env, group_map={"agents": list(SEATS)}, return_state=True, seed=seed)
 
 
 def per_seat(env: PettingZooWrapper, outputs: int) -> MultiAgentMLP:
-    """A net of its own for each seat, on what that seat sees."""
+    """A network for each seat, on its own observation."""
     return MultiAgentMLP(
         n_agent_inputs=env.observation_spec["agents", "observation"].shape[-1],
         n_agent_outputs=outputs,
@@ -100,12 +102,12 @@ def make_actor(env: PettingZooWrapper) -> ProbabilisticActor:
 
 
 def make_ppo_loss(algorithm: str, env: PettingZooWrapper, actor: ProbabilisticActor) -> IPPOLoss | MAPPOLoss:
-    """IPPO: a critic for every seat on what it sees. MAPPO: one on `state()`."""
+    """PPO's loss. IPPO: a critic per seat on its observation. MAPPO: one on `state()`."""
     if algorithm == "ippo":
-        kind, net, seen = IPPOLoss, per_seat(env, 1), ("agents", "observation")
+        kind, net, source = IPPOLoss, per_seat(env, 1), ("agents", "observation")
     else:
-        kind, net, seen = MAPPOLoss, StateCritic(env.observation_spec["state"].shape[-1]), "state"
-    loss = kind(actor, TensorDictModule(net, [seen], [("agents", "state_value")]), entropy_coeff=0.4)
+        kind, net, source = MAPPOLoss, StateCritic(env.observation_spec["state"].shape[-1]), "state"
+    loss = kind(actor, TensorDictModule(net, [source], [("agents", "state_value")]), entropy_coeff=0.4)
     loss.set_keys(
         action=("agents", "action"),
         sample_log_prob=("agents", "action_log_prob"),
@@ -117,20 +119,20 @@ def make_ppo_loss(algorithm: str, env: PettingZooWrapper, actor: ProbabilisticAc
 
 
 def collect(env: PettingZooWrapper, policy: Any, *, games: int) -> TensorDictBase:
-    """Whole games, [T] rows in the order of play. Unless told, TorchRL plays a policy's best guess."""
+    """Whole games, [T] rows in the order of play, with sampled actions (TorchRL's default is the mode)."""
     with torch.no_grad(), set_exploration_type(ExplorationType.RANDOM):
         return env.rollout(2 * games, policy, break_when_any_done=False)
 
 
 def train_ppo(algorithm: str, env: PettingZooWrapper, *, games: int) -> Learned:
-    """`ippo` or `mappo`. Much entropy at first: else secrets that share a favourite stay told as one."""
+    """Train `ippo` or `mappo`, with much entropy at first: else secrets with a common best letter stay alike."""
     actor = make_actor(env)
     loss = make_ppo_loss(algorithm, env, actor)
     optimiser = torch.optim.Adam(loss.parameters(), lr=2e-2)
-    told = []
+    scores = []
     for left in torch.linspace(1, 0, games // 64).tolist():
         batch = collect(env, actor, games=64)
-        told.append(scores_of(batch))
+        scores.append(scores_of(batch))
         with torch.no_grad():
             loss.value_estimator(batch)
         loss.entropy_coeff.fill_(0.4 * left)
@@ -139,11 +141,11 @@ def train_ppo(algorithm: str, env: PettingZooWrapper, *, games: int) -> Learned:
             optimiser.zero_grad()
             (terms["loss_objective"] + terms["loss_critic"] + terms["loss_entropy"]).backward()
             optimiser.step()
-    return Learned(greedy_scores(env, actor), late_scores(told))
+    return Learned(greedy_scores(env, actor), late_scores(scores))
 
 
 def make_qmix(env: PettingZooWrapper) -> tuple[TensorDictSequential, TensorDictSequential, QMixerLoss]:
-    """The greedy policy, the exploring one, and the loss that mixes the seats' values by `state()`."""
+    """The greedy policy, the exploring one, and the loss with a mixer of the seats' values on `state()`."""
     values = TensorDictModule(
         per_seat(env, TASK.tokenizer.vocab_size), [("agents", "observation")], [("agents", "action_value")]
     )
@@ -168,17 +170,17 @@ def make_qmix(env: PettingZooWrapper) -> tuple[TensorDictSequential, TensorDictS
 
 
 def train_qmix(env: PettingZooWrapper, *, games: int) -> Learned:
-    """QMIX learns from one reward for all: here what both seats are paid under lambda = 1."""
+    """Train `qmix`, which learns from one reward for all seats: the payoff of both under lambda = 1."""
     greedy, exploring, loss = make_qmix(env)
     target = SoftUpdate(loss, eps=0.9)
     optimiser = torch.optim.Adam(loss.parameters(), lr=2e-2)
-    # Short: what an older pioneer said misleads the observer about what it says now.
+    # Short: responses of an older pioneer mislead the observer about those of the current one.
     buffer = ReplayBuffer(storage=LazyTensorStorage(512), batch_size=256)
-    told = []
+    scores = []
     for left in torch.linspace(1, 0.1, games // 16).tolist():
         exploring[-1].eps.fill_(left)
         batch = collect(env, exploring, games=16)
-        told.append(scores_of(batch))
+        scores.append(scores_of(batch))
         batch["next", "reward"] = batch["next", "agents", "reward"].mean(-2)
         buffer.extend(batch)
         for _ in range(8):
@@ -186,11 +188,11 @@ def train_qmix(env: PettingZooWrapper, *, games: int) -> Learned:
             loss(buffer.sample())["loss"].backward()
             optimiser.step()
             target.step()
-    return Learned(greedy_scores(env, greedy), late_scores(told))
+    return Learned(greedy_scores(env, greedy), late_scores(scores))
 
 
 def train(algorithm: str, *, others: float, seed: int, games: int = 3840) -> Learned:
-    """Learn for `games` games."""
+    """Train for `games` games."""
     torch.manual_seed(seed)
     env = make_env(others, seed=seed)
     if algorithm == "qmix":
@@ -199,18 +201,18 @@ def train(algorithm: str, *, others: float, seed: int, games: int = 3840) -> Lea
 
 
 def scores_of(batch: TensorDictBase) -> Tensor:
-    """[N], the mean over the games that end in the batch."""
+    """Scores [N], the mean over the games that end in the batch."""
     return batch["next", "agents", "info", "score"][batch["next", "done"].squeeze(-1)].mean(0)
 
 
-def late_scores(told: list[Tensor]) -> Scores:
+def late_scores(scores: list[Tensor]) -> Scores:
     """The mean over the last third of the batches."""
-    return Scores(*torch.stack(told[-len(told) // 3 :]).mean(0).tolist())
+    return Scores(*torch.stack(scores[-len(scores) // 3 :]).mean(0).tolist())
 
 
 @torch.no_grad()
 def greedy_scores(env: PettingZooWrapper, policy: Any) -> Scores:
-    """What each seat scores when both play their best guess, each train query once."""
+    """Scores of actions of highest probability, each train query once."""
     rows = []
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         for query in TASK.queries("train"):
@@ -222,10 +224,10 @@ def greedy_scores(env: PettingZooWrapper, policy: Any) -> Scores:
 
 
 def main() -> None:
-    """Train and print what was scored beside what is best."""
+    """Train, and print the scores and the optimum."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--algorithm", choices=("ippo", "mappo", "qmix"), default="ippo")
-    parser.add_argument("--others", type=float, default=1.0, help="what the other's score counts (lambda)")
+    parser.add_argument("--others", type=float, default=1.0, help="weight of the other's score (lambda)")
     parser.add_argument("--games", type=int, default=3840)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -235,7 +237,7 @@ def main() -> None:
     best = TASK.optimum(args.others)
     for name, score in (*got._asdict().items(), ("best", best)):
         print(f"{name:>6}: pioneer {score.pioneer:.2f}, observer {score.observer:.2f}")
-    print(f"at best the pioneer {best.name}")
+    print(f"the optimal pioneer {best.name}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from cory.config import presets
 from cory.evaluation.evaluator import EvaluationConfig
 from cory.functional import kl
 from cory.judges import parsing
+from cory.rollout.role_exchange import ExchangeConfig
 from cory_env import tasks
 
 ROOT = Path(__file__).parents[1]
@@ -84,11 +85,11 @@ def write_stub(run: Path) -> Path:
 
 @pytest.fixture
 def tiny_preset(monkeypatch):
-    """The preset `pocket` with one iteration of four games and two held-out queries."""
+    """The preset `pocket` with two iterations of four games, an exchange between them, and few queries."""
     preset = presets.find("pocket")
     few = EvaluationConfig(queries=2, every=0)
-    tiny = {"iterations": 1, "batch": 4, "max_response": (2, 2), "checkpoint_every": 0, "sample_rows": 1}
-    config = replace(preset.config, evaluation=few, **tiny)
+    tiny = {"iterations": 2, "batch": 4, "max_response": (2, 2), "checkpoint_every": 0, "sample_rows": 1}
+    config = replace(preset.config, evaluation=few, exchange=ExchangeConfig(every=1), **tiny)
     monkeypatch.setitem(presets.PRESETS, "pocket", replace(preset, config=config))
 
 

@@ -1,7 +1,9 @@
-"""Average two fitted judges and calibrate the mean: `python -m examples.pocket_models.average_judges A B --data FILE`.
+"""Average two fitted judges and calibrate the mean.
 
-Both began as the same blocks of the pocket LM, so a point between them classifies better than either ("model
-soups", arXiv:2203.05482).
+    python -m examples.pocket_models.average_judges A B --data FILE
+
+Both started as the same blocks of the pocket LM, so a point between them classifies better than either
+("model soups", arXiv:2203.05482).
 """
 
 import json
@@ -39,7 +41,7 @@ class Config:
 
 
 def average(config: Config) -> dict[str, float]:
-    """Write the mean, its head divided by the temperature of held-out openings; how it does on them."""
+    """Write the mean, its head divided by the temperature of held-out openings; its metrics on them."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     mean, other = (

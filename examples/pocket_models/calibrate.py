@@ -1,4 +1,4 @@
-"""What a judge's log-odds are worth against labels: accuracy, calibration, the temperature that mends it."""
+"""Accuracy and calibration of a judge's log-odds, and the temperature that calibrates them."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Movie reviews for fitting the pocket models: text as every script here reads it, and their tokenizer."""
+"""Movie reviews for fitting the pocket models: clean texts, parts by movie, snippets, a tokenizer."""
 
 import hashlib
 import random
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 END = "<|endoftext|>"
-"""Id 0: begins a review, ends it, and pads."""
+"""Id 0: BOS, EOS and pad."""
 
 
 def clean(text: str) -> str:
-    """A review as the pocket models know it: line breaks are spaces, nothing else is touched."""
+    """A review with its line breaks replaced by spaces, otherwise unchanged."""
     return text.replace("<br />", " ")
 
 
@@ -26,7 +26,7 @@ def reviews(path: str | Path) -> tuple[list[str], list[int]]:
 
 
 def train_tokenizer(texts: Iterable[str], out: Path, *, vocab_size: int = 4096) -> None:
-    """Fit a byte-level BPE in which nothing is unknown, and save it as a fast tokenizer folder."""
+    """Fit a byte-level BPE without unknown tokens, and save it as a fast tokenizer folder."""
     from tokenizers import ByteLevelBPETokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -45,25 +45,26 @@ JUDGE, JUDGE_HELD_OUT, SECOND_JUDGE, SECOND_JUDGE_HELD_OUT = (
     (0.7, 0.95),
     (0.95, 1.0),
 )
-"""Parts of the labelled reviews, by hash of the movie: who is fitted and who is calibrated on which."""
+"""Parts of the labelled reviews, by hash of the movie: each judge is fitted on one and calibrated on
+another."""
 
 
 def part(path: str | Path, share: tuple[float, float]) -> tuple[list[str], list[int]]:
     """Labelled texts as in `reviews`, of the movies whose sha256, read as a number in [0, 1), is in `share`.
 
-    Parts share no movie, and so no text: what people think of one film must not leak into the next part.
+    Parts share no movie, and so no text: opinions on one film must not leak into another part.
     """
     import pyarrow.parquet as pq
 
     table = pq.read_table(path, columns=["text", "movie"])
     movies = dict(zip(map(clean, table["text"].to_pylist()), table["movie"].to_pylist(), strict=True))
     low, high = share
-    kept = [
+    selected = [
         (text, label) for text, label in zip(*reviews(path), strict=True) if low <= _draw(movies[text]) < high
     ]
-    if any(label not in (0, 1) for _, label in kept):
+    if any(label not in (0, 1) for _, label in selected):
         raise ValueError(f"{path} holds reviews without a label; judges are fitted on train.parquet")
-    return [text for text, _ in kept], [label for _, label in kept]
+    return [text for text, _ in selected], [label for _, label in selected]
 
 
 def _draw(key: str) -> float:
@@ -76,7 +77,10 @@ def first_words(text: str, count: int) -> str:
 
 
 def snippet(text: str, rng: random.Random, *, words: tuple[int, int], opening: float) -> str:
-    """Between `words[0]` and `words[1]` words in a row: from the start by chance `opening`, else anywhere."""
+    """Consecutive words, between `words[0]` and `words[1]` of them.
+
+    They are from the start of the text with probability `opening`, else from anywhere.
+    """
     all_words = text.split()
     count = rng.randint(*words)
     start = 0 if rng.random() < opening else rng.randint(0, max(0, len(all_words) - count))
@@ -84,6 +88,6 @@ def snippet(text: str, rng: random.Random, *, words: tuple[int, int], opening: f
 
 
 def game_openings(texts: list[str], labels: list[int], rng: random.Random) -> tuple[list[str], list[int]]:
-    """The first 5 to 18 words of each text, four draws of the length: what a judge reads in a game."""
+    """The first 5 to 18 words of each text, at four random lengths: what a judge reads in a game."""
     short = [snippet(text, rng, words=(5, 18), opening=1.0) for text in texts * 4]
     return short, labels * 4

@@ -1,9 +1,11 @@
-"""Fit the pocket judge: `python -m examples.pocket_models.fit_judge --data train.parquet --unlabelled unsup.parquet`.
+"""Fit the pocket judge.
 
-A GPT-2 sequence classifier that starts as the first blocks of the pocket LM. Every token of a snippet is
-asked for the label of its review, so one snippet teaches all its beginnings; the judge reads the last token.
-Labelled reviews are few: an n-gram teacher, fitted on the very rows the judge is, says of three times as many
-unlabelled ones how likely each is positive.
+    python -m examples.pocket_models.fit_judge --data train.parquet --unlabelled unsup.parquet
+
+A GPT-2 sequence classifier that starts as the first blocks of the pocket LM. In training, every token of a
+snippet predicts the label of its review, so that one snippet trains all its beginnings; the judge reads the
+last token. Labelled reviews are few: an n-gram teacher, fitted on the judge's own labelled rows, labels three
+times as many unlabelled ones with their probability of being positive.
 
 Shapes: B rows, T tokens, K labels.
 """
@@ -36,16 +38,17 @@ SIZES = (24, 48, 96, 256)
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is read, how long it is learned, where it goes."""
+    """Data, training length and output folder."""
 
     data: Path
     """Parquet file of reviews with the columns `text`, `label` (0, 1) and `movie`."""
 
     unlabelled: Path | None = None
-    """Parquet file of reviews that a teacher labels; without it there is no teacher, and a weaker judge."""
+    """Parquet file of reviews that a teacher labels; without it there is no teacher, and the judge is
+    weaker."""
 
     lm: Path = LM
-    """The language model whose first blocks, embeddings and tokenizer the judge takes over."""
+    """The language model whose first blocks, embeddings and tokenizer the judge starts from."""
 
     out: Path = JUDGE
     """Folder the judge is written to, in fp16."""
@@ -54,22 +57,22 @@ class Config:
     """Folder of the progress file."""
 
     blocks: int = 2
-    """Transformer blocks kept."""
+    """Number of transformer blocks."""
 
     epochs: int = 1
     """Passes over the reviews, each on freshly drawn snippets."""
 
     whole_every: int = 10
-    """One review in this many is also read whole, as far as the window goes, in every epoch."""
+    """One review in this many is also read whole, up to the window, in every epoch."""
 
     opening: float = 0.5
-    """Chance that a snippet is the beginning of its review."""
+    """Probability that a snippet is the beginning of its review."""
 
     words: tuple[int, int] = (4, 60)
     """Shortest and longest snippet."""
 
     first_token: int = 4
-    """Tokens before this one are not asked for the label: too little has been said."""
+    """Tokens before this one do not predict the label: the text so far is too short."""
 
     tokens: int = 4096
     """Tokens per step, padding included."""
@@ -103,8 +106,8 @@ def make_model(config: Config) -> Any:
         }
     )
     model = GPT2ForSequenceClassification(shape)
-    kept = model.transformer.state_dict()
-    model.transformer.load_state_dict({k: v for k, v in lm.transformer.state_dict().items() if k in kept})
+    names = model.transformer.state_dict()
+    model.transformer.load_state_dict({k: v for k, v in lm.transformer.state_dict().items() if k in names})
     return model
 
 
@@ -117,18 +120,18 @@ def batches(
 ) -> list[Batch]:
     """One epoch, shuffled: a fresh snippet of every review, and some reviews whole.
 
-    T is one of `SIZES` and B * T = `config.tokens`, so the step is compiled once per size; what does not fill
-    a batch is left out.
+    T is one of `SIZES` and B * T = `config.tokens`, so that the step is compiled once per size; rows that do
+    not fill a batch are left out.
     """
     rng = random.Random(f"{config.seed} {epoch}")
     drawn = [snippet(text, rng, words=config.words, opening=config.opening) for text in texts]
     whole = range(epoch % config.whole_every, len(texts), config.whole_every)
     rows = tokenizer(drawn + [texts[i] for i in whole], truncation=True, max_length=SIZES[-1])["input_ids"]
-    asked = list(zip(rows, labels + [labels[i] for i in whole], strict=True))
-    rng.shuffle(asked)
+    labelled = list(zip(rows, labels + [labels[i] for i in whole], strict=True))
+    rng.shuffle(labelled)
     found: list[Batch] = []
     for shorter, T in pairwise((config.first_token, *SIZES)):
-        fits = [(ids + [-1] * (T - len(ids)), label) for ids, label in asked if shorter < len(ids) <= T]
+        fits = [(ids + [-1] * (T - len(ids)), label) for ids, label in labelled if shorter < len(ids) <= T]
         B = config.tokens // T
         for start in range(0, len(fits) - B + 1, B):
             ids, label = zip(*fits[start : start + B], strict=True)
@@ -142,20 +145,21 @@ def batches(
 
 
 def label_loss(model: Any, ids_BT: Tensor, label_B: Tensor, *, first_token: int) -> Tensor:
-    """Mean nats per asked token; the label may be a probability. What follows a token (padding, -1) never
-    reaches it: the trunk is causal.
+    """Mean nats per predicting token; the label may be a probability.
+
+    Padding (-1) follows the tokens and does not affect them: the trunk is causal.
     """
     with torch.autocast(ids_BT.device.type, torch.bfloat16):
         logits_BTK = model.score(model.transformer(input_ids=ids_BT.clamp(min=0)).last_hidden_state)
     odds_BT = (logits_BTK[:, first_token:, 1] - logits_BTK[:, first_token:, 0]).float()
-    asked_BT = ids_BT[:, first_token:] >= 0
+    mask_BT = ids_BT[:, first_token:] >= 0
     target_BT = label_B[:, None].expand_as(odds_BT).float()
     nats_BT = binary_cross_entropy_with_logits(odds_BT, target_BT, reduction="none")
-    return (nats_BT * asked_BT).sum() / asked_BT.sum()
+    return (nats_BT * mask_BT).sum() / mask_BT.sum()
 
 
-def teach(texts: list[str], labels: list[int], unlabelled: Path) -> tuple[list[str], list[float]]:
-    """Reviews of `unlabelled` and how likely each is positive, by n-grams fitted on labelled `texts`."""
+def label_by_teacher(texts: list[str], labels: list[int], unlabelled: Path) -> tuple[list[str], list[float]]:
+    """Reviews of `unlabelled` and their P(positive), by n-grams fitted on labelled `texts`."""
     settings = fit_second_judge.Config(data=unlabelled)
     rows_NF, label_N = fit_second_judge.design(texts, settings), np.array(labels)
     ratio_F = fit_second_judge.log_count_ratio(rows_NF, label_N)
@@ -166,7 +170,7 @@ def teach(texts: list[str], labels: list[int], unlabelled: Path) -> tuple[list[s
 
 
 def make_optimizer(model: Any, config: Config) -> torch.optim.Optimizer:
-    """AdamW; only matrices decay."""
+    """AdamW with weight decay on matrices only."""
     matrices = [p for p in model.parameters() if p.ndim == 2]
     vectors = [p for p in model.parameters() if p.ndim != 2]
     groups = [
@@ -177,14 +181,14 @@ def make_optimizer(model: Any, config: Config) -> torch.optim.Optimizer:
 
 
 def train(config: Config, model: Any, tokenizer: Any) -> None:
-    """Fit `model` in place; a line of progress every 20 steps."""
+    """Train `model` in place; a line of progress every 20 steps."""
     texts, labels = part(config.data, FITTED)
     if config.unlabelled is not None:
-        more, taught = teach(texts, labels, config.unlabelled)
-        texts, labels = texts + more, labels + taught
+        more, more_labels = label_by_teacher(texts, labels, config.unlabelled)
+        texts, labels = texts + more, labels + more_labels
     optimizer = make_optimizer(model, config)
     step_loss = torch.compile(label_loss)
-    step, began = 0, time.time()
+    step, start = 0, time.time()
     with (config.work / "progress.jsonl").open("w") as progress:
         for epoch in range(config.epochs):
             plan = batches(texts, labels, tokenizer, config, epoch=epoch)
@@ -201,18 +205,18 @@ def train(config: Config, model: Any, tokenizer: Any) -> None:
                 optimizer.zero_grad()
                 step += 1
                 if step % 20 == 0:
-                    rate = step * config.tokens / (time.time() - began)
-                    told = {
+                    rate = step * config.tokens / (time.time() - start)
+                    row = {
                         "step": step,
                         "epoch": epoch + done / len(plan),
                         "loss": loss.item(),
                         "tokens_per_s": rate,
                     }
-                    print(json.dumps(told), file=progress, flush=True)
+                    print(json.dumps(row), file=progress, flush=True)
 
 
 def calibrate(config: Config, model: Any) -> dict[str, float]:
-    """Divide the head by the temperature of held-out openings, so that the softmax itself is calibrated."""
+    """Divide the head by the temperature of held-out openings, which calibrates the softmax; its metrics."""
     short, labels = game_openings(*part(config.data, JUDGE_HELD_OUT), random.Random(config.seed))
     T = temperature(Classifier(config.out)(short), labels)
     with torch.no_grad():
@@ -228,21 +232,19 @@ def calibrate(config: Config, model: Any) -> dict[str, float]:
 
 
 def fit(config: Config) -> None:
-    """Fit, save, calibrate, save again."""
+    """Train, save, calibrate, save again."""
     from transformers import AutoTokenizer
 
     config.work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(config.seed)
     model, tokenizer = make_model(config), AutoTokenizer.from_pretrained(config.lm)
-    tokenizer.save_pretrained(
-        config.out
-    )  # before use: a fast tokenizer keeps the truncation it was last asked for
-    began = time.time()
+    tokenizer.save_pretrained(config.out)  # before use: a fast tokenizer remembers its last truncation
+    start = time.time()
     train(config, model, tokenizer)
     model.half().save_pretrained(config.out)
-    told = asdict(config) | calibrate(config, model) | {"seconds": time.time() - began}
-    (config.work / "config.json").write_text(json.dumps(told, indent=1, default=str))
-    print(json.dumps(told, default=str))
+    result = asdict(config) | calibrate(config, model) | {"seconds": time.time() - start}
+    (config.work / "config.json").write_text(json.dumps(result, indent=1, default=str))
+    print(json.dumps(result, default=str))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Fit the second judge on other movies: `python -m examples.pocket_models.fit_second_judge --data train.parquet`.
+"""Fit the second judge, on other movies than the first.
+
+    python -m examples.pocket_models.fit_second_judge --data train.parquet
 
 Words and word pairs scaled by log-count ratios (Wang & Manning 2012, "Baselines and Bigrams"), with the
 logistic loss instead of the hinge. Takes a minute.
@@ -23,7 +25,7 @@ from examples.pocket_models.corpus import SECOND_JUDGE_HELD_OUT, game_openings, 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is read, how it is fitted, where it goes."""
+    """Data, fit and output folder."""
 
     data: Path
     """Parquet file of reviews with the columns `text`, `label` (0, 1) and `movie`."""
@@ -32,22 +34,22 @@ class Config:
     """Folder the judge is written to."""
 
     snippets: int = 4
-    """Snippets drawn from every review, beside the whole of it."""
+    """Snippets drawn from every review, in addition to the whole review."""
 
     words: tuple[int, int] = (4, 60)
     """Shortest and longest snippet."""
 
     opening: float = 0.3
-    """Chance that a snippet is the beginning of its review."""
+    """Probability that a snippet is the beginning of its review."""
 
     buckets: int = 2**18
-    """Weights; n-grams that fall in the same bucket share one."""
+    """Number of weights; n-grams in the same bucket share one."""
 
     exponent: float = 0.25
     """The sum of a text's n weights is divided by n to this power."""
 
     penalty: float = 3e-5
-    """Weight of the squared norm beside the mean loss."""
+    """Weight of the squared norm, added to the mean loss."""
 
     iterations: int = 30
     seed: int = 0
@@ -65,7 +67,7 @@ def design(texts: list[str], config: Config) -> sparse.csr_matrix:
 
 
 def log_count_ratio(rows_NF: sparse.csr_matrix, label_N: np.ndarray) -> np.ndarray:
-    """r = log((1 + c+) / |1 + c+|) - log((1 + c-) / |1 + c-|) per bucket, c texts of that label having it."""
+    """r = log((1 + c+) / |1 + c+|) - log((1 + c-) / |1 + c-|), c: texts of a label that have a bucket."""
     has_NF = rows_NF.sign()
     positive_F, negative_F = (1 + np.asarray(has_NF[label_N == k].sum(axis=0)).ravel() for k in (1, 0))
     ratio_F: np.ndarray = np.log(positive_F / positive_F.sum()) - np.log(negative_F / negative_F.sum())
@@ -73,7 +75,7 @@ def log_count_ratio(rows_NF: sparse.csr_matrix, label_N: np.ndarray) -> np.ndarr
 
 
 def logistic(rows_NF: sparse.csr_matrix, label_N: np.ndarray, config: Config) -> tuple[np.ndarray, float]:
-    """Weights [F] and bias of least mean loss + penalty / 2 |weights|^2, labels counting alike."""
+    """Weights [F] and bias of least mean loss + penalty / 2 |weights|^2, both labels weighted equally."""
     sign_N = 2.0 * label_N - 1
     share_N = 0.5 / np.where(label_N == 1, (label_N == 1).sum(), (label_N == 0).sum())
     columns_FN = rows_NF.T.tocsr()
@@ -86,14 +88,14 @@ def logistic(rows_NF: sparse.csr_matrix, label_N: np.ndarray, config: Config) ->
         return value, np.append(columns_FN @ slope_N + config.penalty * weights_F, slope_N.sum())
 
     start = np.zeros(rows_NF.shape[1] + 1)
-    found = optimize.minimize(
+    result = optimize.minimize(
         loss, start, jac=True, method="L-BFGS-B", options={"maxiter": config.iterations}
     )
-    return found.x[:-1], float(found.x[-1])
+    return result.x[:-1], float(result.x[-1])
 
 
 def save(folder: Path, weights_F: np.ndarray, bias: float, config: Config) -> None:
-    """A folder that `cory.judges.ngrams.NGrams` reads; no pickle."""
+    """Write a folder that `cory.judges.ngrams.NGrams` reads, without pickle."""
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -120,8 +122,8 @@ def fit(config: Config) -> None:
     T = temperature(NGrams(config.out)(short), short_labels)
     save(config.out, weights_F / T, bias / T, config)
     scores = NGrams(config.out)(short)
-    told = {"temperature": T, "held_out_accuracy": accuracy(scores, short_labels)}
-    print(json.dumps(told | {"held_out_calibration_error": calibration_error(scores, short_labels)}))
+    metrics = {"temperature": T, "held_out_accuracy": accuracy(scores, short_labels)}
+    print(json.dumps(metrics | {"held_out_calibration_error": calibration_error(scores, short_labels)}))
 
 
 if __name__ == "__main__":

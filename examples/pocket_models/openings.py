@@ -1,6 +1,8 @@
-"""Sample the bundled queries from the pocket LM: `python -m examples.pocket_models.openings`.
+"""Sample the bundled queries, openings of reviews, from the pocket LM.
 
-A run needs no text of a data set, and none is committed: the LM itself begins these reviews.
+    python -m examples.pocket_models.openings
+
+The default run needs no text of a data set, and none is committed: the LM writes these openings.
 
 Shapes: B openings, T tokens, V vocabulary.
 """
@@ -17,10 +19,10 @@ from cory.pocket import LM, OPENINGS
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How many openings of which length, sampled from what."""
+    """Number and length of the openings, and the model that writes them."""
 
     lm: Path = LM
-    """The language model that writes them, at temperature 1."""
+    """The language model, sampled at temperature 1."""
 
     out: Path = OPENINGS
     """The JSON file: `{"train": [[ids], ...], "test": [[ids], ...]}`."""
@@ -37,7 +39,7 @@ class Config:
 
 @torch.inference_mode()
 def draw(model: Any, config: Config, *, generator: torch.Generator) -> list[tuple[int, ...]]:
-    """`config.batch` openings: the tokens after END, lengths uniform; any in which END fell is left out."""
+    """Up to `config.batch` openings: tokens after END, of uniform length; those with an END are left out."""
     end = model.config.eos_token_id
     low, high = config.tokens
     ids_BT = torch.full((config.batch, 1), end)
@@ -50,13 +52,13 @@ def draw(model: Any, config: Config, *, generator: torch.Generator) -> list[tupl
 
 
 def readable(tokenizer: Any, ids: tuple[int, ...]) -> bool:
-    """Whether the ids are what the tokenizer makes of their own text; broken UTF-8 never is."""
+    """Whether decoding and encoding returns the same ids; it never does for broken UTF-8."""
     text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
     return "\ufffd" not in text and tuple(tokenizer.encode(text, add_special_tokens=False)) == ids
 
 
 def sample(config: Config) -> dict[str, list[tuple[int, ...]]]:
-    """Different openings, train first: a test opening is one that no train opening equals."""
+    """Distinct openings by split: no test opening equals a train opening."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model: Any = AutoModelForCausalLM.from_pretrained(config.lm, dtype=torch.float32)
@@ -73,7 +75,7 @@ def sample(config: Config) -> dict[str, list[tuple[int, ...]]]:
 
 
 def write(config: Config) -> None:
-    """Sample and save, one opening a line."""
+    """Sample and save, one opening per line."""
     splits = sample(config)
     lines = {name: ",\n".join(json.dumps(ids) for ids in rows) for name, rows in splits.items()}
     config.out.write_text("{" + ",\n".join(f'"{name}": [\n{rows}\n]' for name, rows in lines.items()) + "}\n")

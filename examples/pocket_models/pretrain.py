@@ -1,9 +1,9 @@
-"""Pretrain the pocket LM on unlabelled movie reviews: `python -m examples.pocket_models.pretrain --data
-unsup.parquet`.
+"""Pretrain the pocket LM on unlabelled movie reviews.
 
-GPT-2 architecture, its own BPE. Matrices inside the blocks learn by Muon, everything else by AdamW. The run
-continues from its last state when started again with the same `--work`; progress goes to `progress.jsonl`
-there.
+    python -m examples.pocket_models.pretrain --data unsup.parquet
+
+GPT-2 architecture, a BPE of its own. Muon trains the matrices inside the blocks, AdamW everything else.
+Started again with the same `--work`, it resumes from its last state; progress goes to `progress.jsonl` there.
 
 Shapes: B rows, T tokens, V vocabulary.
 """
@@ -29,7 +29,7 @@ from examples.pocket_models.corpus import reviews, train_tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How long a model learns, of which shape it is and where it goes."""
+    """Shape, training length and folders of a model."""
 
     work: Path
     """Folder of the tokenizer, the resumable state and the progress file."""
@@ -38,7 +38,7 @@ class Recipe:
     """Folder the finished model is written to, in fp16."""
 
     steps: int
-    """Optimiser steps; the learning rate falls linearly to zero at the last."""
+    """Optimiser steps; the learning rate decays linearly to zero at the last."""
 
     rows: int = 32
     """Rows per step."""
@@ -65,7 +65,7 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Recipe):
-    """The same for the model of reviews; its rows are as long as its window."""
+    """The recipe of the model of reviews; its rows are as long as its window."""
 
     data: Path
     """Parquet file of reviews with the columns `text` and `label`; labels are not read."""
@@ -78,8 +78,8 @@ class Config(Recipe):
 def rows_of(documents: list[list[int]], *, context: int, end: int, seed: int) -> list[list[int]]:
     """One epoch of training rows, shuffled.
 
-    A document is END, its tokens, END. Every document longer than `context` starts rows of its own, so the
-    model learns openings at the positions where it will be asked for them; the remainders are packed one
+    A document is END, its tokens, END. Every document longer than `context` starts rows of its own, so that
+    the model learns openings at the positions where it will generate them; the remainders are packed one
     after another.
     """
     order = random.Random(seed)
@@ -97,7 +97,7 @@ def rows_of(documents: list[list[int]], *, context: int, end: int, seed: int) ->
 
 
 def batches(documents: list[list[int]], config: Config, *, end: int, start: int) -> Iterator[Tensor]:
-    """Batches [B, T] from step `start` on: a function of the seed and the step, so a resumed run agrees."""
+    """Batches [B, T] from step `start` on: a function of seed and step, so that a resumed run agrees."""
     epoch, skip = 0, start
     while True:
         rows = rows_of(documents, context=config.context, end=end, seed=config.seed + epoch)
@@ -124,7 +124,7 @@ def make_optimizers(model: torch.nn.Module, config: Recipe) -> list[torch.optim.
 def save_state(
     path: Path, model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], step: int
 ) -> None:
-    """Everything the next step depends on, in one safetensors file that replaces the old one at once."""
+    """Write the state of training to one safetensors file, atomically."""
     tensors = {f"model.{name}": tensor for name, tensor in model.named_parameters()}
     for i, optimizer in enumerate(optimizers):
         tensors |= {f"optimizer{i}.{name}": tensor for name, tensor in optimizer_tensors(optimizer).items()}
@@ -132,15 +132,15 @@ def save_state(
 
 
 def load_state(path: Path, model: torch.nn.Module, optimizers: list[torch.optim.Optimizer]) -> int:
-    """Restore what `save_state` wrote; the step to go on with."""
+    """Load what `save_state` wrote, in place; the next step."""
     tensors = load_file(path)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(tensors[f"model.{name}"])
     for i, optimizer in enumerate(optimizers):
         prefix = f"optimizer{i}."
-        mine = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-        restore_optimizer(optimizer, mine)
+        state = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+        restore_optimizer(optimizer, state)
     return int(tensors["step"])
 
 
@@ -152,7 +152,7 @@ def next_token_loss(model: torch.nn.Module, ids_BT: Tensor) -> Tensor:
 
 
 def train(config: Config) -> None:
-    """Fit or continue; leaves the model in `config.out`."""
+    """Train or resume; the model is written to `config.out`."""
     from transformers import AutoTokenizer
 
     config.work.mkdir(parents=True, exist_ok=True)
@@ -179,14 +179,14 @@ def make_model(config: Recipe, *, vocab_size: int, end: int) -> torch.nn.Module:
 
 
 def fit(config: Recipe, tokenizer: Any, batches_from: Callable[..., Iterator[Tensor]]) -> None:
-    """Fit or continue a model on `batches_from(start=step)`, batches [B, T] from that step on."""
+    """Train or resume a model on `batches_from(start=step)`, batches [B, T] from that step on."""
     model = make_model(config, vocab_size=len(tokenizer), end=tokenizer.eos_token_id)
     optimizers = make_optimizers(model, config)
-    base = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+    base_lrs = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     state = config.work / "state.safetensors"
     start = load_state(state, model, optimizers) if state.exists() else 0
     step_loss = torch.compile(next_token_loss)
-    began, read = time.time(), 0
+    start_time, tokens = time.time(), 0
     with (config.work / "progress.jsonl").open("a") as progress:
         for step, ids_BT in enumerate(batches_from(start=start), start):
             if step == config.steps:
@@ -194,7 +194,7 @@ def fit(config: Recipe, tokenizer: Any, batches_from: Callable[..., Iterator[Ten
             scale = min(
                 1.0, (step + 1) / config.warmup, (config.steps - step) / (config.steps - config.warmup)
             )
-            for optimizer, lrs in zip(optimizers, base, strict=True):
+            for optimizer, lrs in zip(optimizers, base_lrs, strict=True):
                 for group, lr in zip(optimizer.param_groups, lrs, strict=True):
                     group["lr"] = lr * scale
             loss = step_loss(model, ids_BT)
@@ -207,10 +207,11 @@ def fit(config: Recipe, tokenizer: Any, batches_from: Callable[..., Iterator[Ten
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
-            read += ids_BT.numel()
+            tokens += ids_BT.numel()
             if step % 20 == 0:
-                told = {"step": step, "loss": loss.item(), "tokens_per_s": read / (time.time() - began)}
-                print(json.dumps(told), file=progress, flush=True)
+                rate = tokens / (time.time() - start_time)
+                row = {"step": step, "loss": loss.item(), "tokens_per_s": rate}
+                print(json.dumps(row), file=progress, flush=True)
             if (step + 1) % config.save_every == 0:
                 save_state(state, model, optimizers, step + 1)
     model.half().save_pretrained(config.out)

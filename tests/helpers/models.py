@@ -43,6 +43,8 @@ STORIES = Path(__file__).parents[3] / "shared" / "data" / "stories260K"
 """A small pretrained Llama, where the shared data is at hand."""
 TEXTS = ["a good film about a bad film", "this was the best of all bad films", "I liked it, you did not"]
 END = "<|endoftext|>"
+IDS = torch.tensor([[5, 3, 17, 8, 2, 11]])
+"""Token ids of one row."""
 MAX_RESPONSE = 7
 """Response positions of the tables made here."""
 
@@ -166,6 +168,28 @@ def stir(policy, seed: int = 1) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in policy.parameters():
         parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+
+
+def weights_of(policy) -> dict[str, Tensor]:
+    """Copies of all weights of a policy by name."""
+    return {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
+
+
+def frozen_weights(team: LoraTeam) -> dict[str, Tensor]:
+    """Copies of the backbone's weights by name."""
+    return {name: p.detach().clone() for name, p in team.model.named_parameters() if not p.requires_grad}
+
+
+@torch.no_grad()
+def policy_logits(policy: CausalLMPolicy) -> Tensor:
+    """Logits of a policy for `IDS`."""
+    return policy.logits(policy.trunk(input_ids=IDS, use_cache=False).last_hidden_state[0])
+
+
+@torch.no_grad()
+def model_logits(model) -> Tensor:
+    """Logits of a Hugging Face model for `IDS`."""
+    return model.eval()(IDS).logits[0]
 
 
 class GivenLogits:

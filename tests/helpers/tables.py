@@ -5,6 +5,7 @@ import random
 
 from transformers import PreTrainedTokenizerFast
 
+from cory.config.parsing import read
 from cory.config.schema import Config, PolicyConfig
 from cory.evaluation.evaluator import EvaluationConfig
 from cory.functional.kl import KLConfig
@@ -28,6 +29,11 @@ CHAT = (
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
 """A chat template."""
+
+
+def flagged(*flags: str) -> Config:
+    """`TABLES` with flags of `cory train`."""
+    return read(flags, default=TABLES, about="", command="cory train")
 
 
 def made_up_reviews(count: int = 200) -> str:

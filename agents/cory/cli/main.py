@@ -15,7 +15,7 @@ USAGE = """usage: cory COMMAND [options]
   play       watch the policies of a run play, or take a seat yourself
   report     draw the report of one or more runs again
 
-`cory COMMAND --help` lists the options of a command."""
+`cory COMMAND --help` lists the options of a command; `cory --version` prints the version."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,6 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = {"train": train, "evaluate": evaluate, "play": play, "report": report}
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE)
+        return 0
+    if argv[0] == "--version":
+        from cory import __version__
+
+        print(f"cory {__version__}")
         return 0
     try:
         if argv[0] not in commands:
@@ -39,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ArithmeticError, MemoryError) as error:
         print(f"error: training diverged: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # the reader of a pipe, such as head, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except (ValueError, OSError, ImportError) as error:
         text = "; ".join([str(error), *getattr(error, "__notes__", ())])
         print(f"error: {' '.join(text.split())}", file=sys.stderr)
@@ -101,12 +109,9 @@ def play(argv: list[str]) -> None:
 
 def report(argv: list[str]) -> None:
     """`cory report RUN...`: draw the reports of runs again."""
-    from cory.report.page import write_report
+    from cory.cli.report import command
 
-    if not argv or argv[0].startswith("-"):
-        raise ValueError("cory report draws plots and report.html again; name one or more run directories")
-    for run in argv:
-        print(write_report(Path(run)))
+    command(argv)
 
 
 def _pop(argv: list[str], flag: str, default: str) -> tuple[str, list[str]]:

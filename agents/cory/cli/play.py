@@ -9,7 +9,7 @@ import torch
 from tyro.conf import Positional
 
 from cory import rng
-from cory.config.parsing import parse
+from cory.config.parsing import parse, split_arguments
 from cory.policies.base import Policy
 from cory.training.factory import load_players, silence_transformers
 from cory.training.targets import find
@@ -20,10 +20,16 @@ from cory_env.types import one_of, seat_names
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Whose games, how many, and whether you play."""
+    """Whose games, how many, and whether you play.
+
+    Settings of the run (`--task`, `--judge`, `--max-response`, ...; see `cory train --help`) may follow.
+    """
 
     target: Positional[Path]
     """A run directory, a checkpoint, or the folder of a model, which then plays in every seat."""
+
+    preset: str | None = None
+    """Settings for a target that is not part of a run; by default pocket."""
 
     seat: str | None = None
     """The seat you play, such as observer_1; the policies play the others. None = watch."""
@@ -43,11 +49,12 @@ class Options:
 
 
 def command(argv: Sequence[str]) -> None:
-    """`cory play TARGET [options]`."""
+    """`cory play TARGET [options] [settings of the run]`."""
+    ours, settings = split_arguments(argv, Options)
     about = "Watch games of the policies of a run, or of a model, or take a seat yourself."
-    options: Options = parse(Options, argv, about=about, command="cory play")
+    options: Options = parse(Options, ours, about=about, command="cory play")
     silence_transformers()
-    target = find(str(options.target))
+    target = find(str(options.target), preset=options.preset, flags=settings)
     config = target.config
     seats = seat_names(config.seats)
     if options.seat is not None:
@@ -104,7 +111,10 @@ def ask_user(env: raw_env, seat: str) -> list[int]:
     tokenizer, cap = env.task.tokenizer, env.infos[seat]["cap"]
     print(f"you read: {printable(tokenizer.decode(env.game.prompt(seat)))}")
     while True:
-        text = input(f"{seat}, at most {cap} tokens; begin a new word with a space> ")
+        try:
+            text = input(f"{seat}, at most {cap} tokens; begin a new word with a space> ")
+        except EOFError:
+            raise KeyboardInterrupt from None
         try:
             ids = tokenizer.encode(text)
         except ValueError as error:

@@ -85,6 +85,20 @@ def parse(kind: Any, argv: Sequence[str], *, about: str, command: str, default: 
         raise ValueError(_without_frame(output.getvalue())) from None
 
 
+def split_arguments(argv: Sequence[str], options: type) -> tuple[list[str], list[str]]:
+    """The words that belong to a command's own `options`, and the rest, which are settings of a run."""
+    names = {one.name.replace("_", "-") for one in fields(options)}
+    known = names | {f"no-{name}" for name in names} | {"help", "h"}
+    ours: list[str] = []
+    settings: list[str] = []
+    part = ours
+    for word in argv:
+        if word.startswith("-") and word[1:2] not in set("0123456789."):
+            part = ours if word.lstrip("-").split("=", 1)[0] in known else settings
+        part.append(word)
+    return ours, settings
+
+
 def value_of(argv: Sequence[str], flag: str) -> str | None:
     """The last value given for `flag`, None if there is none."""
     value = None

@@ -169,6 +169,10 @@ class Config:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
+    export_best: bool = False
+    """Whether the policies of the best checkpoint by the validation split are exported, instead of the
+    last."""
+
     export: Literal["as_trained", "merged"] = "as_trained"
     """What is written to policies/: `as_trained` (adapters of a LoRA team as PEFT folders), or `merged`
     whole models."""

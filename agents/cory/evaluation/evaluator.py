@@ -6,7 +6,7 @@ Shapes: B games, T tokens, Q queries, S samples (responses to a query).
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -16,8 +16,11 @@ from cory.policies.base import Policy
 from cory.policies.scoring import evaluate
 from cory.rollout.rollout import sample_responses
 from cory.rollout.spec import RolloutSpec
-from cory_env.tasks.base import Task
+from cory_env.tasks.base import Task, validation_queries
 from cory_env.vector import VectorGame
+
+Split = Literal["validation", "test"]
+"""`validation` is for choices during training, `test` for reports."""
 
 Measure = Callable[[Sequence[str], np.ndarray], np.ndarray]
 """A function (texts of query + response, their task rewards) -> one number per text."""
@@ -117,12 +120,15 @@ def evaluate_standalone(
     *,
     max_response: tuple[int, int],
     measures: Mapping[str, Measure],
+    split: Split = "test",
     interrupt: Callable[[], None] = lambda: None,
 ) -> Responses:
     """Return responses of `policy` to the query only, as it is deployed: a game with one seat."""
     game = VectorGame(task, seats=1, max_response=max_response, window=policy.window)
     (seat,) = game.seats
-    return evaluate_in_game(game, {seat: policy}, config, measures=measures, interrupt=interrupt)[seat]
+    return evaluate_in_game(
+        game, {seat: policy}, config, measures=measures, split=split, interrupt=interrupt
+    )[seat]
 
 
 def evaluate_in_game(
@@ -131,6 +137,7 @@ def evaluate_in_game(
     config: EvaluationConfig,
     *,
     measures: Mapping[str, Measure],
+    split: Split = "test",
     interrupt: Callable[[], None] = lambda: None,
 ) -> dict[str, Responses]:
     """Return the responses of every seat in games on the first held-out queries.
@@ -139,9 +146,10 @@ def evaluate_in_game(
     calls and batch sizes. Policies are sampled by `config.sampling`, without the mismatch they were trained
     with. `interrupt` is called before every token and may raise.
     """
-    held_out = game.task.queries("test")[: config.queries]
+    queries_of_split = game.task.queries("test") if split == "test" else validation_queries(game.task)
+    held_out = queries_of_split[: config.queries]
     if not held_out:
-        raise ValueError("the task has no held-out queries; give it data with a test split")
+        raise ValueError(f"the task has no held-out queries; give it data with a {split} split")
     parts: dict[str, list[_Part]] = {seat: [] for seat in game.seats}
     for sample in range(config.samples):
         for start in range(0, len(held_out), config.batch):

@@ -1,5 +1,6 @@
 """Optimizer and learning-rate schedules."""
 
+import importlib
 import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -96,12 +97,12 @@ def make_optimizer(policy: Policy, config: LearnerConfig) -> torch.optim.Optimiz
     if config.optimizer == "adam":
         return torch.optim.Adam(groups, lr=config.lr, fused=True)
     try:
-        from bitsandbytes.optim import Adam8bit
+        library: Any = importlib.import_module("bitsandbytes.optim")
     except ImportError as error:
         raise ImportError(
             "learner.optimizer adam8bit needs bitsandbytes; pip install 'cory[quant]'"
         ) from error
-    optimizer: torch.optim.Optimizer = Adam8bit(groups, lr=config.lr)
+    optimizer: torch.optim.Optimizer = library.Adam8bit(groups, lr=config.lr)
     return optimizer
 
 

@@ -24,10 +24,16 @@ class Stopped(Exception):  # noqa: N818 (no error)
         super().__init__(f"stopped by {signal.Signals(number).name}")
 
 
-class Signals:
-    """Context in which the first SIGTERM or SIGINT sets a flag and the second one exits the process.
+REPEATED_WITHIN = 1.0
+"""Seconds within which a second signal is taken for the first one sent twice (`timeout` signals a process
+group, and make passes the signal on once more)."""
 
-    Only the main thread can receive signals; in other threads nothing is changed.
+
+class Signals:
+    """Context in which the first SIGTERM or SIGINT sets a flag and a later one exits the process.
+
+    The first is answered at once on stderr: what is waited for, and what a second one does. Only the main
+    thread can receive signals; in other threads nothing is changed.
     """
 
     def __init__(self, *, grace: float) -> None:
@@ -47,9 +53,16 @@ class Signals:
             raise Stopped(self._number)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
-        if self._number is not None:
+        if self._number is None:
+            self._number, self._received_at = number, time.monotonic()
+            text = (
+                f"{signal.Signals(number).name}: stopping as soon as the state can be saved; an update in "
+                f"progress may take {self.grace:g} s more. A second signal ends the process at once, without a "
+                "checkpoint.\n"
+            )
+            os.write(2, text.encode())  # a print may be interrupted by this very handler
+        elif time.monotonic() - self._received_at > REPEATED_WITHIN:
             os._exit(128 + number)
-        self._number, self._received_at = number, time.monotonic()
 
     def __enter__(self) -> Self:
         self._before = {}

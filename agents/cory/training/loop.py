@@ -14,7 +14,7 @@ from cory.runtime.signals import Signals, Stopped
 from cory.tracking import alerts
 from cory.tracking.tracker import METRICS, SAMPLES, Tracker, read_lines
 from cory.training import checkpoint, metrics
-from cory.training.trainer import Trainer
+from cory.training.trainer import Snapshot, Trainer
 
 Say = Callable[[str], None]
 OnProgress = Callable[[str, Mapping[str, float]], None]
@@ -60,6 +60,11 @@ class Loop:
         self.warned: set[str] = set()
         self.failed_saves = 0
         self.saving_seconds = 0.0
+        self.saved_at = time.monotonic()
+        self.seconds = 0.0
+        """How long the last iteration took."""
+        self.snapshot: Snapshot | None = None
+        """The state at the start of an iteration that may outlast the grace of a signal."""
 
     def go(self, start: int, *, on_progress: OnProgress) -> None:
         """Run the iterations from `start` and the last evaluation.
@@ -92,11 +97,17 @@ class Loop:
         every = self.config.evaluation.every
         return iteration in (0, self.config.iterations) or bool(every and iteration % every == 0)
 
+    def saves(self, iteration: int) -> bool:
+        """Whether a checkpoint is due: by number, at the end, or by the clock."""
+        every, minutes = self.config.checkpoint_every, self.config.checkpoint_minutes
+        if every and (iteration % every == 0 or iteration == self.config.iterations):
+            return True
+        return bool(every and minutes and time.monotonic() - self.saved_at > 60 * minutes)
+
     def between(self, iteration: int, on_progress: OnProgress) -> None:
         """Save and evaluate if due at the start of `iteration`."""
         self.signals.check()
-        every = self.config.checkpoint_every
-        if every and (iteration % every == 0 or iteration == self.config.iterations):
+        if self.saves(iteration):
             self.save(iteration)
         if self.evaluates(iteration):
             self.evaluate(iteration, on_progress)
@@ -105,9 +116,12 @@ class Loop:
         """Run one iteration, log its metrics and check them for alerts."""
         if self.trainer.exchanged(iteration):
             self.call("on_exchange", iteration, self.trainer.seating(iteration))
+        self.snapshot = self.trainer.snapshot() if self.seconds > self.config.grace else None
+        start = time.monotonic()
         found = self.trainer.iterate(
             iteration, interrupt=self.signals.check, interrupt_update=self.signals.check_grace
         )
+        self.seconds, self.snapshot = time.monotonic() - start, None
         found["time/save/seconds"], self.saving_seconds = self.saving_seconds, 0.0
         self.tracker.log(iteration, found)
         self.rows.append(found)
@@ -125,6 +139,10 @@ class Loop:
         eta, threshold = self.config.kl.coef, self.config.evaluation.threshold
         policies = list(self.trainer.policies)
         found |= metrics.evaluation_metrics(responses, policies, kl_coef=eta, threshold=threshold)
+        validation = self.trainer.validate(
+            interrupt=self.signals.check, on_policy=lambda name: on_progress(f"validating {name}", {})
+        )
+        found |= metrics.validation_metrics(validation, kl_coef=eta, threshold=threshold)
         rows = self.trainer.sample_rows(iteration, responses)
         found |= weighted_sum.metrics(self.trainer.task, prefix="evaluation_")
         self.tracker.log(iteration, found)
@@ -135,8 +153,18 @@ class Loop:
         self.call("on_evaluate", iteration, found)
 
     def keep_best(self, iteration: int, found: Mapping[str, float]) -> None:
-        """Keep a checkpoint of the highest combined reward, averaged over the policies."""
-        scores = [found[f"eval/{name}/combined_reward"] for name in self.trainer.policies]
+        """Keep a checkpoint of the highest combined reward on the validation split.
+
+        It is averaged over the policies. Without validation queries there is none: the test split is for
+        reports only.
+        """
+        scores = [
+            found[key]
+            for name in self.trainer.policies
+            if (key := f"validation/{name}/combined_reward") in found
+        ]
+        if not scores:
+            return
         score, best = sum(scores) / len(scores), checkpoint.read_best(self.run)
         if (best is None or score > best["score"]) and self.save(iteration):
             checkpoint.write_best(self.run, iteration, score)
@@ -165,7 +193,7 @@ class Loop:
             left = self.config.failed_saves - self.failed_saves
             self.say(f"warning: no checkpoint of iteration {iteration} ({error}); {left} more may fail")
             return False
-        self.failed_saves = 0
+        self.failed_saves, self.saved_at = 0, time.monotonic()
         self.saving_seconds += time.perf_counter() - start
         self.call("on_save", iteration, folder)
         return True
@@ -196,7 +224,13 @@ class Loop:
                 self.say(f"warning: {text}")
 
     def save_on_exit(self, iteration: int, error: Exception) -> None:
-        """Save the state if it is consistent, and add to `error` where the run can go on."""
+        """Save the state at the start of the iteration, if it is at hand; add to `error` where to resume.
+
+        In the middle of an update it is at hand as a snapshot, which is taken where iterations outlast the
+        grace.
+        """
+        if self.trainer.learning and self.snapshot is not None:
+            self.trainer.revert(self.snapshot)
         if not self.trainer.learning:
             try:
                 self.save(iteration)

@@ -11,11 +11,13 @@ import torch
 from cory.batch import Batch
 from cory.evaluation.evaluator import Responses
 from cory.evaluation.text_metrics import diversity
+from cory.functional.advantage import Advantage
 
 
 def iteration_metrics(
     seating: Mapping[str, str],
     batches: Mapping[str, Batch],
+    advantages: Mapping[str, Advantage],
     updates: Mapping[str, Mapping[str, float]],
     seconds: Mapping[str, float],
     *,
@@ -29,11 +31,29 @@ def iteration_metrics(
     metrics: dict[str, float] = {}
     for seat, name in seating.items():
         of_seat = batch_metrics(batches[seat], kl_coef=kl_coef, eos=eos) | dict(updates[name])
+        of_seat |= value_metrics(batches[seat], advantages[seat])
         metrics |= {f"{seat}/{name}/{quantity}": value for quantity, value in of_seat.items()}
     metrics |= {f"time/{phase}/seconds": spent for phase, spent in seconds.items()}
     tokens = sum(int(batch.response_length_B.sum()) for batch in batches.values())
     metrics["speed/tokens/per_second"] = tokens / sum(seconds.values())
     return metrics
+
+
+def value_metrics(batch: Batch, advantage: Advantage) -> dict[str, float]:
+    """How well values predict returns over the chosen tokens.
+
+    explained variance = 1 - var(return - value) / var(return); 1 is perfect, 0 no better than a constant.
+    Empty where there are no values (all 0).
+    """
+    value_K, return_K = batch.chosen(batch.values_BT), batch.chosen(advantage.return_BT)
+    if len(value_K) < 2 or not bool(value_K.any()):
+        return {}
+    variance = return_K.var()
+    return {
+        "explained_variance": float(1 - (return_K - value_K).var() / variance) if variance > 0 else 0.0,
+        "value_first": float(batch.values_BT[:, 0].mean()),
+        "return_first": float(advantage.return_BT[:, 0].mean()),
+    }
 
 
 def batch_metrics(batch: Batch, *, kl_coef: float, eos: Iterable[int]) -> dict[str, float]:
@@ -49,6 +69,22 @@ def batch_metrics(batch: Batch, *, kl_coef: float, eos: Iterable[int]) -> dict[s
         "combined_reward": score - kl_coef * kl,
         "response_length": float(batch.response_length_B.double().mean()),
         "eos_share": float(ended_B1.double().mean()),
+    }
+
+
+VALIDATION = ("task_reward", "kl", "combined_reward", "accuracy")
+"""What is logged of the validation split, which is for choices only."""
+
+
+def validation_metrics(
+    responses: Mapping[str, Responses], *, kl_coef: float, threshold: float | None
+) -> dict[str, float]:
+    """Metrics of the validation split as `validation/<policy>/<quantity>`."""
+    return {
+        f"validation/{name}/{quantity}": value
+        for name, found in responses.items()
+        for quantity, value in found.metrics(kl_coef=kl_coef, threshold=threshold).items()
+        if quantity in VALIDATION
     }
 
 

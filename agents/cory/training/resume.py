@@ -19,6 +19,8 @@ CHANGEABLE = (
     "checkpoint_minutes",
     "evaluation.every",
     "export",
+    "checkpoint_minutes",
+    "export_best",
     "failed_saves",
     "grace",
     "iterations",

@@ -17,7 +17,15 @@ from cory.training import checkpoint, memory_estimate
 from cory.training.factory import silence_transformers
 from cory.training.loop import Loop, documents
 from cory.training.resume import check_complete, locked, never_started
-from cory.training.run_directory import begin, check_unoccupied, data_of, export, restore, resumable
+from cory.training.run_directory import (
+    begin,
+    check_unoccupied,
+    choose_export,
+    data_of,
+    export,
+    restore,
+    resumable,
+)
 from cory.training.trainer import Trainer
 
 Resume = Literal["never", "auto", "must"]
@@ -68,6 +76,8 @@ def train(
                 )
                 loop.go(start, on_progress=progress.update)
         check_complete(run, config.iterations)
+        if (chosen := choose_export(trainer, run)) is not None:
+            progress.say(chosen)
         export(trainer, run)
         return write_report(run)
 

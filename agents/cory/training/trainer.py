@@ -4,6 +4,7 @@ Shapes: B games, T response tokens.
 """
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 from cory import algorithms, rng
 from cory.batch import Batch, concat, stack
 from cory.config.schema import Config
-from cory.evaluation.evaluator import Responses, evaluate_standalone
+from cory.evaluation.evaluator import Responses, Split, evaluate_standalone
 from cory.functional.advantage import Advantage
 from cory.judges import weighted_sum
 from cory.learner.learner import Learner
@@ -22,12 +23,13 @@ from cory.rollout.role_exchange import exchanges_before, seating_at
 from cory.rollout.rollout import play
 from cory.rollout.spec import RolloutSpec
 from cory.runtime.clock import Clock
-from cory.runtime.memory import MemoryBudget, memory_budget
+from cory.runtime.memory import MemoryBudget, free_bytes, memory_budget
 from cory.runtime.signals import Interrupt, never
 from cory.training import metrics
+from cory.training.checkpoint import optimizer_tensors, restore_optimizer
 from cory.training.factory import make_critic, make_game, make_learners, make_measures, make_players
 from cory_env.grading.reward_functions import CaseJudge, Judge
-from cory_env.tasks.base import Task
+from cory_env.tasks.base import Task, validation_queries
 from cory_env.types import Query
 
 
@@ -40,6 +42,13 @@ class LearningData(NamedTuple):
     """A permutation of the rows per epoch."""
     sampler_difference: float
     """Largest difference in nats between sampler and learner on a token."""
+
+
+class Snapshot(NamedTuple):
+    """The trained state at the start of an iteration, by policy name."""
+
+    tensors: dict[str, dict[str, Tensor]]
+    state: dict[str, Any]
 
 
 class Trainer:
@@ -103,7 +112,9 @@ class Trainer:
         self._fingerprints = {name: policy.fingerprint() for name, policy in self.policies.items()}
         self.learning = False
         eta, eos = self.config.kl.coef, self.task.tokenizer.eos
-        found = metrics.iteration_metrics(seating, batches, updates, clock.seconds, kl_coef=eta, eos=eos)
+        found = metrics.iteration_metrics(
+            seating, batches, advantages, updates, clock.seconds, kl_coef=eta, eos=eos
+        )
         return found | of_critic | weighted_sum.metrics(self.task)
 
     def seating(self, iteration: int) -> Mapping[str, str]:
@@ -225,7 +236,25 @@ class Trainer:
             name: self._evaluate(policy, interrupt, on_policy) for name, policy in self.policies.items()
         }
 
-    def _evaluate(self, policy: Policy, interrupt: Interrupt, on_policy: Callable[[str], None]) -> Responses:
+    def validate(
+        self, *, interrupt: Interrupt = never, on_policy: Callable[[str], None] = lambda name: None
+    ) -> dict[str, Responses]:
+        """Responses of every policy to the validation queries, for choices; empty for a task without any."""
+        if not validation_queries(self.task):
+            return {}
+        return {
+            name: self._evaluate(policy, interrupt, on_policy, split="validation")
+            for name, policy in self.policies.items()
+        }
+
+    def _evaluate(
+        self,
+        policy: Policy,
+        interrupt: Interrupt,
+        on_policy: Callable[[str], None],
+        *,
+        split: Split = "test",
+    ) -> Responses:
         on_policy(policy.name)
         return evaluate_standalone(
             policy,
@@ -233,6 +262,7 @@ class Trainer:
             self.config.evaluation,
             max_response=self.config.max_response,
             measures=self.measures,
+            split=split,
             interrupt=interrupt,
         )
 
@@ -267,6 +297,37 @@ class Trainer:
         """Give all policies and references this budget for their passes."""
         for policy in (*self.policies.values(), *self.references.values()):
             policy.budget = budget
+
+    def snapshot(self) -> Snapshot | None:
+        """A copy of all trained state in main memory; None if that is more than half of what is free."""
+        tensors = {
+            name: {
+                **{f"parameter.{i}": p.detach() for i, p in enumerate(learner.trainable)},
+                **{f"optimizer.{key}": t for key, t in optimizer_tensors(learner.optimizer).items()},
+            }
+            for name, learner in self.learners.items()
+        }
+        size = sum(t.numel() * t.element_size() for of in tensors.values() for t in of.values())
+        if size > free_bytes(torch.device("cpu")) // 2:
+            return None
+        copies = {
+            name: {key: t.to("cpu", copy=True) for key, t in of.items()} for name, of in tensors.items()
+        }
+        return Snapshot(copies, deepcopy(self.state()))
+
+    def revert(self, snapshot: Snapshot) -> None:
+        """Return to the state of `snapshot`, in place; an update that was in progress is undone."""
+        for name, tensors in snapshot.tensors.items():
+            learner = self.learners[name]
+            with torch.no_grad():
+                for i, parameter in enumerate(learner.trainable):
+                    parameter.copy_(tensors[f"parameter.{i}"])
+            saved = {
+                k.removeprefix("optimizer."): t for k, t in tensors.items() if k.startswith("optimizer.")
+            }
+            restore_optimizer(learner.optimizer, saved)
+        self.restore(snapshot.state)
+        self._fingerprints, self.learning = {}, False
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold beside tensors."""

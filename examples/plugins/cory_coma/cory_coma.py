@@ -1,21 +1,20 @@
 """Counterfactual credit in a team (COMA: arXiv:1705.08926, eq. 4), learned with PPO's loss.
 
-A seat is credited with what its response changed, all else equal. With Q the expected sum of all scores less
-the seat's own price of KL, y_0 the pioneer's response and y_1 the observer's,
+A seat's advantage is the effect of its response, all else equal. With Q the expected sum of all scores less
+the seat's own KL penalty, y_0 the pioneer's response and y_1 the observer's,
 
     A_0(y_0) = Q(q, y_0) - E_y Q(q, y)         A_1(y_1) = Q(q, y_0, y_1) - E_y Q(q, y_0, y)
 
-**The observer.** The pioneer's score r_0 stands in both terms and goes out, so the observer learns from its
-rewards less r_0, by GAE; its value head V_1 then expects r_1 less its own KL, given what it reads.
+**The observer.** The pioneer's score r_0 cancels between the terms, so the observer learns from its rewards
+less r_0, by GAE; its value head V_1 then predicts r_1 less its own KL penalty, given its prompt.
 
-**The pioneer.** Its own score and price of KL are known, and the rest of Q is the critic's expectation where
-the observer starts to write. Its action is marginalised over samples of its own policy, the G games of one
-query, of which each is left out of its own baseline:
+**The pioneer.** Its own score and KL penalty are known, and the rest of Q is the critic's prediction at the
+observer's first token. Its action is marginalised over samples of its own policy, the G games of one query,
+each left out of its own baseline:
 
     Q_i = r_0 - KL_0 + V_1(first token | q, y_0)          A_i = Q_i - mean_{j != i} Q_j
 
-With more observers r_k stands for the sum from seat k on, and V_1 expects all of it. Scores count as they
-are: leave payoffs unscaled.
+With more observers r_k is the sum from seat k on, and V_1 predicts all of it. Leave payoffs unscaled.
 
 Shapes: B games, T response tokens.
 """
@@ -36,10 +35,10 @@ token_loss, verdict = ppo.token_loss, ppo.verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ppo.Config):
-    """PPO's knobs and one more."""
+    """PPO's settings and the group size."""
 
     group: int = 4
-    """Games of one query; the others of a group are what the pioneer could have written instead."""
+    """Games of one query; the others of a group are alternatives the pioneer could have written."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,12 +47,15 @@ class Config(ppo.Config):
 
 
 def needs(config: Config) -> Requirements:
-    """A value head, and groups."""
+    """A value head, and groups of games."""
     return Requirements(values=True, group=config.group)
 
 
 def advantage(
-    batches: Mapping[str, Batch], rewards: Mapping[str, Tensor], config: Config, memory: Mapping[str, AlgorithmState]
+    batches: Mapping[str, Batch],
+    rewards: Mapping[str, Tensor],
+    config: Config,
+    states: Mapping[str, AlgorithmState],
 ) -> dict[str, Advantage]:
     """The pioneer's A_i at each of its tokens; observers by GAE on what they can change."""
     score_NB = torch.stack([batch.score_B for batch in batches.values()])
@@ -63,12 +65,12 @@ def advantage(
     next_B = observers[0][1].values_BT[:, 0] if observers else torch.zeros_like(first.score_B)
     q_B = totals(rewards[pioneer], first.mask_BT) - score_NB[1:].sum(0) + next_B
     credit_B = leave_one_out(q_B, group=config.group)
-    told = {pioneer: per_response(credit_B, rewards[pioneer], first.mask_BT)}
+    advantages = {pioneer: per_response(credit_B, rewards[pioneer], first.mask_BT)}
     for k, (seat, batch) in enumerate(observers, start=1):
         fixed_B1 = score_NB[:k].sum(0)[:, None]
         reward_BT = rewards[seat].scatter_add(1, batch.response_length_B[:, None] - 1, -fixed_B1)
-        told[seat] = gae(reward_BT, batch.values_BT, batch.mask_BT, gamma=config.gamma, lam=config.lam)
+        advantages[seat] = gae(reward_BT, batch.values_BT, batch.mask_BT, gamma=config.gamma, lam=config.lam)
     if not config.whiten:
-        return told
-    white = {seat: whiten(of.advantage_BT, batches[seat].mask_BT) for seat, of in told.items()}
-    return {seat: of._replace(advantage_BT=white[seat]) for seat, of in told.items()}
+        return advantages
+    white = {seat: whiten(of.advantage_BT, batches[seat].mask_BT) for seat, of in advantages.items()}
+    return {seat: of._replace(advantage_BT=white[seat]) for seat, of in advantages.items()}

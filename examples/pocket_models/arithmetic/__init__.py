@@ -1,1 +1,1 @@
-"""The embedded model of worked arithmetic: how its corpus is made and how it was pretrained."""
+"""How the bundled arithmetic model was made: corpus, tokenizer, pretraining, measurement."""

@@ -1,7 +1,9 @@
-"""Pretrain the arithmetic model on problems made here: `python -m examples.pocket_models.arithmetic.pretrain`.
+"""Pretrain the arithmetic model on generated problems.
 
-Nothing is read but the seed. Started again with the same `--work`, it goes on where it was; progress goes to
-`progress.jsonl` there.
+    python -m examples.pocket_models.arithmetic.pretrain
+
+The corpus is a function of the seed. Started again with the same `--work`, it resumes from its last state;
+progress goes to `progress.jsonl` there.
 
 Shapes: B rows, T tokens.
 """
@@ -33,7 +35,7 @@ class Config(Recipe):
     width: int = 128
 
     row: int = 192
-    """Tokens per row; every eighth batch has fewer rows that fill the window."""
+    """Tokens per row; every eighth batch has fewer rows, each as long as the window."""
 
     vocab_size: int = 1024
     """Entries of the tokenizer."""
@@ -42,18 +44,18 @@ class Config(Recipe):
 
 
 def packed(texts: Iterator[Sequence[int]], *, rows: int, length: int, end: int) -> Tensor:
-    """[rows, length]: each row begins with a new document, as prompts do; END follows every document."""
-    made = []
+    """Rows [rows, length] that each begin with a new document, as prompts do; END follows every document."""
+    packed_rows = []
     for _ in range(rows):
         row: list[int] = []
         while len(row) < length:
             row += [*next(texts), end]
-        made.append(row[:length])
-    return torch.tensor(made)
+        packed_rows.append(row[:length])
+    return torch.tensor(packed_rows)
 
 
 def batches(config: Config, tokenizer: Any, *, start: int) -> Iterator[Tensor]:
-    """Batches from step `start` on; each has a seed of its own, so a resumed run agrees."""
+    """Batches from step `start` on; each has its own seed, so that a resumed run agrees."""
     for step in count(start):
         length = config.context if step % 8 == 7 else config.row
         texts = documents(config.seed * 10**9 + step, config.shares)
@@ -62,7 +64,7 @@ def batches(config: Config, tokenizer: Any, *, start: int) -> Iterator[Tensor]:
 
 
 def train(config: Config) -> None:
-    """Fit or continue; leaves the model in `config.out`."""
+    """Train or resume; the model is written to `config.out`."""
     from transformers import AutoTokenizer
 
     config.work.mkdir(parents=True, exist_ok=True)

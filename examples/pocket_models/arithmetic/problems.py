@@ -1,10 +1,10 @@
-"""The corpus of the arithmetic model: sums and word problems from a seed, answered with steps or without.
+"""The corpus of the arithmetic model: sums and word problems, answered with steps or without.
 
     Question: 37 + 48 - 12
-    Reference: 37 + 48 = 86          (in some documents: an attempt, which may hold a slip)
+    Reference: 37 + 48 = 86          (in some documents: an attempt, possibly with a slip)
     86 - 12 = 74
     #### 74
-    Answer: 37 + 48 = 85             (in others the result alone: `Answer: #### 73`)
+    Answer: 37 + 48 = 85             (in others the result only: `Answer: #### 73`)
     85 - 12 = 73
     #### 73
 
@@ -24,26 +24,26 @@ LARGEST = 999
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """How often what is drawn."""
+    """Frequencies in the corpus."""
 
     stories: float = 0.35
-    """Word problems among the problems."""
+    """Share of word problems among the problems."""
 
     worked: float = 0.5
-    """Answers with steps; the others state the result only, as people do too."""
+    """Share of answers with steps; the others state the result only."""
 
     references: float = 0.2
-    """Documents that show an attempt before the answer."""
+    """Share of documents with an attempt before the answer."""
 
     slips: float = 0.5
-    """Attempts that go wrong at one step."""
+    """Share of attempts with one wrong step."""
 
     asides: float = 0.15
-    """Word problems with a number that is not needed."""
+    """Share of word problems with a superfluous number."""
 
 
 def documents(seed: int, shares: Shares) -> Iterator[str]:
-    """Texts without end, a function of the seed."""
+    """Endless documents, a function of the seed."""
     rng = random.Random(seed)
     while True:
         problem, done = story(rng, shares) if rng.random() < shares.stories else small_sum(rng)
@@ -55,7 +55,7 @@ def documents(seed: int, shares: Shares) -> Iterator[str]:
 
 
 def answer(done: Sequence[Step], rng: random.Random, shares: Shares) -> str:
-    """The steps and the result, or the result alone."""
+    """The steps and the result, or the result only."""
     whole = worked(done)
     return whole if rng.random() < shares.worked else whole[whole.index("####") :]
 
@@ -84,8 +84,8 @@ def story(rng: random.Random, shares: Shares) -> tuple[str, list[Step]]:
         things = f"{rng.choice(WORDS.colours)} {things}"
     box, boxes = rng.choice(WORDS.boxes)
     if rng.random() < shares.asides:
-        told, question = text[: (cut := text[:-1].rfind(".") + 1)], text[cut:]
-        text = f"{told} {rng.choice(WORDS.asides)}{question}".strip()
+        setting, question = text[: (cut := text[:-1].rfind(".") + 1)], text[cut:]
+        text = f"{setting} {rng.choice(WORDS.asides)}{question}".strip()
     numbers, done = calculated(calculation, rng)
     problem = text.format(
         A=first, B=second, things=things, others=others, box=box, boxes=boxes, place=rng.choice(WORDS.places),
@@ -96,7 +96,7 @@ def story(rng: random.Random, shares: Shares) -> tuple[str, list[Step]]:
 
 
 def calculated(calculation: str, rng: random.Random) -> tuple[dict[str, int], list[Step]]:
-    """Numbers for x, y, z with which every step is whole, above 0 and not too large; and those steps."""
+    """Numbers for x, y, z that make every result whole, positive and not too large; and the steps."""
     while True:
         numbers = {name: rng.randint(2, rng.choice((12, 40, 99))) for name in "xyz"}
         done: list[Step] = []
@@ -115,7 +115,7 @@ def calculated(calculation: str, rng: random.Random) -> tuple[dict[str, int], li
 
 
 def slipped(done: Sequence[Step], rng: random.Random) -> list[Step]:
-    """The same with one result wrong by 1, 2 or 10; each later step begins with the result before it."""
+    """The steps with one result wrong by 1, 2 or 10; each later step starts from the wrong result."""
     at, wrong = rng.randrange(len(done)), list(done)
     now = max(done[at].result + rng.choice((-10, -2, -1, 1, 2, 10)), 0)
     wrong[at] = done[at]._replace(result=now)

@@ -1,9 +1,9 @@
-"""What the word problems of the arithmetic corpus are made of: names, things and stories, all of our own.
+"""Names, things and stories that the word problems of the arithmetic corpus are built from.
 
-A story is its text and the calculation that answers it, step by step: `x + y, _ * z` adds x and y and
-multiplies the result by z. In the text, `{A}` and `{B}` are names, `{He}`, `{he}`, `{him}` and `{his}` are
-A's, `{things}` and `{others}` are what is counted, `{box}` and `{boxes}` hold it, `{place}` is where, and
-`{x}`, `{y}`, `{z}` are the numbers.
+A story is a text and the calculation that solves it, step by step: `x + y, _ * z` adds x and y and multiplies
+the result by z. In the text, `{A}` and `{B}` are names, `{He}`, `{he}`, `{him}` and `{his}` are A's pronouns,
+`{things}` and `{others}` are what is counted, `{box}` and `{boxes}` hold it, `{place}` is where, and `{x}`,
+`{y}`, `{z}` are the numbers.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """`stories.json`."""
+    """The contents of `stories.json`."""
 
     women: list[str]
     men: list[str]
@@ -23,7 +23,7 @@ class Words:
     """One and several: `box`, `boxes`."""
     places: list[str]
     asides: list[str]
-    """Sentences with a number `{w}` that the answer does not need."""
+    """Sentences with a number `{w}` that the solution does not use."""
     stories: list[tuple[str, str]]
     """Text and calculation."""
 

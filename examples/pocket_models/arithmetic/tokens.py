@@ -6,11 +6,11 @@ from pathlib import Path
 from examples.pocket_models.corpus import END
 
 PIECES = r"\n?[A-Za-z]+:|\n#+| ?[0-9]| ?[A-Za-z]+| ?[^\sA-Za-z0-9]+|\s"
-"""What may become one token: `Question:`, a digit, a word, signs; the last three with the space before."""
+"""Possible tokens: `Question:`, a digit, a word, signs; the last three with the space before."""
 
 
 def train_tokenizer(texts: Iterable[str], out: Path, *, vocab_size: int, window: int) -> None:
-    """Fit the BPE and save it as a fast tokenizer folder; nothing is unknown to it. END has id 0."""
+    """Fit the BPE, without unknown tokens, and save it as a fast tokenizer folder. END has id 0."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,5 +1,4 @@
-"""What policies answer on held-out queries, evaluate_standalone and in the game: the same whatever the batch, and worth
-what a float64 loop says."""
+"""Held-out responses, standalone and in the game: independent of the batch size, with metrics of a float64 loop."""
 
 from dataclasses import replace
 
@@ -12,20 +11,20 @@ from cory.training.metrics import evaluation_metrics
 from cory_env.tokenizer import wrap
 from cory_env.types import Query
 from cory_env.vector import VectorGame
-from tests.cory.policies.test_policies import make_policy, pair
+from tests.helpers.models import make_policy, pair
 
 FEW = EvaluationConfig(queries=9, samples=2, batch=4)
 CAPS = (2, 6)
 
 
 class Letters:
-    """Openings of one to three tokens; a response of an even number of tokens is worth 1, another 0."""
+    """Openings of one to three tokens; a response of an even number of tokens scores 1, any other 0."""
 
     max_query = 3
 
-    def __init__(self, policy, worth=lambda response: float(len(response.ids) % 2 == 0)):
+    def __init__(self, policy, score_of=lambda response: float(len(response.ids) % 2 == 0)):
         self.tokenizer = wrap(policy.tokenizer, eos=policy.eos, vocab_size=policy.vocab_size)
-        self.worth = worth
+        self.score_of = score_of
         ids = np.random.default_rng(0).integers(1, policy.vocab_size, (20, 3)).tolist()
         rows = [tuple(row[: 1 + i % 3]) for i, row in enumerate(ids)]
         self._queries = [Query(self.tokenizer.decode(row), row, {}) for row in rows]
@@ -34,7 +33,7 @@ class Letters:
         return {"test": self._queries, "train": self._queries[:1]}[split]
 
     def score(self, queries, responses):
-        return [self.worth(response) for response in responses]
+        return [self.score_of(response) for response in responses]
 
     def template(self, seat):
         return "{query}" if seat == "pioneer_0" else "{query}{response_0}"
@@ -42,12 +41,12 @@ class Letters:
 
 @pytest.fixture(scope="module")
 def policy():
-    told = pair("gpt2")
-    told.reference.set_reference(told.reference)
-    return told
+    policy = pair("gpt2")
+    policy.reference.set_reference(policy.reference)
+    return policy
 
 
-def answers_of(policy, config=FEW, task=None):
+def responses_of(policy, config=FEW, task=None):
     return evaluate_standalone(policy, task or Letters(policy), config, max_response=CAPS, measures={})
 
 
@@ -56,36 +55,36 @@ def in_game(policy, config=FEW):
     return evaluate_in_game(game, {"pioneer_0": policy, "observer_1": policy.reference}, config, measures={})
 
 
-def test_answers_are_the_same_whatever_the_batch_and_whenever(policy):
+def test_responses_do_not_depend_on_the_batch_size_or_on_earlier_evaluations(policy):
     config = replace(FEW, queries=20, samples=3)
-    told = {}
+    first = {}
     for batch in (7, 7, 1, 64):
-        now = {"alone": answers_of(policy, replace(config, batch=batch))}
+        now = {"standalone": responses_of(policy, replace(config, batch=batch))}
         now |= in_game(policy, replace(config, batch=batch))
-        for place, answers in now.items():
-            before = told.setdefault(place, answers)
-            assert answers.ids == before.ids
-            assert answers.texts == before.texts
-            numbers = answers.numbers(kl_coef=0.3)
-            assert numbers == pytest.approx(before.numbers(kl_coef=0.3), abs=1e-5)
-            for name, values_QS in answers.arrays.items():
+        for place, responses in now.items():
+            before = first.setdefault(place, responses)
+            assert responses.ids == before.ids
+            assert responses.texts == before.texts
+            metrics = responses.metrics(kl_coef=0.3)
+            assert metrics == pytest.approx(before.metrics(kl_coef=0.3), abs=1e-5)
+            for name, values_QS in responses.arrays.items():
                 assert values_QS.shape == (20, 3)
                 np.testing.assert_allclose(values_QS, before.arrays[name], atol=1e-5)
 
 
 def test_samples_are_other_responses_and_the_first_is_that_of_one_sample(policy):
-    several, one = answers_of(policy, replace(FEW, samples=4)), answers_of(policy, replace(FEW, samples=1))
+    several, one = responses_of(policy, replace(FEW, samples=4)), responses_of(policy, replace(FEW, samples=1))
     assert [ids[0] for ids in several.ids] == [ids[0] for ids in one.ids]
     assert all(len(set(ids)) > 1 for ids in several.ids)
 
 
-def test_kl_and_perplexity_are_those_of_a_float64_loop(policy):
-    told = answers_of(policy)
+def test_kl_and_perplexity_equal_those_of_a_float64_loop(policy):
+    found = responses_of(policy)
     task = Letters(policy)
     kl, nats, tokens = [], 0.0, 0
     ours, theirs = policy.model.double(), policy.reference.model.double()
     try:
-        for query, responses in zip(task.queries("test"), told.ids, strict=False):
+        for query, responses in zip(task.queries("test"), found.ids, strict=False):
             for response in responses:
                 ids, start = torch.tensor([[*query.ids, *response]]), len(query.ids) - 1
                 with torch.no_grad():
@@ -98,87 +97,87 @@ def test_kl_and_perplexity_are_those_of_a_float64_loop(policy):
                 tokens += len(response)
     finally:
         policy.model.float(), policy.reference.model.float()
-    assert told.arrays["kl"].flatten() == pytest.approx(kl, abs=1e-4)
-    numbers = told.numbers(kl_coef=0.3)
-    assert numbers["kl"] == pytest.approx(np.mean(kl), abs=1e-5)
-    assert numbers["kl_per_token"] == pytest.approx(sum(kl) / tokens, abs=1e-5)
-    assert numbers["reference_perplexity"] == pytest.approx(np.exp(nats / tokens), rel=1e-5)
-    assert numbers["length"] == tokens / 18
-    assert numbers["combined_reward"] == pytest.approx(numbers["task_reward"] - 0.3 * np.mean(kl), abs=1e-5)
+    assert found.arrays["kl"].flatten() == pytest.approx(kl, abs=1e-4)
+    metrics = found.metrics(kl_coef=0.3)
+    assert metrics["kl"] == pytest.approx(np.mean(kl), abs=1e-5)
+    assert metrics["kl_per_token"] == pytest.approx(sum(kl) / tokens, abs=1e-5)
+    assert metrics["reference_perplexity"] == pytest.approx(np.exp(nats / tokens), rel=1e-5)
+    assert metrics["length"] == tokens / 18
+    assert metrics["combined_reward"] == pytest.approx(metrics["task_reward"] - 0.3 * np.mean(kl), abs=1e-5)
 
 
-def test_a_reference_is_at_no_distance_from_itself(policy):
-    numbers = answers_of(policy.reference).numbers(kl_coef=0.3)
-    assert numbers["kl"] == numbers["kl_per_token"] == 0
-    assert numbers["combined_reward"] == numbers["task_reward"]
+def test_a_reference_has_no_kl_to_itself(policy):
+    metrics = responses_of(policy.reference).metrics(kl_coef=0.3)
+    assert metrics["kl"] == metrics["kl_per_token"] == 0
+    assert metrics["combined_reward"] == metrics["task_reward"]
 
 
-def test_the_pioneer_reads_and_says_in_the_game_what_it_does_alone(policy):
-    told = in_game(policy)
-    assert told["pioneer_0"].ids == answers_of(policy).ids
-    assert told["observer_1"].ids != told["pioneer_0"].ids
-    both = told["pioneer_0"].arrays["task_reward"] + told["observer_1"].arrays["task_reward"]
-    for answers in told.values():
-        np.testing.assert_array_equal(answers.arrays["payoff"], both)
-    assert told["observer_1"].numbers(kl_coef=0)["kl"] == 0
+def test_the_pioneer_responds_in_the_game_as_it_does_standalone(policy):
+    by_seat = in_game(policy)
+    assert by_seat["pioneer_0"].ids == responses_of(policy).ids
+    assert by_seat["observer_1"].ids != by_seat["pioneer_0"].ids
+    both = by_seat["pioneer_0"].arrays["task_reward"] + by_seat["observer_1"].arrays["task_reward"]
+    for responses in by_seat.values():
+        np.testing.assert_array_equal(responses.arrays["payoff"], both)
+    assert by_seat["observer_1"].metrics(kl_coef=0)["kl"] == 0
 
 
 def test_accuracy_and_pass_at_k_count_the_scores_of_1(policy):
     """2 of 3 right: pass@1 = 2/3, pass@2 = 1."""
-    told = answers_of(policy, replace(FEW, samples=3))
-    correct = [[len(ids) % 2 == 0 for ids in of_query] for of_query in told.ids]
+    found = responses_of(policy, replace(FEW, samples=3))
+    correct = [[len(ids) % 2 == 0 for ids in of_query] for of_query in found.ids]
     assert {sum(of_query) for of_query in correct} >= {1, 2}
-    numbers = told.numbers(kl_coef=0)
-    assert numbers["accuracy"] == pytest.approx(np.mean(correct))
-    assert numbers["pass_at_1"] == pytest.approx(np.mean(correct))
+    metrics = found.metrics(kl_coef=0)
+    assert metrics["accuracy"] == pytest.approx(np.mean(correct))
+    assert metrics["pass_at_1"] == pytest.approx(np.mean(correct))
     hits = {0: 0.0, 1: 2 / 3, 2: 1.0, 3: 1.0}
-    assert numbers["pass_at_2"] == pytest.approx(np.mean([hits[sum(row)] for row in correct]))
-    assert numbers["pass_at_3"] == pytest.approx(np.mean([any(row) for row in correct]))
+    assert metrics["pass_at_2"] == pytest.approx(np.mean([hits[sum(row)] for row in correct]))
+    assert metrics["pass_at_3"] == pytest.approx(np.mean([any(row) for row in correct]))
 
 
-def test_other_scores_have_an_accuracy_only_from_a_threshold_on(policy):
-    told = answers_of(policy, task=Letters(policy, worth=lambda response: len(response.ids) / 10))
-    assert "accuracy" not in told.numbers(kl_coef=0)
-    share = np.mean([len(ids) >= 4 for of_query in told.ids for ids in of_query])
-    assert told.numbers(kl_coef=0, threshold=0.4)["accuracy"] == pytest.approx(share)
+def test_other_scores_have_an_accuracy_only_with_a_threshold(policy):
+    found = responses_of(policy, task=Letters(policy, score_of=lambda response: len(response.ids) / 10))
+    assert "accuracy" not in found.metrics(kl_coef=0)
+    share = np.mean([len(ids) >= 4 for of_query in found.ids for ids in of_query])
+    assert found.metrics(kl_coef=0, threshold=0.4)["accuracy"] == pytest.approx(share)
 
 
-def test_greedy_answers_are_the_likeliest_tokens_and_their_kl_is_the_policys_own(policy):
-    told = answers_of(policy, replace(FEW, samples=1, sampling="greedy"))
-    for query, (response,) in zip(Letters(policy).queries("test"), told.ids, strict=False):
+def test_greedy_responses_are_the_likeliest_tokens_and_their_kl_is_the_policys_own(policy):
+    found = responses_of(policy, replace(FEW, samples=1, sampling="greedy"))
+    for query, (response,) in zip(Letters(policy).queries("test"), found.ids, strict=False):
         with torch.no_grad():
             logits = policy.model(torch.tensor([[*query.ids, *response]])).logits[0, len(query.ids) - 1 : -1]
         assert list(response) == logits.argmax(-1).tolist()
-    assert told.arrays["kl"].min() > 0
+    assert found.arrays["kl"].min() > 0
 
 
-def test_the_papers_sampling_says_other_things_than_the_policys_own(policy):
-    own, paper = (answers_of(policy, replace(FEW, sampling=manner)) for manner in ("own", "paper"))
+def test_the_papers_sampling_differs_from_the_policys_own(policy):
+    own, paper = (responses_of(policy, replace(FEW, sampling=strategy)) for strategy in ("own", "paper"))
     assert own.ids != paper.ids
-    assert paper.numbers(kl_coef=0)["reference_perplexity"] < own.numbers(kl_coef=0)["reference_perplexity"]
+    assert paper.metrics(kl_coef=0)["reference_perplexity"] < own.metrics(kl_coef=0)["reference_perplexity"]
 
 
-def test_training_logs_who_is_what_alone_and_how_much_policies_differ(policy):
-    own = answers_of(policy)
-    told = evaluation_metrics(
+def test_training_logs_standalone_metrics_and_how_much_policies_differ(policy):
+    own = responses_of(policy)
+    metrics = evaluation_metrics(
         {"reference": own, "llm_1": own, "llm_2": own}, ["llm_1", "llm_2"], kl_coef=0, threshold=None
     )
-    assert told["eval/llm_1/repetition"] == told["eval/reference/repetition"]
-    assert told["all/policies/differing"] == told["all/policies/ngram_distance"] == 0
-    assert all(key.count("/") == 2 for key in told)
+    assert metrics["eval/llm_1/repetition"] == metrics["eval/reference/repetition"]
+    assert metrics["all/policies/differing"] == metrics["all/policies/ngram_distance"] == 0
+    assert all(key.count("/") == 2 for key in metrics)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("changes", "message"),
     [
         ({"samples": 0}, "evaluation.samples is 0"),
         ({"sampling": "beam"}, "'beam'; there are own, paper, greedy"),
-        ({"sampling": "greedy", "samples": 4}, "says the same each time"),
+        ({"sampling": "greedy", "samples": 4}, "gives the same response each time"),
     ],
 )
-def test_settings_without_sense_are_refused(wrong, says):
-    with pytest.raises(ValueError, match=says):
-        EvaluationConfig(**wrong)
+def test_invalid_settings_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        EvaluationConfig(**changes)
 
 
 def test_a_task_without_held_out_queries_is_refused():
@@ -186,4 +185,4 @@ def test_a_task_without_held_out_queries_is_refused():
     task = Letters(policy)
     task._queries = []
     with pytest.raises(ValueError, match="no held-out queries"):
-        answers_of(policy, task=task)
+        responses_of(policy, task=task)

@@ -1,4 +1,4 @@
-"""Quantities, intervals and signs of collapse, beside closed forms, enumerations, simulations and scipy."""
+"""Text metrics, intervals and signs of collapse against closed forms, enumerations, simulations and scipy."""
 
 from itertools import combinations
 from math import comb, exp
@@ -27,14 +27,14 @@ def test_pass_at_k_is_the_share_of_subsets_that_hold_a_correct_response():
                 assert text_metrics.pass_at_k(n, c, k) == pytest.approx(share, abs=1e-15)
 
 
-def test_pass_at_k_has_no_bias_where_the_plain_estimate_has():
+def test_pass_at_k_is_unbiased_unlike_the_simple_estimate():
     """Over c ~ Binomial(n, p): the mean is 1 - (1 - p)^k, what k fresh responses give."""
     n, p, k = 8, 0.2, 4
     chance = [comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
     ours = sum(chance[c] * text_metrics.pass_at_k(n, c, k) for c in range(n + 1))
-    plain = sum(chance[c] * (1 - (1 - c / n) ** k) for c in range(n + 1))
+    simple = sum(chance[c] * (1 - (1 - c / n) ** k) for c in range(n + 1))
     assert ours == pytest.approx(1 - (1 - p) ** k, abs=1e-12)
-    assert plain < ours - 0.02
+    assert simple < ours - 0.02
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 0), (4, 1, 5), (4, 5, 1), (4, -1, 1)])
@@ -43,17 +43,17 @@ def test_pass_at_k_of_impossible_counts_is_refused(n, c, k):
         text_metrics.pass_at_k(n, c, k)
 
 
-def test_only_scores_of_0_and_1_say_what_is_correct_unless_a_threshold_does():
+def test_only_scores_of_0_and_1_tell_what_is_correct_without_a_threshold():
     assert text_metrics.passes(np.array([[0.0, 1.0]]), None).tolist() == [[False, True]]
     assert text_metrics.passes(np.array([[0.5, 1.0]]), None) is None
     assert text_metrics.passes(np.array([[0.5, 0.4]]), 0.5).tolist() == [[True, False]]
 
 
-def test_distinct_n_and_what_each_text_adds_by_hand():
+def test_distinct_n_and_the_influence_of_each_text_by_hand():
     """Bigrams ab ba ab | ba: 2 of 4. Without the first text 1 of 1, without the second 2 of 3, mean 5/6."""
-    told = text_metrics.distinct(["A b a B", "b a"], 2)
-    assert told == pytest.approx([0.5 + 5 / 6 - 1, 0.5 + 5 / 6 - 2 / 3])
-    assert told.mean() == pytest.approx(0.5)
+    values = text_metrics.distinct(["A b a B", "b a"], 2)
+    assert values == pytest.approx([0.5 + 5 / 6 - 1, 0.5 + 5 / 6 - 2 / 3])
+    assert values.mean() == pytest.approx(0.5)
     assert text_metrics.distinct(["a", ""], 2).tolist() == [0, 0]
     assert text_metrics.distinct(["a b a b"], 2).tolist() == [2 / 3]
 
@@ -61,13 +61,13 @@ def test_distinct_n_and_what_each_text_adds_by_hand():
 def test_distinct_without_a_text_is_distinct_of_the_others():
     letters = np.random.default_rng(0)
     texts = [" ".join(letters.choice(list("abcde"), size=n)) for n in letters.integers(0, 6, 12)]
-    told = text_metrics.distinct(texts, 2)
+    values = text_metrics.distinct(texts, 2)
     without = [text_metrics.distinct(texts[:i] + texts[i + 1 :], 2).mean() for i in range(12)]
-    assert told == pytest.approx(told.mean() + 11 * (np.mean(without) - np.array(without)))
+    assert values == pytest.approx(values.mean() + 11 * (np.mean(without) - np.array(without)))
 
 
 def test_the_interval_of_distinct_n_is_as_wide_as_fresh_texts_scatter():
-    """A plain bootstrap lies below the value it is for: texts drawn twice add nothing. Ours does not."""
+    """A bootstrap over texts lies below its own value, since texts drawn twice add nothing. Ours does not."""
     chance = np.random.default_rng(0)
     words = np.array([f"w{i}" for i in range(300)])
     odds = 1 / np.arange(1, 301)
@@ -77,9 +77,9 @@ def test_the_interval_of_distinct_n_is_as_wide_as_fresh_texts_scatter():
 
     values = [text_metrics.distinct(texts(), 2).mean() for _ in range(60)]
     once = texts()
-    told = text_metrics.distinct(once, 2)
-    low, high = interval(told)
-    assert low < told.mean() < high
+    once_Q = text_metrics.distinct(once, 2)
+    low, high = interval(once_Q)
+    assert low < once_Q.mean() < high
     assert (high - low) / 3.92 == pytest.approx(np.std(values), rel=0.35)
     drawn = [text_metrics.distinct(chance.choice(once, 200).tolist(), 2).mean() for _ in range(50)]
     assert max(drawn) < low
@@ -92,17 +92,17 @@ def test_repetition_by_hand():
     assert text_metrics.repetition([7]) == text_metrics.repetition([]) == 0
 
 
-def test_ratios_are_of_sums_and_their_numbers_are_influences():
+def test_ratios_are_of_sums_with_the_influence_of_each_query():
     """Nats 1, 5 on tokens 1, 2: 6 / 3. Without the first 5 / 2, without the second 1 / 1, mean 7/4."""
-    told = text_metrics.ratio(np.array([1.0, 5.0]), np.array([1.0, 2.0]))
-    assert told == pytest.approx([2 + 7 / 4 - 5 / 2, 2 + 7 / 4 - 1])
-    told = text_metrics.perplexity(np.array([1.0, 5.0]), np.array([1.0, 2.0]))
-    assert told.mean() == pytest.approx(exp(2))
+    values = text_metrics.ratio(np.array([1.0, 5.0]), np.array([1.0, 2.0]))
+    assert values == pytest.approx([2 + 7 / 4 - 5 / 2, 2 + 7 / 4 - 1])
+    values = text_metrics.perplexity(np.array([1.0, 5.0]), np.array([1.0, 2.0]))
+    assert values.mean() == pytest.approx(exp(2))
     assert text_metrics.ratio(np.array([3.0]), np.array([2.0])).tolist() == [1.5]
     assert text_metrics.perplexity(np.array([3.0]), np.array([2.0])).tolist() == [exp(1.5)]
 
 
-def test_influences_on_a_mean_are_its_numbers():
+def test_influences_on_a_mean_are_its_values():
     values_Q = np.random.default_rng(0).normal(size=9)
     without_Q = (values_Q.sum() - values_Q) / 8
     assert text_metrics.influences(values_Q.mean(), without_Q) == pytest.approx(values_Q)
@@ -134,24 +134,23 @@ def test_intervals_are_scipys():
     assert interval(np.array([2.0])) == (2.0, 2.0)
 
 
-def test_paired_differences_see_what_two_intervals_would_hide():
-    """Queries of very different worth, each answered better by 1 or 2: the difference is sure, the means are
-    not."""
+def test_paired_differences_show_what_two_intervals_hide():
+    """Queries of very different rewards, each better by 1 or 2: the difference is certain, the means are not."""
     theirs = np.arange(40.0)
     ours = theirs + np.array([1.0, 2.0] * 20)
-    told = differences({"reward": ours, "only ours": ours}, {"reward": theirs})
-    assert list(told) == ["reward"]
-    assert told["reward"].value == 1.5
-    assert 1.3 < told["reward"].low < 1.5 < told["reward"].high < 1.7
+    values = differences({"reward": ours, "only ours": ours}, {"reward": theirs})
+    assert list(values) == ["reward"]
+    assert values["reward"].value == 1.5
+    assert 1.3 < values["reward"].low < 1.5 < values["reward"].high < 1.7
     assert interval(ours)[0] < theirs.mean()
     assert estimates({"same": ours - ours})["same"] == Estimate(0.0, 0.0, 0.0)
 
 
 def test_diversity_by_hand():
     """Words and pairs a, b, ab beside a, c, ac: 1 of 5 in both."""
-    told = text_metrics.diversity([["A b", "x"], ["", "y"]], [["a c", "x"], ["", "z"]])
-    assert told["differing"].tolist() == [0.5, 0.5]
-    assert told["ngram_distance"] == pytest.approx([0.8 / 2, 1 / 2])
+    values = text_metrics.diversity([["A b", "x"], ["", "y"]], [["a c", "x"], ["", "z"]])
+    assert values["differing"].tolist() == [0.5, 0.5]
+    assert values["ngram_distance"] == pytest.approx([0.8 / 2, 1 / 2])
 
 
 FINE = {"distinct_2": 0.9, "repetition": 0.0, "eos_share": 0.5, "length": 10.0, "reference_perplexity": 50.0}
@@ -169,11 +168,11 @@ FINE = {"distinct_2": 0.9, "repetition": 0.0, "eos_share": 0.5, "length": 10.0, 
 )
 def test_signs_of_collapse_have_the_bounds_they_state(quantity, fine, alarming):
     assert collapse.signs(FINE | {quantity: fine}, FINE) == []
-    (told,) = collapse.signs(FINE | {quantity: alarming}, FINE)
-    assert told.startswith(f"{quantity} is ")
-    assert f"{alarming:.3f}, {FINE[quantity]:.3f}" in told
+    (sign,) = collapse.signs(FINE | {quantity: alarming}, FINE)
+    assert sign.startswith(f"{quantity} is ")
+    assert f"{alarming:.3f}, {FINE[quantity]:.3f}" in sign
 
 
-def test_a_reference_that_hardly_ever_ends_its_responses_says_nothing_about_eos():
+def test_a_reference_that_rarely_ends_its_responses_gives_no_sign_about_eos():
     assert collapse.signs(FINE | {"eos_share": 0.0}, FINE | {"eos_share": 0.04}) == []
     assert len(collapse.definitions()) == 5

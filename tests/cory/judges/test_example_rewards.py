@@ -26,6 +26,6 @@ def test_dialogue_by_hand():
     before = [{"role": "user", "content": "How are you today?"}]
     # three words, new, a question: 1.5; three of which both pairs were heard: 1.5 - 1; too short: 0; "no no"
     # four times: pairs no-no three times, two of them stale: 1 - 2/3
-    said = ["Fine, and you?", "How are you?", "Fine", "no no no no"]
-    got = rewards.converses([before] * 4, [chat(words) for words in said])
+    texts = ["Fine, and you?", "How are you?", "Fine", "no no no no"]
+    got = rewards.converses([before] * 4, [chat(words) for words in texts])
     assert got == pytest.approx([1.5, 0.5, 0, 1 / 3])

@@ -1,3 +1,5 @@
+"""Classifiers and n-gram judges."""
+
 import json
 import math
 import random
@@ -40,7 +42,7 @@ def save_classifier(tiny_folder, folder, names):
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 256])
-def test_each_text_scores_what_the_model_says_of_it_alone(folder, batch_size):
+def test_each_text_scores_as_the_model_scores_it_by_itself(folder, batch_size):
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     want = [model(**tokenizer(text, return_tensors="pt")).logits[0, 1].item() for text in TEXTS]
@@ -75,7 +77,7 @@ def test_text_longer_than_the_window_is_cut(folder):
     assert judge([long]) == pytest.approx(judge([first]))
 
 
-def test_text_longer_than_the_window_is_cut_where_positions_begin_behind_paddings(tiny_folder, tmp_path):
+def test_text_longer_than_the_window_is_cut_if_positions_start_after_the_pad_id(tiny_folder, tmp_path):
     """RoBERTa with 16 positions and pad id 0 reads 15 tokens."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_folder)
     tokenizer.save_pretrained(tmp_path)
@@ -97,7 +99,7 @@ def test_no_text_and_an_empty_text_have_scores(folder):
     assert with_empty[::2] == pytest.approx(judge(["good", "a bad film"]))
 
 
-def test_unknown_label_is_answered_with_the_right_ones(folder):
+def test_the_error_for_an_unknown_label_lists_the_known_ones(folder):
     with pytest.raises(ValueError, match="no label 'happy'; choose one of 0: sad, 1: Positive, 2: other"):
         Classifier(folder, label="happy")
     with pytest.raises(ValueError, match="no label 3; choose one of"):
@@ -109,7 +111,7 @@ def test_unknown_output_is_refused(folder):
         Classifier(folder, output="odds")
 
 
-def test_missing_folder_is_refused_without_asking_a_hub(tmp_path):
+def test_missing_folder_is_refused_without_a_request_to_the_hub(tmp_path):
     with pytest.raises(ValueError, match=r"judge folder .*nowhere has no config\.json"):
         Classifier(tmp_path / "nowhere")
 
@@ -144,7 +146,7 @@ def test_ngrams_by_hand(tmp_path):
 
 def test_ngrams_folder_must_be_complete(tmp_path):
     with pytest.raises(
-        ValueError, match=r"has no config\.json; make it with agents\.pocket\.fit_second_judge"
+        ValueError, match=r"has no config\.json; make it with examples\.pocket_models\.fit_second_judge"
     ):
         NGrams(tmp_path)
 

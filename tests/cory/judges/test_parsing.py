@@ -1,13 +1,15 @@
-"""Judges from the text that names them."""
+"""Judges from their specifications."""
 
 import json
 
 import pytest
 
 from cory.judges.config import JudgeConfig
-from cory.judges.parsing import Named, is_classifier, make, parse
+from cory import pocket
+from cory.judges.parsing import ParsedTerm, is_classifier, make, parse
 from cory_env.grading.reward_functions import Cases, ask
 
+ALIASES = {"pocket": pocket.JUDGE}
 HERE = "tests.helpers.judge_functions"
 CHAT = [{"role": "user", "content": "2 + 2?"}]
 CASES = Cases(
@@ -21,15 +23,15 @@ CASES = Cases(
 @pytest.fixture
 def made():
     """Judges whose processes end with the test."""
-    panels = []
+    judges = []
 
     def build(spec, **options):
-        panels.append(make(spec, JudgeConfig(timeout=20, **options), device="cpu"))
-        return panels[-1]
+        judges.append(make(spec, JudgeConfig(timeout=20, **options), device="cpu", aliases=ALIASES))
+        return judges[-1]
 
     yield build
-    for panel in panels:
-        panel.close()
+    for judge in judges:
+        judge.close()
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def made():
     ],
 )
 def test_weights_and_judges_are_read(spec, terms):
-    assert parse(spec) == [Named(*term) for term in terms]
+    assert parse(spec, aliases=ALIASES) == [ParsedTerm(*term) for term in terms]
 
 
 @pytest.mark.parametrize(
@@ -62,12 +64,12 @@ def test_weights_and_judges_are_read(spec, terms):
         ("json:nothing", "judge 'json:nothing' cannot be imported .AttributeError.*; write module:function"),
         ("no_such_module:f", "cannot be imported .ModuleNotFoundError"),
         (f"{HERE}:compare.inner", "cannot be imported .AttributeError"),
-        (f"{HERE}:PI", "is no function but a float"),
-        ("regex:(", r"judge 'regex:\(' is no regular expression .*; mend the pattern"),
+        (f"{HERE}:PI", "is a float, not a function"),
+        ("regex:(", r"judge 'regex:\(' is not a regular expression .*; fix the pattern"),
         ("math-verify:", "names no column; write math-verify:COLUMN"),
     ],
 )
-def test_what_names_no_judge_is_refused_at_once(made, spec, message):
+def test_a_specification_without_a_judge_is_refused_at_once(made, spec, message):
     with pytest.raises(ValueError, match=message):
         made(spec)
 
@@ -79,18 +81,18 @@ def test_a_module_that_breaks_its_process_is_refused(made, tmp_path, monkeypatch
         made("breaks_off:f")
 
 
-def test_a_module_beside_the_user_is_found(made, tmp_path, monkeypatch):
+def test_a_module_in_the_working_directory_is_found(made, tmp_path, monkeypatch):
     (tmp_path / "lies_here.py").write_text("def f(texts):\n    return [2.0] * len(texts)\n")
     monkeypatch.chdir(tmp_path)
     assert made("lies_here:f")(["a"]) == [2]
 
 
-def test_a_parameter_called_completions_makes_it_the_fields_convention(made):
-    # gold is 4, 7, 8 and 4 was said: 1, 0, 0; one column beside gold: + 100
+def test_a_parameter_called_completions_selects_the_convention_of_trl(made):
+    # gold is 4, 7, 8 and the first completion is 4: 1, 0, 0; one column beside gold: + 100
     assert made(f"{HERE}:compare").judge(CASES) == [101, 100, 100]
     assert made(f"{HERE}:strict").judge(CASES) == [1, 0, 0]
-    assert made(f"{HERE}:troubled").judge(CASES) == [8, 13, 7]
-    assert made(f"{HERE}:troubled", reads="completion").judge(CASES) == [1, 6, 0]
+    assert made(f"{HERE}:faulty").judge(CASES) == [8, 13, 7]
+    assert made(f"{HERE}:faulty", reads="completion").judge(CASES) == [1, 6, 0]
     assert made(f"{HERE}:Judges.ones").judge(CASES) == [1, 1, 1]
 
 
@@ -100,7 +102,7 @@ def test_completions_of_chats_are_messages(made):
     assert made("regex:^4$").judge(cases) == [0, 1]
 
 
-def test_a_column_that_is_lacking_stops_the_run_instead_of_costing_scores(made):
+def test_a_missing_column_stops_the_run_instead_of_costing_scores(made):
     cases = Cases(prompts=["a"], answers=["b"], texts=["ab"], columns={"level": [1]})
     for spec in (f"{HERE}:compare", f"{HERE}:strict"):
         with pytest.raises(
@@ -109,7 +111,7 @@ def test_a_column_that_is_lacking_stops_the_run_instead_of_costing_scores(made):
             made(spec).judge(cases)
 
 
-def test_a_function_in_this_process_is_asked_in_the_same_conventions():
+def test_a_function_in_this_process_is_called_by_the_same_conventions():
     from tests.helpers import judge_functions
 
     assert ask(judge_functions.compare, CASES) == [101, 100, 100]
@@ -121,39 +123,39 @@ def test_a_function_in_this_process_is_asked_in_the_same_conventions():
 
 def test_a_weighted_sum_by_hand(made):
     # strict: 1, 0, 0; digits: 1, 1, 0; lengths of whole texts: 8, 13, 7
-    panel = made(rf"-3*{HERE}:strict + 0.5*regex:\d + regex:#$ + 2*{HERE}:troubled")
-    assert panel.judge(CASES) == [-3 + 0.5 + 16, 0.5 + 26, 14]
-    numbers = panel.numbers()
-    assert numbers[f"judge/{HERE}:strict/score"] == pytest.approx(1 / 3)
-    assert numbers["judge/regex/score"] == pytest.approx(2 / 3)
-    assert numbers["judge/regex#2/score"] == 0
-    assert numbers[f"judge/{HERE}:troubled/failures"] == 0
-    assert len(numbers) == 12
-    assert all(key.count("/") == 2 for key in numbers)
+    judge = made(rf"-3*{HERE}:strict + 0.5*regex:\d + regex:#$ + 2*{HERE}:faulty")
+    assert judge.judge(CASES) == [-3 + 0.5 + 16, 0.5 + 26, 14]
+    metrics = judge.metrics()
+    assert metrics[f"judge/{HERE}:strict/score"] == pytest.approx(1 / 3)
+    assert metrics["judge/regex/score"] == pytest.approx(2 / 3)
+    assert metrics["judge/regex#2/score"] == 0
+    assert metrics[f"judge/{HERE}:faulty/failures"] == 0
+    assert len(metrics) == 12
+    assert all(key.count("/") == 2 for key in metrics)
 
 
-def test_failures_are_told_once_with_the_sample(made):
-    panel = made(f"{HERE}:troubled", max_failures=1, failed_score=-1)
-    assert panel(["ab", "raise"]) == [2, -1]
-    (row,) = panel.failures()
+def test_failures_are_reported_once_with_the_response(made):
+    judge = made(f"{HERE}:faulty", max_failures=1, failed_score=-1)
+    assert judge(["ab", "raise"]) == [2, -1]
+    (row,) = judge.failures()
     assert json.loads(json.dumps(row)) == {
         "query": "",
         "response": "raise",
-        "judge": f"{HERE}:troubled",
+        "judge": f"{HERE}:faulty",
         "failure": "KeyError: 'no such word'",
     }
-    assert panel.failures() == []
-    assert panel.numbers() == {f"judge/{HERE}:troubled/failures": 1, f"judge/{HERE}:troubled/retries": 1}
+    assert judge.failures() == []
+    assert judge.metrics() == {f"judge/{HERE}:faulty/failures": 1, f"judge/{HERE}:faulty/retries": 1}
 
 
 def test_a_catastrophic_pattern_costs_the_response_it_does_not_end_on():
-    panel = make("regex:^(a+)+$", JudgeConfig(timeout=0.7, max_failures=1), device="cpu")
-    assert panel(["aaa", "a" * 64 + "b", "b"]) == [1, 0, 0]
-    assert panel.failures()[0]["failure"] == "took more than 0.7 s"
-    panel.close()
+    judge = make("regex:^(a+)+$", JudgeConfig(timeout=0.7, max_failures=1), device="cpu")
+    assert judge(["aaa", "a" * 64 + "b", "b"]) == [1, 0, 0]
+    assert judge.failures()[0]["failure"] == "took more than 0.7 s"
+    judge.close()
 
 
-def test_math_verify_is_asked_for_with_its_extra(made, tmp_path, monkeypatch):
+def test_the_error_without_math_verify_names_its_extra(made, tmp_path, monkeypatch):
     (tmp_path / "math_verify.py").write_text("raise ImportError('not here')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=r"needs the package math-verify .*pip install 'cory\[math\]'"):
@@ -186,22 +188,22 @@ def test_math_verify_compares_with_the_named_column(made):
         ({"failed_score": float("nan")}, "judge.failed_score is nan"),
     ],
 )
-def test_nonsense_is_refused(setting, message):
+def test_invalid_settings_are_refused(setting, message):
     with pytest.raises(ValueError, match=message):
         JudgeConfig(**setting)
 
 
-def test_one_classifier_as_it_is():
-    assert is_classifier("pocket")
-    assert not is_classifier("2*pocket")
-    assert not is_classifier("a:b")
-    assert not is_classifier("pocket + owner/name")
+def test_a_single_classifier_without_weight_is_one():
+    assert is_classifier("pocket", aliases=ALIASES)
+    assert not is_classifier("2*pocket", aliases=ALIASES)
+    assert not is_classifier("a:b", aliases=ALIASES)
+    assert not is_classifier("pocket + owner/name", aliases=ALIASES)
 
 
 def test_classifiers_and_functions_add_up(made):
     text = ["a wonderful, moving film"]
-    alone = made("pocket")(text)[0]
-    assert made(f"0.5*pocket + 2*{HERE}:troubled")(text) == [pytest.approx(0.5 * alone + 2 * 24)]
-    swapped = make("pocket", JudgeConfig(label="0", output="probability"), device="cpu")(text)[0]
-    named = make("pocket", JudgeConfig(label="positive", output="probability"), device="cpu")(text)[0]
+    score = made("pocket")(text)[0]
+    assert made(f"0.5*pocket + 2*{HERE}:faulty")(text) == [pytest.approx(0.5 * score + 2 * 24)]
+    swapped = make("pocket", JudgeConfig(label="0", output="probability"), device="cpu", aliases=ALIASES)(text)[0]
+    named = make("pocket", JudgeConfig(label="positive", output="probability"), device="cpu", aliases=ALIASES)(text)[0]
     assert swapped + named == pytest.approx(1)

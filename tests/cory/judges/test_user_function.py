@@ -1,4 +1,4 @@
-"""Functions of users: whatever one does, it costs one score, and nothing of it stays behind."""
+"""User functions as judges: a failure costs one score, and no process stays behind."""
 
 import subprocess
 import sys
@@ -7,37 +7,37 @@ from pathlib import Path
 
 import pytest
 
-from cory.judges import process_pool as pools
+from cory.judges import process_pool
 from cory.judges.config import JudgeConfig
-from cory.judges.process_pool import Pool, megabytes, session
+from cory.judges.process_pool import Pool, memory_megabytes, session_members
 from cory.judges.user_function import UserFunction
 
 HERE = "tests.helpers.judge_functions"
 ROOT = Path(__file__).parents[3]
 
 
-def guarded(name, *, seconds=1.0, memory_mb=512, workers=2, failed_score=-5.0, max_failures=1.0):
+def user_function(name, *, seconds=1.0, memory_mb=512, workers=2, failed_score=-5.0, max_failures=1.0):
     pool = Pool(workers=workers, seconds=seconds, memory_mb=memory_mb)
     config = JudgeConfig(failed_score=failed_score, max_failures=max_failures)
     return UserFunction(("function", f"{HERE}:{name}"), name=name, pool=pool, config=config)
 
 
 @pytest.fixture(scope="module")
-def troubled():
-    judge = guarded("troubled")
+def faulty():
+    judge = user_function("faulty")
     yield judge
     judge.pool.close()
 
 
 @pytest.fixture
 def forked(tmp_path, monkeypatch):
-    """Where forks write their pids."""
+    """The file to which forks write their pids."""
     monkeypatch.setenv("FORKED", str(tmp_path / "pids"))
     return tmp_path / "pids"
 
 
 def alive(pid):
-    """Whether a process runs; one that is dead and unburied does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -52,7 +52,7 @@ def gone(pids, *, within=5.0):
 
 
 @pytest.mark.parametrize(
-    ("deed", "why"),
+    ("fault", "reason"),
     [
         ("hang", "took more than 1 s"),
         ("exit", "ended with exit code 3"),
@@ -69,32 +69,32 @@ def gone(pids, *, within=5.0):
         ("long", "returned 'xxx"),
     ],
 )
-def test_a_deed_costs_one_score_and_is_told_with_the_response(troubled, deed, why):
-    assert troubled(["ab", deed, "abcd"]) == [2, -5, 4]
-    (failure,) = troubled.failures
-    troubled.failures.clear()
-    assert failure.why.startswith(why)
-    assert len(failure.why) <= 400
-    assert (failure.judge, failure.answer) == ("troubled", deed)
-    assert troubled.numbers()["failures"] == 1
-    assert troubled(["abc"]) == [3]
+def test_a_fault_costs_one_score_and_is_recorded_with_the_response(faulty, fault, reason):
+    assert faulty(["ab", fault, "abcd"]) == [2, -5, 4]
+    (failure,) = faulty.failures
+    faulty.failures.clear()
+    assert failure.reason.startswith(reason)
+    assert len(failure.reason) <= 400
+    assert (failure.judge, failure.response) == ("faulty", fault)
+    assert faulty.metrics()["failures"] == 1
+    assert faulty(["abc"]) == [3]
 
 
-def test_output_without_end_reaches_nobody_and_costs_nothing(troubled, capfd):
-    assert troubled(["flood", "ab"]) == [5, 2]
+def test_endless_output_is_discarded_and_costs_nothing(faulty, capfd):
+    assert faulty(["flood", "ab"]) == [5, 2]
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_fork_that_returns_does_not_answer_too(troubled):
-    assert troubled(["split", "ab"]) == [5, 2]
-    assert troubled(["abc", "abcd"]) == [3, 4]
-    assert troubled.numbers() == {"failures": 0, "retries": 0}
+def test_a_fork_that_returns_does_not_reply_too(faulty):
+    assert faulty(["split", "ab"]) == [5, 2]
+    assert faulty(["abc", "abcd"]) == [3, 4]
+    assert faulty.metrics() == {"failures": 0, "retries": 0}
 
 
 def test_forks_are_killed_with_the_process_they_came_from(forked):
-    judge = guarded("troubled")
+    judge = user_function("faulty")
     assert judge(["ab", "fork"]) == [2, -5]
-    assert judge.failures[0].why == "took more than 1 s"
+    assert judge.failures[0].reason == "took more than 1 s"
     pids = [int(pid) for pid in forked.read_text().split()]
     assert len(pids) >= 6  # three for the batch, three for the response by itself
     assert gone(pids)
@@ -102,15 +102,15 @@ def test_forks_are_killed_with_the_process_they_came_from(forked):
 
 
 @pytest.mark.parametrize(
-    ("deed", "memory_mb", "why"), [("bomb", 512, "started more than 8 proc"), ("heavy", 200, "held ")]
+    ("fault", "memory_mb", "reason"), [("bomb", 512, "started more than 8 proc"), ("heavy", 200, "held ")]
 )
-def test_too_many_processes_or_too_much_memory_in_all_of_them_is_no_matter_of_time(
-    forked, monkeypatch, deed, memory_mb, why
+def test_too_many_processes_or_too_much_memory_in_all_of_them_ends_a_call_at_once(
+    forked, monkeypatch, fault, memory_mb, reason
 ):
-    monkeypatch.setattr(pools, "MOST_PROCESSES", 8)
-    judge = guarded("troubled", seconds=60, memory_mb=memory_mb)
-    assert judge([deed]) == [-5]
-    assert judge.failures[0].why.startswith(why)
+    monkeypatch.setattr(process_pool, "MAX_PROCESSES", 8)
+    judge = user_function("faulty", seconds=60, memory_mb=memory_mb)
+    assert judge([fault]) == [-5]
+    assert judge.failures[0].reason.startswith(reason)
     assert gone(int(pid) for pid in forked.read_text().split())
     judge.pool.close()
 
@@ -119,43 +119,43 @@ def test_too_many_processes_or_too_much_memory_in_all_of_them_is_no_matter_of_ti
     ("name", "texts", "scores"), [("short", ["a", "lost", "b"], [1, -5, 1]), ("endless", ["a"], [-5])]
 )
 def test_a_wrong_number_of_scores_costs_those_that_are_missing(name, texts, scores):
-    judge = guarded(name)
+    judge = user_function(name)
     assert judge(texts) == scores
-    assert judge.failures[0].why.startswith("ValueError: returned")
+    assert judge.failures[0].reason.startswith("ValueError: returned")
     judge.pool.close()
 
 
-def test_a_batch_is_handed_over_whole_and_where_that_fails_one_by_one():
-    judge = guarded("batch")
+def test_a_batch_is_scored_at_once_and_if_that_fails_one_by_one():
+    judge = user_function("batch")
     assert judge(["a", "b", "c"]) == [3, 3, 3]
     assert judge(["a", "alone", "c"]) == [1, -5, 1]
     assert judge([]) == []
-    assert judge.numbers() == {"failures": 1, "retries": 1}
-    assert judge.numbers() == {"failures": 0, "retries": 0}
+    assert judge.metrics() == {"failures": 1, "retries": 1}
+    assert judge.metrics() == {"failures": 0, "retries": 0}
     assert len(judge.pool._all) <= 2
     judge.pool.close()
 
 
 def test_more_failures_than_the_share_stop_the_run_and_fewer_do_not():
     # at 0.1 of at least 32: three may fail, the fourth may not; of 40, four may and the fifth may not
-    judge = guarded("troubled", max_failures=0.1)
+    judge = user_function("faulty", max_failures=0.1)
     assert judge(["nan"] * 3 + ["ab"] * 5) == [-5] * 3 + [2] * 5
     with pytest.raises(
-        ValueError, match=r"judge 'troubled' failed on 4 of 12 responses, above judge.max_failures 0.1"
+        ValueError, match=r"judge 'faulty' failed on 4 of 12 responses, above judge.max_failures 0.1"
     ):
         judge(["nan", "ab", "ab", "ab"])
     judge.pool.close()
-    judge = guarded("troubled", max_failures=0.1)
+    judge = user_function("faulty", max_failures=0.1)
     assert judge(["nan"] * 4 + ["ab"] * 36).count(-5) == 4
     with pytest.raises(
-        ValueError, match=r"The last: returned nan, for the response 'nan' to ''\. Mend the function"
+        ValueError, match=r"The last: returned nan, for the response 'nan' to ''\. Fix the function"
     ):
         judge(["nan"])
     judge.pool.close()
 
 
-def test_a_function_that_fails_always_is_given_up_before_every_response_was_tried():
-    judge = guarded("batch", max_failures=0.1, seconds=60)
+def test_a_function_that_always_fails_stops_the_run_before_every_response_was_tried():
+    judge = user_function("batch", max_failures=0.1, seconds=60)
     began = time.monotonic()
     with pytest.raises(ValueError, match="failed on 31 of 300 responses"):
         judge(["alone"] * 300)
@@ -163,9 +163,9 @@ def test_a_function_that_fails_always_is_given_up_before_every_response_was_trie
     judge.pool.close()
 
 
-def test_a_run_that_stops_waits_for_none_of_the_responses_that_are_left():
+def test_a_stopping_run_does_not_wait_for_the_remaining_responses():
     # the batch, then eleven of a thousand at two a time: 2.1 s; all of them: 150 s
-    judge = guarded("troubled", seconds=0.3, max_failures=0.01)
+    judge = user_function("faulty", seconds=0.3, max_failures=0.01)
     began = time.monotonic()
     with pytest.raises(ValueError, match=r"failed on 11 of 1000 .* took more than 0\.3 s"):
         judge(["hang"] * 1000)
@@ -173,14 +173,14 @@ def test_a_run_that_stops_waits_for_none_of_the_responses_that_are_left():
     judge.pool.close()
 
 
-def test_ten_megabytes_in_an_answer_are_carried():
-    judge = guarded("troubled")
+def test_a_response_of_ten_megabytes_is_scored():
+    judge = user_function("faulty")
     assert judge(["x" * 10**7, "ab"]) == [10**7, 2]
     judge.pool.close()
 
 
-def test_closing_ends_every_process_and_the_next_call_begins_anew():
-    judge = guarded("troubled")
+def test_closing_ends_every_process_and_the_next_call_starts_new_ones():
+    judge = user_function("faulty")
     assert judge(["raise", "ab"]) == [-5, 2]  # one by one: two processes
     pids = [worker.process.pid for worker in judge.pool._all]
     judge.pool.close()
@@ -195,20 +195,20 @@ RUN = f"""
 import sys
 from cory.judges.process_pool import Call, Pool
 pool = Pool(workers=1, seconds=1, memory_mb=512)
-pool.load(("function", "{HERE}:troubled"))
+pool.load(("function", "{HERE}:faulty"))
 print(next(iter(pool._all)).process.pid, flush=True)
 if sys.argv[1] != "end":
     sys.stdin.read(1)
 """
 
 
-@pytest.mark.parametrize("way", ["end", "kill"])
-def test_processes_end_with_the_run_however_it_ends(way):
+@pytest.mark.parametrize("ending", ["end", "kill"])
+def test_processes_end_with_the_run_however_it_ends(ending):
     run = subprocess.Popen(
-        [sys.executable, "-c", RUN, way], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", RUN, ending], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     pid = int(run.stdout.readline())
-    if way == "kill":
+    if ending == "kill":
         assert alive(pid)
         run.kill()
     run.communicate(timeout=30)
@@ -216,8 +216,8 @@ def test_processes_end_with_the_run_however_it_ends(way):
 
 
 def test_the_members_of_a_session_are_found_and_measured():
-    judge = guarded("troubled")
+    judge = user_function("faulty")
     (worker,) = judge.pool._all
-    assert session(worker.process.pid) == [worker.process.pid]
-    assert 2 < megabytes(worker.process.pid) < 100
+    assert session_members(worker.process.pid) == [worker.process.pid]
+    assert 2 < memory_megabytes(worker.process.pid) < 100
     judge.pool.close()

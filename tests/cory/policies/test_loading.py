@@ -28,7 +28,7 @@ def adapter(tiny_folder, tmp_path):
     """A PEFT folder whose adapter changes outputs, and the model with it."""
     model = get_peft_model(
         AutoModelForCausalLM.from_pretrained(tiny_folder),
-        LoraConfig(r=2, target_modules=["c_attn"], init_lora_weights=False),
+        LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True, init_lora_weights=False),
     )
     model.save_pretrained(tmp_path / "adapter")
     return tmp_path / "adapter", model.eval()

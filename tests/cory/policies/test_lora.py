@@ -1,47 +1,25 @@
-"""Several policies on one frozen backbone, and folders that PEFT reads."""
-
-import json
-from pathlib import Path
+"""Several policies on one frozen backbone."""
 
 import peft
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cory.policies.causal_lm import CausalLMPolicy
-from cory.policies.lora import LoraPolicy, LoraTeam
 from cory.policies.lora_config import LoRAConfig
 from cory.policies.scoring import evaluate
 from cory.rollout.role_exchange import seating_at
 from tests.helpers.batches import B, make_batch, make_rows
 from tests.helpers.learners import advantage_of, make_learner
-from tests.helpers.models import CLASSES, make_team, make_tokenizer, stir
-
-IDS = torch.tensor([[5, 3, 17, 8, 2, 11]])
-
-
-def weights(policy) -> dict[str, torch.Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
-
-
-def frozen(team: LoraTeam) -> dict[str, torch.Tensor]:
-    return {name: p.detach().clone() for name, p in team.model.named_parameters() if not p.requires_grad}
-
-
-@torch.no_grad()
-def logits(policy) -> torch.Tensor:
-    return policy.logits(policy.trunk(input_ids=IDS, use_cache=False).last_hidden_state[0])
-
-
-@torch.no_grad()
-def plain_logits(model) -> torch.Tensor:
-    return model.eval()(IDS).logits[0]
-
-
-def learn(policy, **options) -> None:
-    batch = make_batch(policy)
-    learner = make_learner(policy, **options)
-    learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
+from tests.helpers.models import (
+    CLASSES,
+    IDS,
+    frozen_weights,
+    make_team,
+    model_logits,
+    policy_logits,
+    stir,
+    weights_of,
+)
 
 
 def test_a_team_starts_as_its_reference_and_sampler_and_learner_agree(backbone):
@@ -88,11 +66,11 @@ def test_only_adapters_need_a_gradient_and_that_never_changes(backbone):
     """Outside of a policy's passes the backbone is the model it was, whichever policy ran last."""
     team = make_team(backbone)
     own = [{id(p) for p in policy.adapter.parameters()} for policy in team.policies.values()]
-    plain = plain_logits(AutoModelForCausalLM.from_pretrained(backbone))
+    plain = model_logits(AutoModelForCausalLM.from_pretrained(backbone))
     for policy in team.policies.values():
         stir(policy)
-        assert (logits(policy) - plain).abs().max() > 0.01
-        torch.testing.assert_close(plain_logits(team.model), plain, atol=1e-5, rtol=0)
+        assert (policy_logits(policy) - plain).abs().max() > 0.01
+        torch.testing.assert_close(model_logits(team.model), plain, atol=1e-5, rtol=0)
         assert {id(p) for p in team.model.parameters() if p.requires_grad} == set().union(*own)
     assert not set.intersection(*own)
 
@@ -101,18 +79,18 @@ def test_every_trainable_tensor_moves_within_two_steps_and_nothing_else_ever(bac
     """An adapter's second factor is 0, so its first has no gradient in the first step."""
     team = make_team(backbone)
     policy, other = team.policies["llm_1"], team.policies["llm_2"]
-    before, rest, fixed = weights(policy), weights(other), frozen(team)
+    before, rest, fixed = weights_of(policy), weights_of(other), frozen_weights(team)
     learner = make_learner(policy, value_lr=0.1)
     for _ in range(2):
         batch = make_batch(policy)
         learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
         assert all(parameter.grad is None for parameter in other.parameters())
         assert all(p.grad is None for p in team.model.parameters() if not p.requires_grad)
-    after = weights(policy)
+    after = weights_of(policy)
     assert not [name for name in before if torch.equal(before[name], after[name])]
     assert len(learner.trainable) == len(before)
-    assert all(torch.equal(weights(other)[name], tensor) for name, tensor in rest.items())
-    assert all(torch.equal(frozen(team)[name], tensor) for name, tensor in fixed.items())
+    assert all(torch.equal(weights_of(other)[name], tensor) for name, tensor in rest.items())
+    assert all(torch.equal(frozen_weights(team)[name], tensor) for name, tensor in fixed.items())
 
 
 def test_backward_for_one_policy_leaves_the_others_gradients_none(backbone):
@@ -122,7 +100,7 @@ def test_backward_for_one_policy_leaves_the_others_gradients_none(backbone):
         stir(policy, seed=i)
     policy, other = team.policies["llm_1"], team.policies["llm_2"]
     found = []
-    for passes_between in (lambda: None, lambda: (logits(other), logits(team.reference))):
+    for passes_between in (lambda: None, lambda: (policy_logits(other), policy_logits(team.reference))):
         policy.zero_grad()
         state = policy.trunk(input_ids=IDS, use_cache=False).last_hidden_state[0]
         passes_between()
@@ -142,7 +120,7 @@ def test_layers_are_recomputed_with_the_adapter_of_their_forward_pass(backbone):
             stir(policy, seed=i)
         policy = policies["llm_1"]
         state = policy.trunk(input_ids=IDS, use_cache=False).last_hidden_state[0]
-        logits(policies["llm_2"])
+        policy_logits(policies["llm_2"])
         policy.logits(state).logsumexp(-1).sum().backward()
         found.append([p.grad for p in policy.adapter.parameters()])
     for kept, recomputed in zip(*found, strict=True):
@@ -159,97 +137,26 @@ def test_adapters_of_every_policy_still_move_after_every_exchange(backbone):
         seating = seating_at(iteration, every=1, seats=("pioneer_0", "observer_1"), first=("llm_1", "llm_2"))
         seatings.add(tuple(seating.items()))
         for name in seating.values():
-            policy, learner, before = team.policies[name], learners[name], weights(team.policies[name])
+            policy, learner, before = team.policies[name], learners[name], weights_of(team.policies[name])
             batch = make_batch(policy)
             learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
             if iteration:
-                assert not [n for n, tensor in weights(policy).items() if torch.equal(tensor, before[n])]
+                assert not [n for n, tensor in weights_of(policy).items() if torch.equal(tensor, before[n])]
             assert [id(p) for p in policy.parameters() if p.requires_grad] == trainable[name]
     assert len(seatings) == 2
 
 
-def test_a_saved_adapter_opens_in_plain_transformers_and_peft(backbone, tmp_path):
-    """The value head lies beside it."""
-    policy = make_team(backbone).policies["llm_2"]
-    stir(policy)
-    policy.save(tmp_path)
-    want = logits(policy)
-    plain = AutoModelForCausalLM.from_pretrained(tmp_path)
-    torch.testing.assert_close(plain_logits(plain), want, atol=1e-5, rtol=0)
-    wrapped = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(backbone), str(tmp_path))
-    torch.testing.assert_close(plain_logits(wrapped), want, atol=1e-5, rtol=0)
-    ours = CausalLMPolicy.load("llm_2", tmp_path)
-    torch.testing.assert_close(logits(ours), want, atol=1e-5, rtol=0)
-    assert torch.equal(ours.value_head.weight, policy.value_head.weight)
-    saved = json.loads((tmp_path / "adapter_config.json").read_text())
-    assert saved["base_model_name_or_path"] == str(backbone.resolve())
-    assert saved["target_modules"] == sorted(saved["target_modules"])
-
-
-def test_a_merged_export_is_a_whole_model_and_changes_nothing_in_memory(backbone, tmp_path):
-    team = make_team(backbone)
-    policy = team.policies["llm_1"]
-    stir(policy)
-    stir(team.policies["llm_2"], seed=2)
-    want, theirs, fixed = logits(policy), logits(team.policies["llm_2"]), frozen(team)
-    policy.save_merged(tmp_path)
-    assert not (tmp_path / "adapter_config.json").exists()
-    plain = AutoModelForCausalLM.from_pretrained(tmp_path)
-    assert type(plain) is type(team.model)
-    torch.testing.assert_close(plain_logits(plain), want, atol=1e-5, rtol=0)
-    assert torch.equal(CausalLMPolicy.load("x", tmp_path).value_head.weight, policy.value_head.weight)
-    assert torch.equal(logits(policy), want)
-    assert torch.equal(logits(team.policies["llm_2"]), theirs)
-    assert all(torch.equal(frozen(team)[name], tensor) for name, tensor in fixed.items())
-
-
-def test_distinct_weights_survive_a_load_in_shuffled_order(backbone, tmp_path):
-    """In place, and with the parameters in the order that optimisers know."""
-    team = make_team(backbone)
-    for i, (name, policy) in enumerate(team.policies.items()):
-        stir(policy, seed=i)
-        policy.save(tmp_path / name)
-    other = make_team(backbone, ("llm_2", "llm_1"), seed=5)
-    for name in ("llm_2", "llm_1"):
-        before = [id(parameter) for parameter in other.policies[name].parameters()]
-        other.policies[name].restore(tmp_path / name)
-        assert [id(parameter) for parameter in other.policies[name].parameters()] == before
-        assert list(weights(other.policies[name])) == list(weights(team.policies[name]))
-        for key, tensor in weights(team.policies[name]).items():
-            assert torch.equal(weights(other.policies[name])[key], tensor)
-        assert torch.equal(logits(other.policies[name]), logits(team.policies[name]))
-    assert not torch.equal(logits(other.policies["llm_1"]), logits(other.policies["llm_2"]))
-
-
 def test_adapters_start_as_functions_of_seed_and_name_not_of_the_order_of_policies(backbone):
     torch.manual_seed(0)
-    one = weights(make_team(backbone).policies["llm_2"])
+    one = weights_of(make_team(backbone).policies["llm_2"])
     torch.manual_seed(1)
-    same = weights(make_team(backbone, ("llm_2", "llm_1")).policies["llm_2"])
+    same = weights_of(make_team(backbone, ("llm_2", "llm_1")).policies["llm_2"])
     assert all(torch.equal(one[name], tensor) for name, tensor in same.items())
     for other in (
         make_team(backbone).policies["llm_1"],
         make_team(backbone, seed=1).policies["llm_2"],
     ):
-        assert any(not torch.equal(one[name], tensor) for name, tensor in weights(other).items())
-
-
-def test_training_from_an_adapter_starts_at_a_kl_of_exactly_0(backbone, tmp_path):
-    """Adapters off is not the start, and the reference stays the start for ever."""
-    first = make_team(backbone).policies["llm_1"]
-    stir(first)
-    first.save(tmp_path)
-    team = make_team(backbone, config=LoRAConfig(rank=99, adapter=tmp_path))
-    reference = weights(team.reference)
-    assert torch.equal(logits(team.reference), logits(first))
-    for policy in team.policies.values():
-        batch = make_batch(policy)
-        assert (batch.exact_kl_BT == 0).all()
-        assert torch.equal(policy.value_head.weight, first.value_head.weight)
-        learn(policy)
-        assert make_batch(policy).exact_kl_BT.sum() > 0
-    assert all(torch.equal(weights(team.reference)[name], tensor) for name, tensor in reference.items())
-    assert not [name for name, parameter in team.reference.named_parameters() if parameter.requires_grad]
+        assert any(not torch.equal(one[name], tensor) for name, tensor in weights_of(other).items())
 
 
 def test_parameters_are_the_adapters_and_the_value_head_only(backbone):
@@ -269,62 +176,6 @@ def test_parameters_are_the_adapters_and_the_value_head_only(backbone):
     assert names == sorted(names)
 
 
-def test_a_single_policy_is_a_team_of_one_with_the_targets_it_is_given(backbone):
-    kind = next(name for name in CLASSES if backbone.name.startswith(name))
-    target = {"gpt2": "attn.c_proj"}.get(kind, "q_proj")
-    policy = LoraPolicy.load("llm_1", backbone, config=LoRAConfig(rank=1, alpha=1, targets=(target,)))
-    assert len(policy.adapter) == 2
-    assert all(layer.replace("/", ".").endswith(f".{target}") for layer in policy.adapter)
-
-
-def test_an_unknown_target_is_refused_with_the_known_ones(backbone):
-    with pytest.raises(ValueError, match=r"lora\.targets names 'qkv', .* there are (c_attn|down_proj), "):
-        make_team(backbone, config=LoRAConfig(targets=("qkv",)))
-    with pytest.raises(ValueError, match=r"lora\.targets names 'lm_head'"):
-        make_team(backbone, config=LoRAConfig(targets=("lm_head",)))
-
-
-def test_another_backbone_and_another_rank_are_refused(backbone, tmp_path):
-    policy = make_team(backbone).policies["llm_1"]
-    policy.save(tmp_path / "adapter")
-    with pytest.raises(ValueError, match="name a folder of the same rank and targets"):
-        make_team(backbone, config=LoRAConfig(rank=2)).policies["llm_1"].restore(tmp_path / "adapter")
-    model = AutoModelForCausalLM.from_pretrained(backbone)
-    with torch.no_grad():
-        model.get_input_embeddings().weight[3, 3] += 1e-3
-    model.save_pretrained(tmp_path / "other")
-    make_tokenizer().save_pretrained(tmp_path / "other")
-    other = make_team(tmp_path / "other")
-    assert other.backbone_sha256 != policy._team[0].backbone_sha256
-    with pytest.raises(ValueError, match="name the model this adapter was trained on"):
-        other.policies["llm_1"].restore(tmp_path / "adapter")
-    with pytest.raises(ValueError, match="name the model this adapter was trained on"):
-        make_team(tmp_path / "other", config=LoRAConfig(adapter=tmp_path / "adapter"))
-    with pytest.raises(ValueError, match=r"is an adapter; .* start from the adapter with lora\.adapter"):
-        make_team(tmp_path / "adapter")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rank": 0}, r"lora\.rank is 0"),
-        ({"alpha": -1}, r"lora\.alpha is -1"),
-        ({"adapter": Path("nowhere")}, r"lora\.adapter nowhere holds no adapter_config\.json"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        LoRAConfig(**options)
-
-
-def test_names_that_would_collide_and_four_bits_without_a_gpu_are_refused(tiny_folder):
-    for names in (("llm_1", "llm_1"), ("reference",), ("llm.1",)):
-        with pytest.raises(ValueError, match="cannot name a policy"):
-            make_team(tiny_folder, names)
-    with pytest.raises(ValueError, match=r"lora\.four_bit needs a CUDA device and device is 'cpu'"):
-        make_team(tiny_folder, config=LoRAConfig(four_bit="yes"))
-
-
 @pytest.mark.gpu
 def test_a_backbone_in_four_bits_learns_through_float32_adapters(backbone):
     pytest.importorskip("bitsandbytes")
@@ -335,18 +186,11 @@ def test_a_backbone_in_four_bits_learns_through_float32_adapters(backbone):
         team.model.get_memory_footprint()
         < AutoModelForCausalLM.from_pretrained(backbone, dtype=torch.float32).get_memory_footprint()
     )
-    before, fixed = weights(policy), frozen(team)
+    before, fixed = weights_of(policy), frozen_weights(team)
     learner = make_learner(policy, value_lr=0.1)
     for step in range(2):
         batch = make_batch(policy)
         assert step or (batch.exact_kl_BT == 0).all()
         learner.update(batch, advantage_of(learner, batch), [torch.arange(B, device="cuda")])
-    assert not [name for name, tensor in weights(policy).items() if torch.equal(tensor, before[name])]
-    assert all(torch.equal(frozen(team)[name], tensor) for name, tensor in fixed.items())
-
-
-def test_the_backbones_hash_is_that_of_its_file(tiny_folder):
-    import hashlib
-
-    want = hashlib.sha256((tiny_folder / "model.safetensors").read_bytes()).hexdigest()
-    assert make_team(tiny_folder).backbone_sha256 == want
+    assert not [name for name, tensor in weights_of(policy).items() if torch.equal(tensor, before[name])]
+    assert all(torch.equal(frozen_weights(team)[name], tensor) for name, tensor in fixed.items())

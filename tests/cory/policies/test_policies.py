@@ -50,6 +50,7 @@ def test_a_rows_tokens_depend_neither_on_other_rows_nor_on_padding(kind):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@torch.no_grad()
 def test_logprobs_entropy_and_kl_are_those_of_a_float64_loop(kind):
     policy = pair(kind)
     rows, _ = make_rows(policy)

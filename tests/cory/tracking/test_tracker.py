@@ -1,11 +1,12 @@
+"""Metrics and samples on disk and in TensorBoard."""
+
 import json
 import math
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from cory.tracking import tracker
-from cory.tracking.tracker import Curve, Key, Tracker
+from cory.tracking.tracker import Curve, Key, Tracker, curves, read, read_lines
 
 
 def test_a_line_is_on_disk_before_the_run_ends(tmp_path):
@@ -20,7 +21,7 @@ def test_a_number_that_is_not_finite_is_null_on_disk_and_nan_when_read(tmp_path,
     with Tracker(tmp_path, tensorboard=False) as tracker:
         tracker.log(0, {"eval/llm_1/kl": number, "eval/llm_1/length": 2})
     assert "null" in (tmp_path / "metrics.jsonl").read_text()
-    (row,) = tracker.read(tmp_path)
+    (row,) = read(tmp_path)
     assert math.isnan(row["eval/llm_1/kl"])
     assert row["eval/llm_1/length"] == 2
 
@@ -38,7 +39,7 @@ def test_samples_keep_their_text_and_lose_no_field(tmp_path):
     row = {"query": "Dies ist\n„gut“", "pioneer_0": "", "score": {"pioneer_0": math.nan, "observer_1": 1.5}}
     with Tracker(tmp_path, tensorboard=False) as tracker:
         tracker.samples(7, [row, row])
-    got = tracker.read_lines(tmp_path / "samples.jsonl")
+    got = read_lines(tmp_path / "samples.jsonl")
     assert got == [{**row, "iteration": 7, "score": {"pioneer_0": None, "observer_1": 1.5}}] * 2
 
 
@@ -46,11 +47,11 @@ def test_a_second_tracker_appends(tmp_path):
     for iteration in (0, 1):
         with Tracker(tmp_path, tensorboard=False) as tracker:
             tracker.log(iteration, {"a/b/c": iteration})
-    assert [row["iteration"] for row in tracker.read(tmp_path)] == [0, 1]
+    assert [row["iteration"] for row in read(tmp_path)] == [0, 1]
 
 
-def test_tensorboard_of_a_run_that_goes_on_holds_every_line_once(tmp_path):
-    """Of three iterations the last is taken back, as a resume from the start of iteration 2 does."""
+def test_tensorboard_of_a_resumed_run_holds_every_line_once(tmp_path):
+    """Of three iterations the last is dropped, as by a resume from the start of iteration 2."""
     with Tracker(tmp_path) as tracker:
         for iteration in range(3):
             tracker.log(iteration, {"a/b/c": iteration})
@@ -68,25 +69,25 @@ def test_a_key_without_three_parts_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match="not of the form seat/policy/quantity"):
         tracker.log(0, {name: 1.0})
     tracker.close()
-    assert tracker.read(tmp_path) == []
+    assert read(tmp_path) == []
 
 
 def test_a_last_line_cut_short_is_left_out(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"iteration": 0, "a/b/c": 1}\n{"iteration": 1, "a/b')
-    assert tracker.read(tmp_path) == [{"iteration": 0, "a/b/c": 1}]
+    assert read(tmp_path) == [{"iteration": 0, "a/b/c": 1}]
 
 
-def test_a_tracker_goes_on_after_a_line_cut_short(tmp_path):
+def test_a_tracker_continues_after_a_line_cut_short(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"iteration": 0, "a/b/c": 1}\n{"iteration": 1, "a/b')
     with Tracker(tmp_path, tensorboard=False) as tracker:
         tracker.log(1, {"a/b/c": 2})
-    assert tracker.read(tmp_path) == [{"iteration": 0, "a/b/c": 1}, {"iteration": 1, "a/b/c": 2}]
+    assert read(tmp_path) == [{"iteration": 0, "a/b/c": 1}, {"iteration": 1, "a/b/c": 2}]
 
 
 def test_a_broken_line_elsewhere_is_named(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"iteration": 0\n{"iteration": 1}\n')
     with pytest.raises(ValueError, match=r"metrics\.jsonl line 1 is not JSON"):
-        tracker.read(tmp_path)
+        read(tmp_path)
 
 
 def test_curves_sort_by_iteration_and_keep_the_later_of_two_lines():
@@ -95,7 +96,7 @@ def test_curves_sort_by_iteration_and_keep_the_later_of_two_lines():
         {"iteration": 0, "a/b/c": 5.0, "a/b/d": 1.0},
         {"iteration": 1, "a/b/c": 20.0},
     ]
-    assert tracker.curves(rows) == {
+    assert curves(rows) == {
         Key("a", "b", "c"): Curve([0, 1], [5.0, 20.0]),
         Key("a", "b", "d"): Curve([0], [1.0]),
     }

@@ -1,3 +1,5 @@
+"""Accuracy, calibration error and temperature by hand."""
+
 import math
 
 import pytest
@@ -21,6 +23,6 @@ def test_calibration_error_of_certainty_that_is_right_is_zero():
 
 
 def test_temperature_makes_the_stated_odds_the_observed_ones():
-    # it says 9 to 1 and is right 3 times in 4: T = log 9 / log 3 = 2
+    # the stated odds are 9 to 1, the observed ones 3 to 1: T = log 9 / log 3 = 2
     log_odds = [math.log(9)] * 4 + [-math.log(9)] * 4
     assert temperature(log_odds, [1, 1, 1, 0, 0, 0, 0, 1]) == pytest.approx(2.0, rel=1e-3)

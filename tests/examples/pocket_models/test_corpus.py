@@ -1,3 +1,5 @@
+"""Parts of the reviews, snippets, first words."""
+
 import random
 
 import pyarrow as pa
@@ -40,7 +42,7 @@ def test_unlabelled_reviews_are_refused(tmp_path):
         corpus.part(tmp_path / "unsup.parquet", (0.0, 1.0))
 
 
-def test_snippets_are_runs_of_words_of_the_asked_length():
+def test_snippets_are_consecutive_words_of_a_length_in_the_range():
     words = [f"w{i}" for i in range(50)]
     rng = random.Random(0)
     drawn = [corpus.snippet(" ".join(words), rng, words=(4, 9), opening=0.5).split() for _ in range(400)]

@@ -1,3 +1,5 @@
+"""Fitting of the judges, sampling of openings, likelihood of the language model."""
+
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +44,10 @@ def test_too_few_reviews_for_a_batch_are_refused(config, tiny_folder):
         fit_judge.batches(["a good film about a bad film"], [1], tokenizer, config, epoch=1)
 
 
-def test_loss_asks_every_token_from_the_first_asked_on_and_no_padding(config):
+def test_loss_is_that_of_every_token_from_the_first_predicting_one_on_without_padding(config):
     model = fit_judge.make_model(config).eval()
     ids = torch.tensor([[5, 6, 7, 8, 9, -1, -1], [9, 8, 7, 6, 5, 4, 3]])
-    # the log-odds of a prefix are what the classifier says of the prefix alone, its last token pooled
+    # the classifier pools the last token: log-odds of a prefix are those of the prefix as a text
     prefixes = [ids[0, :4], ids[0, :5], ids[1, :4], ids[1, :5], ids[1, :6], ids[1, :7]]
     labels = [1, 1, 0, 0, 0, 0]
     logprobs = [
@@ -64,7 +66,7 @@ def test_log_count_ratio_by_hand():
     assert ratio[[good, bad]] == pytest.approx([np.log(3), -np.log(2)], abs=1e-5)
 
 
-def test_second_judge_tells_words_apart_and_weighs_both_labels_alike():
+def test_second_judge_separates_words_and_weighs_both_labels_equally():
     config = fit_second_judge.Config(data=Path("unused"), buckets=2**12, penalty=1e-3)
     texts = ["good"] * 9 + ["bad"]
     rows = fit_second_judge.design(texts, config)

@@ -1,3 +1,5 @@
+"""Pretraining of the pocket LM: resuming, rows."""
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -26,21 +28,21 @@ def settings(data, name: str) -> Config:
     )
 
 
-def test_a_killed_pretraining_goes_on_where_it_was(data, monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda function: function)
+@pytest.mark.usefixtures("eager")
+def test_a_killed_pretraining_resumes_to_the_same_weights(data, monkeypatch):
     train(settings(data, "whole"))
-    plain, calls = pretrain.next_token_loss, []
+    original, calls = pretrain.next_token_loss, []
 
     def dies(*arguments):
         calls.append(1)
         if len(calls) == 6:
             raise KeyboardInterrupt
-        return plain(*arguments)
+        return original(*arguments)
 
     monkeypatch.setattr(pretrain, "next_token_loss", dies)
     with pytest.raises(KeyboardInterrupt):
         train(settings(data, "cut"))
-    monkeypatch.setattr(pretrain, "next_token_loss", plain)
+    monkeypatch.setattr(pretrain, "next_token_loss", original)
     train(settings(data, "cut"))
     whole, cut = (
         AutoModelForCausalLM.from_pretrained(data.parent / name / "lm") for name in ("whole", "cut")

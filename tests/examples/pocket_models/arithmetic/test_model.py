@@ -1,4 +1,4 @@
-"""The embedded model of arithmetic loads as anyone would load it, is what its card says, and can learn."""
+"""The bundled arithmetic model: folder, shape, answers, tokenizer, presets."""
 
 from dataclasses import replace
 
@@ -28,8 +28,8 @@ def test_model_has_its_stated_shape_and_a_window_for_word_problems():
 
 def test_model_loads_plainly_and_answers_in_its_form():
     write = pipeline("text-generation", model=str(ARITHMETIC_LM), device="cpu")
-    (told,) = write("Question: 3 + 4\nAnswer: 3 + 4 =", max_new_tokens=8, do_sample=False)
-    assert told["generated_text"] == "Question: 3 + 4\nAnswer: 3 + 4 = 7\n#### 7"
+    (output,) = write("Question: 3 + 4\nAnswer: 3 + 4 =", max_new_tokens=8, do_sample=False)
+    assert output["generated_text"] == "Question: 3 + 4\nAnswer: 3 + 4 = 7\n#### 7"
 
 
 def test_tokenizer_reads_all_of_printable_ascii_and_id_0_ends_and_pads():
@@ -41,27 +41,27 @@ def test_tokenizer_reads_all_of_printable_ascii_and_id_0_ends_and_pads():
 
 def test_it_answers_between_a_fifth_and_half_of_held_out_problems_right():
     task, references, _ = make_players(replace(PRESET, seats=1))
-    told = evaluate_standalone(
+    responses = evaluate_standalone(
         references["llm_1"],
         task,
         EvaluationConfig(queries=64, samples=4),
         max_response=PRESET.max_response,
         measures={},
     )
-    # the card says 0.38
-    assert 0.2 <= told.arrays["task_reward"].mean() <= 0.5
-    assert told.arrays["eos_share"].mean() > 0.95
+    # 0.38 in the card
+    assert 0.2 <= responses.arrays["task_reward"].mean() <= 0.5
+    assert responses.arrays["eos_share"].mean() > 0.95
 
 
 @pytest.mark.parametrize(("name", "seats"), [("pocket-arithmetic", 2), ("pocket-arithmetic-ppo", 1)])
 def test_the_presets_play_and_learn(name, seats):
     config = replace(presets.get(name), batch=16)
-    numbers = Trainer(config).iterate(0)
-    rewards = [value for key, value in numbers.items() if key.endswith("/task_reward")]
+    metrics = Trainer(config).iterate(0)
+    rewards = [value for key, value in metrics.items() if key.endswith("/task_reward")]
     assert len(rewards) == seats
     assert all(0 <= reward <= 1 for reward in rewards)
 
 
-def test_the_pair_differs_in_its_seats_alone():
+def test_the_presets_differ_in_their_seats_only():
     single = presets.get("pocket-arithmetic-ppo")
     assert replace(single, seats=2, exchange=PRESET.exchange) == PRESET

@@ -1,3 +1,5 @@
+"""Pretraining of the arithmetic model: rows, resuming, tokenizer."""
+
 from itertools import islice
 
 import pytest
@@ -21,26 +23,21 @@ def settings(work) -> Config:
     )  # fmt: skip
 
 
-@pytest.fixture
-def eager(monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda function: function)
-
-
 @pytest.mark.usefixtures("eager")
-def test_a_killed_pretraining_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_a_killed_pretraining_resumes_to_the_same_weights(tmp_path, monkeypatch):
     train(settings(tmp_path / "whole"))
-    plain, calls = loop.next_token_loss, []
+    original, calls = loop.next_token_loss, []
 
     def dies(*arguments):
         calls.append(1)
         if len(calls) == 9:
             raise KeyboardInterrupt
-        return plain(*arguments)
+        return original(*arguments)
 
     monkeypatch.setattr(loop, "next_token_loss", dies)
     with pytest.raises(KeyboardInterrupt):
         train(settings(tmp_path / "cut"))
-    monkeypatch.setattr(loop, "next_token_loss", plain)
+    monkeypatch.setattr(loop, "next_token_loss", original)
     train(settings(tmp_path / "cut"))
     whole, cut = (AutoModelForCausalLM.from_pretrained(tmp_path / name / "lm") for name in ("whole", "cut"))
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), cut.parameters(), strict=True))

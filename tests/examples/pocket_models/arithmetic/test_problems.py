@@ -1,3 +1,5 @@
+"""The corpus of the arithmetic model: right answers, shares, slips, stories."""
+
 import random
 import re
 import string
@@ -49,7 +51,7 @@ def test_shares_are_what_is_drawn():
     assert share == pytest.approx({"stories": 0.35, "worked": 0.5, "references": 0.2}, abs=0.024)
 
 
-def test_answers_follow_from_the_question_whatever_the_reference_says():
+def test_answers_follow_from_the_question_whatever_the_reference():
     always = Shares(stories=0, worked=1, references=1, slips=1)
     for document in islice(documents(0, always), 300):
         question, reference, answer = parts(document)

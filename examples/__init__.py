@@ -1,0 +1,1 @@
+"""Examples: scripts, plug-ins, and how the bundled pocket models were made."""

@@ -1,0 +1,165 @@
+"""Folders of LoRA teams: what PEFT and transformers read from them, and which ones are refused."""
+
+import json
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from cory.policies.causal_lm import CausalLMPolicy
+from cory.policies.lora import LoraPolicy
+from cory.policies.lora_config import LoRAConfig
+from tests.helpers.batches import B, make_batch
+from tests.helpers.learners import advantage_of, make_learner
+from tests.helpers.models import (
+    CLASSES,
+    frozen_weights,
+    make_team,
+    make_tokenizer,
+    model_logits,
+    policy_logits,
+    stir,
+    weights_of,
+)
+
+
+def learn(policy, **options) -> None:
+    batch = make_batch(policy)
+    learner = make_learner(policy, **options)
+    learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
+
+
+def test_a_saved_adapter_opens_in_plain_transformers_and_peft(backbone, tmp_path):
+    """The value head lies beside it."""
+    policy = make_team(backbone).policies["llm_2"]
+    stir(policy)
+    policy.save(tmp_path)
+    want = policy_logits(policy)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path)
+    torch.testing.assert_close(model_logits(plain), want, atol=1e-5, rtol=0)
+    wrapped = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(backbone), str(tmp_path))
+    torch.testing.assert_close(model_logits(wrapped), want, atol=1e-5, rtol=0)
+    ours = CausalLMPolicy.load("llm_2", tmp_path)
+    torch.testing.assert_close(policy_logits(ours), want, atol=1e-5, rtol=0)
+    assert torch.equal(ours.value_head.weight, policy.value_head.weight)
+    saved = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert saved["base_model_name_or_path"] == str(backbone.resolve())
+    assert saved["target_modules"] == sorted(saved["target_modules"])
+
+
+def test_a_merged_export_is_a_whole_model_and_changes_nothing_in_memory(backbone, tmp_path):
+    team = make_team(backbone)
+    policy = team.policies["llm_1"]
+    stir(policy)
+    stir(team.policies["llm_2"], seed=2)
+    want, theirs, fixed = policy_logits(policy), policy_logits(team.policies["llm_2"]), frozen_weights(team)
+    policy.save_merged(tmp_path)
+    assert not (tmp_path / "adapter_config.json").exists()
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert type(plain) is type(team.model)
+    torch.testing.assert_close(model_logits(plain), want, atol=1e-5, rtol=0)
+    assert torch.equal(CausalLMPolicy.load("x", tmp_path).value_head.weight, policy.value_head.weight)
+    assert torch.equal(policy_logits(policy), want)
+    assert torch.equal(policy_logits(team.policies["llm_2"]), theirs)
+    assert all(torch.equal(frozen_weights(team)[name], tensor) for name, tensor in fixed.items())
+
+
+def test_distinct_weights_survive_a_load_in_shuffled_order(backbone, tmp_path):
+    """In place, and with the parameters in the order that optimisers know."""
+    team = make_team(backbone)
+    for i, (name, policy) in enumerate(team.policies.items()):
+        stir(policy, seed=i)
+        policy.save(tmp_path / name)
+    other = make_team(backbone, ("llm_2", "llm_1"), seed=5)
+    for name in ("llm_2", "llm_1"):
+        before = [id(parameter) for parameter in other.policies[name].parameters()]
+        other.policies[name].restore(tmp_path / name)
+        assert [id(parameter) for parameter in other.policies[name].parameters()] == before
+        assert list(weights_of(other.policies[name])) == list(weights_of(team.policies[name]))
+        for key, tensor in weights_of(team.policies[name]).items():
+            assert torch.equal(weights_of(other.policies[name])[key], tensor)
+        assert torch.equal(policy_logits(other.policies[name]), policy_logits(team.policies[name]))
+    assert not torch.equal(policy_logits(other.policies["llm_1"]), policy_logits(other.policies["llm_2"]))
+
+
+def test_training_from_an_adapter_starts_at_a_kl_of_exactly_0(backbone, tmp_path):
+    """Adapters off is not the start, and the reference stays the start for ever."""
+    first = make_team(backbone).policies["llm_1"]
+    stir(first)
+    first.save(tmp_path)
+    team = make_team(backbone, config=LoRAConfig(rank=99, adapter=tmp_path))
+    reference = weights_of(team.reference)
+    assert torch.equal(policy_logits(team.reference), policy_logits(first))
+    for policy in team.policies.values():
+        batch = make_batch(policy)
+        assert (batch.exact_kl_BT == 0).all()
+        assert torch.equal(policy.value_head.weight, first.value_head.weight)
+        learn(policy)
+        assert make_batch(policy).exact_kl_BT.sum() > 0
+    assert all(torch.equal(weights_of(team.reference)[name], tensor) for name, tensor in reference.items())
+    assert not [name for name, parameter in team.reference.named_parameters() if parameter.requires_grad]
+
+
+def test_a_single_policy_is_a_team_of_one_with_the_targets_it_is_given(backbone):
+    kind = next(name for name in CLASSES if backbone.name.startswith(name))
+    target = {"gpt2": "attn.c_proj"}.get(kind, "q_proj")
+    policy = LoraPolicy.load("llm_1", backbone, config=LoRAConfig(rank=1, alpha=1, targets=(target,)))
+    assert len(policy.adapter) == 2
+    assert all(layer.replace("/", ".").endswith(f".{target}") for layer in policy.adapter)
+
+
+def test_an_unknown_target_is_refused_with_the_known_ones(backbone):
+    with pytest.raises(ValueError, match=r"lora\.targets names 'qkv', .* there are (c_attn|down_proj), "):
+        make_team(backbone, config=LoRAConfig(targets=("qkv",)))
+    with pytest.raises(ValueError, match=r"lora\.targets names 'lm_head'"):
+        make_team(backbone, config=LoRAConfig(targets=("lm_head",)))
+
+
+def test_another_backbone_and_another_rank_are_refused(backbone, tmp_path):
+    policy = make_team(backbone).policies["llm_1"]
+    policy.save(tmp_path / "adapter")
+    with pytest.raises(ValueError, match="name a folder of the same rank and targets"):
+        make_team(backbone, config=LoRAConfig(rank=2)).policies["llm_1"].restore(tmp_path / "adapter")
+    model = AutoModelForCausalLM.from_pretrained(backbone)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[3, 3] += 1e-3
+    model.save_pretrained(tmp_path / "other")
+    make_tokenizer().save_pretrained(tmp_path / "other")
+    other = make_team(tmp_path / "other")
+    assert other.backbone_sha256 != policy._team[0].backbone_sha256
+    with pytest.raises(ValueError, match="name the model this adapter was trained on"):
+        other.policies["llm_1"].restore(tmp_path / "adapter")
+    with pytest.raises(ValueError, match="name the model this adapter was trained on"):
+        make_team(tmp_path / "other", config=LoRAConfig(adapter=tmp_path / "adapter"))
+    with pytest.raises(ValueError, match=r"is an adapter; .* start from the adapter with lora\.adapter"):
+        make_team(tmp_path / "adapter")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": 0}, r"lora\.rank is 0"),
+        ({"alpha": -1}, r"lora\.alpha is -1"),
+        ({"adapter": Path("nowhere")}, r"lora\.adapter nowhere holds no adapter_config\.json"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        LoRAConfig(**options)
+
+
+def test_names_that_would_collide_and_four_bits_without_a_gpu_are_refused(tiny_folder):
+    for names in (("llm_1", "llm_1"), ("reference",), ("llm.1",)):
+        with pytest.raises(ValueError, match="cannot name a policy"):
+            make_team(tiny_folder, names)
+    with pytest.raises(ValueError, match=r"lora\.four_bit needs a CUDA device and device is 'cpu'"):
+        make_team(tiny_folder, config=LoRAConfig(four_bit="yes"))
+
+
+def test_the_backbones_hash_is_that_of_its_file(tiny_folder):
+    import hashlib
+
+    want = hashlib.sha256((tiny_folder / "model.safetensors").read_bytes()).hexdigest()
+    assert make_team(tiny_folder).backbone_sha256 == want
