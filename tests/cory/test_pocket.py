@@ -1,4 +1,4 @@
-"""The models that come with the project: they load as anyone would load them and are what the cards say."""
+"""The embedded models load with plain transformers and are what their cards say."""
 
 import json
 
@@ -22,11 +22,11 @@ def test_folder_is_small_and_has_a_card_and_no_pickle(folder):
     assert "must not be used" in card
 
 
-def test_lm_loads_plainly_and_writes():
-    written = pipeline("text-generation", model=str(LM), device="cpu")(
+def test_the_lm_loads_with_transformers_and_generates():
+    generated = pipeline("text-generation", model=str(LM), device="cpu")(
         "This film", max_new_tokens=5, do_sample=False
     )
-    assert written[0]["generated_text"].startswith("This film ")
+    assert generated[0]["generated_text"].startswith("This film ")
 
 
 def test_lm_and_judge_share_a_tokenizer_in_which_id_0_begins_ends_and_pads():
@@ -53,12 +53,12 @@ def test_models_have_their_stated_shapes():
 
 
 @pytest.mark.parametrize("judge", [Classifier(JUDGE), NGrams(SECOND_JUDGE)], ids=["judge", "second_judge"])
-def test_judges_know_good_from_bad(judge):
+def test_judges_score_good_above_bad(judge):
     good, bad = judge(["a wonderful, moving film", "a dull, awful waste of time"])
     assert good > 0 > bad
 
 
-def test_openings_are_enough_different_and_disjoint():
+def test_openings_are_many_distinct_and_disjoint():
     openings = json.loads(OPENINGS.read_text())
     train, test = ({tuple(ids) for ids in openings[split]} for split in ("train", "test"))
     assert len(train) == len(openings["train"]) >= 4096
@@ -67,7 +67,7 @@ def test_openings_are_enough_different_and_disjoint():
     assert all(2 <= len(ids) <= 7 and 0 not in ids and max(ids) < 4096 for ids in train | test)
 
 
-def test_figures_meet_what_was_promised():
+def test_measured_quality_meets_the_stated_minimum():
     figures = json.loads((HERE / "figures.json").read_text())
     assert figures["reviews"] > 5900
     assert figures["lm"]["bits_per_character"] <= 1.75

@@ -99,17 +99,17 @@ RELEASED = replace(
     algorithm_options=PPOConfig(ratio_guard=10),
     learner=LearnerConfig(lr=1.41e-5, accumulation_mean="microbatch"),
     payoff_scaling=PayoffScalingConfig(scaling="normalise"),
-    exchange=ExchangeConfig(every=5, reset=True),
+    exchange=ExchangeConfig(every=5, reset=True, restart_rng=True),
 )
 RELEASED_SOURCES = {
     "gpt2 twice (PPO: gpt2-medium), 102 iterations, other values as in the paper": SCRIPTS,
     "sampling with repetition penalty 1.1 and dropout, log-probs without them": SCRIPTS,
-    "reviews of more than 100 characters, queries of 2 to 7 tokens": SCRIPTS,
+    "reviews of more than 100 characters (PPO: 200, seed 123), queries of 2 to 7 tokens": SCRIPTS,
     "one response cap of 4 to 15 tokens per batch": SCRIPTS,
     "KL coefficient initially 0.4 (PPO: 0.3), adaptive: target 6, horizon 10,000": SCRIPTS,
     "payoffs normalised by running statistics (PPO: not normalised)": SCRIPTS,
     "loss means per micro-batch; minibatches with a mean ratio above 10 skipped": SCRIPTS,
-    "optimiser, KL coefficient and payoff statistics reset at every exchange": SCRIPTS,
+    "optimiser, KL coefficient, payoff statistics and generators reset at every exchange": SCRIPTS,
 }
 
 LONG_RESPONSES = EvaluationConfig(queries=256, every=20)
@@ -196,6 +196,8 @@ PRESETS = {
     "imdb-released-ppo": Preset(
         config=single(
             RELEASED,
+            seed=123,
+            task_options=_task("reviews", data="stanfordnlp/imdb", max_query=(2, 7), min_chars=201),
             policy=PolicyConfig(model="gpt2-medium", mismatch="released"),
             kl=KLConfig(kind="full", coef=0.3, target=6, horizon=10_000),
             payoff_scaling=PayoffScalingConfig(),

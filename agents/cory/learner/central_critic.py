@@ -107,8 +107,12 @@ class CentralCritic:
         self.heads = nn.ModuleDict(
             {seat: Head(width, config.hidden, key=(seed, "critic", seat)) for seat in seats}
         ).to(reference.device)
-        self.optimizer = torch.optim.Adam(self.heads.parameters(), lr=config.lr)
+        self.reset()
         self._states: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def reset(self) -> None:
+        """Start the optimizer anew; the heads keep their weights."""
+        self.optimizer = torch.optim.Adam(self.heads.parameters(), lr=self.config.lr)
 
     @torch.no_grad()
     def value(self, batches: Mapping[str, Batch]) -> dict[str, Batch]:

@@ -136,8 +136,8 @@ class Learner:
     ) -> dict[str, float]:
         """One pass over `batch` per order (a permutation of its rows); then the KL coefficient adapts.
 
-        An algorithm with its own `update` replaces the passes. Returns means over the tokens of the last pass,
-        `first_ratio_deviation`, the largest |ratio - 1| in the first minibatch (before any step only
+        An algorithm with its own `update` replaces the passes. Returns means over the tokens of the last
+        pass, `first_ratio_deviation`, the largest |ratio - 1| in the first minibatch (before any step only
         rounding can cause one), and `steps`, the number of optimiser steps. `on_microbatch` receives the
         metrics of every micro-batch; `interrupt` is called before every step and may raise.
         """
@@ -256,7 +256,7 @@ def select(batch: Batch, advantage: Advantage, index_B: Tensor) -> tuple[Batch, 
 
 
 def combine(parts: Sequence[PartMetrics]) -> dict[str, float]:
-    """Means over the tokens of all parts, and the largest of the maxima: independent of how a batch was split."""
+    """Means over the tokens of all parts, and the largest maxima: the same however a batch was split."""
     tokens = sum(part.tokens for part in parts)
     means = {name: sum(part.means[name] * part.tokens for part in parts) / tokens for name in parts[0].means}
     return means | {name: max(part.maxima[name] for part in parts) for name in parts[0].maxima}

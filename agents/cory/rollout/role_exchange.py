@@ -20,6 +20,10 @@ class ExchangeConfig:
     reset: bool = False
     """Whether exchanges reset optimisers, KL coefficients and payoff statistics, as in the released code."""
 
+    restart_rng: bool = False
+    """Whether random numbers (caps, sampling, order of rows) repeat from every exchange on, as they do in the
+    released code, whose generators are seeded anew; queries go on."""
+
     def __post_init__(self) -> None:
         if self.every < 0:
             raise ValueError(

@@ -1,6 +1,5 @@
 """Free memory of a device, and the share of it that forward and backward passes may use."""
 
-import math
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -57,4 +56,4 @@ def free_bytes(device: torch.device) -> int:
 
 
 def _power_of_two(count: int) -> int:
-    return 1 << max(0, int(math.log2(max(count, 1))))
+    return 1 << (max(count, 1).bit_length() - 1)

@@ -14,7 +14,8 @@ from cory.runtime.signals import Signals, Stopped
 from cory.tracking import alerts
 from cory.tracking.tracker import METRICS, SAMPLES, Tracker, read_lines
 from cory.training import checkpoint, metrics
-from cory.training.trainer import Snapshot, Trainer
+from cory.training.snapshot import Snapshot, take_snapshot
+from cory.training.trainer import Trainer
 
 Say = Callable[[str], None]
 OnProgress = Callable[[str, Mapping[str, float]], None]
@@ -116,7 +117,8 @@ class Loop:
         """Run one iteration, log its metrics and check them for alerts."""
         if self.trainer.exchanged(iteration):
             self.call("on_exchange", iteration, self.trainer.seating(iteration))
-        self.snapshot = self.trainer.snapshot() if self.seconds > self.config.grace else None
+        outlasts = self.seconds > self.config.grace
+        self.snapshot = take_snapshot(self.trainer.learners, self.trainer.state()) if outlasts else None
         start = time.monotonic()
         found = self.trainer.iterate(
             iteration, interrupt=self.signals.check, interrupt_update=self.signals.check_grace

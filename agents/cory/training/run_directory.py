@@ -11,10 +11,10 @@ import yaml
 
 from cory.config.parsing import flat
 from cory.config.schema import Config
+from cory.report.model_card import write_card
 from cory.runtime.provenance import environment
 from cory.tracking.tracker import METRICS
 from cory.training import checkpoint
-from cory.training.model_card import write_card
 from cory.training.resume import LOCK, check_settings_unchanged, is_empty, newest_whole, rewind
 from cory.training.trainer import Trainer
 from cory_env.tasks.base import counted
@@ -94,7 +94,7 @@ def export(trainer: Trainer, run: Path) -> None:
             policy.save_merged(folder)
         else:
             policy.save(folder)
-        write_card(folder, name, trainer.config)
+        write_card(folder, name, flat(trainer.config))
 
 
 def free_name(base: Path) -> Path:

@@ -4,7 +4,6 @@ Shapes: B games, T response tokens.
 """
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,11 +22,11 @@ from cory.rollout.role_exchange import exchanges_before, seating_at
 from cory.rollout.rollout import play
 from cory.rollout.spec import RolloutSpec
 from cory.runtime.clock import Clock
-from cory.runtime.memory import MemoryBudget, free_bytes, memory_budget
+from cory.runtime.memory import MemoryBudget, memory_budget
 from cory.runtime.signals import Interrupt, never
 from cory.training import metrics
-from cory.training.checkpoint import optimizer_tensors, restore_optimizer
 from cory.training.factory import make_critic, make_game, make_learners, make_measures, make_players
+from cory.training.snapshot import Snapshot, check_states, restore_tensors
 from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.tasks.base import Task, validation_queries
 from cory_env.types import Query
@@ -42,13 +41,6 @@ class LearningData(NamedTuple):
     """A permutation of the rows per epoch."""
     sampler_difference: float
     """Largest difference in nats between sampler and learner on a token."""
-
-
-class Snapshot(NamedTuple):
-    """The trained state at the start of an iteration, by policy name."""
-
-    tensors: dict[str, dict[str, Tensor]]
-    state: dict[str, Any]
 
 
 class Trainer:
@@ -102,6 +94,7 @@ class Trainer:
         rewards = self.rewards(seating, batches)
         states = {seat: self.learners[name].algorithm_state for seat, name in seating.items()}
         advantages = self.algorithm.advantage(batches, rewards, self.config.algorithm_options, states)
+        check_states(states, self.config.algorithm)
         updates: dict[str, dict[str, float]] = {}
         with clock.phase("update"):
             for name, learner in self.learners.items():
@@ -143,8 +136,11 @@ class Trainer:
                     f"iteration {iteration}: weights of policy {name!r} changed, or were frozen or unfrozen, "
                     "outside an update; an exchange changes seats, never weights"
                 )
+        resets = self.config.exchange.reset and self.exchanged(iteration)
+        if resets and self.critic is not None:
+            self.critic.reset()
         for learner in self.learners.values():
-            if self.config.exchange.reset and self.exchanged(iteration):
+            if resets:
                 learner.reset()
             learner.begin_iteration(iteration, self.config.iterations)
         self.game.set_payoff(self.config.payoff_rule, iteration=iteration)
@@ -166,10 +162,15 @@ class Trainer:
             queries,
             seats=self.game.seats,
             games_B=games_B,
-            key=(config.seed, "training", iteration),
+            key=(config.seed, "training", self.rng_iteration(iteration)),
             max_response=config.max_response,
             cap_per_batch=config.cap_per_batch,
         )
+
+    def rng_iteration(self, iteration: int) -> int:
+        """The iteration in random keys: with `exchange.restart_rng`, since the last exchange."""
+        exchange = self.config.exchange
+        return iteration % exchange.every if exchange.restart_rng and exchange.every else iteration
 
     def learning_data(
         self,
@@ -183,8 +184,9 @@ class Trainer:
         seats = [seat for seat in seating if seating[seat] == name]
         batch = stack(Batch, [batches[seat] for seat in seats])
         columns = zip(*(advantages[seat] for seat in seats), strict=True)
+        key = (self.config.seed, "order", self.rng_iteration(iteration))
         orders = [
-            torch.from_numpy(rng.permutation((self.config.seed, "order", iteration, name, epoch), len(batch)))
+            torch.from_numpy(rng.permutation((*key, name, epoch), len(batch)))
             for epoch in range(self.learners[name].epochs)
         ]
         difference = float((batch.behaviour_logprobs_BT - batch.old_logprobs_BT).abs().max())
@@ -298,34 +300,9 @@ class Trainer:
         for policy in (*self.policies.values(), *self.references.values()):
             policy.budget = budget
 
-    def snapshot(self) -> Snapshot | None:
-        """A copy of all trained state in main memory; None if that is more than half of what is free."""
-        tensors = {
-            name: {
-                **{f"parameter.{i}": p.detach() for i, p in enumerate(learner.trainable)},
-                **{f"optimizer.{key}": t for key, t in optimizer_tensors(learner.optimizer).items()},
-            }
-            for name, learner in self.learners.items()
-        }
-        size = sum(t.numel() * t.element_size() for of in tensors.values() for t in of.values())
-        if size > free_bytes(torch.device("cpu")) // 2:
-            return None
-        copies = {
-            name: {key: t.to("cpu", copy=True) for key, t in of.items()} for name, of in tensors.items()
-        }
-        return Snapshot(copies, deepcopy(self.state()))
-
     def revert(self, snapshot: Snapshot) -> None:
         """Return to the state of `snapshot`, in place; an update that was in progress is undone."""
-        for name, tensors in snapshot.tensors.items():
-            learner = self.learners[name]
-            with torch.no_grad():
-                for i, parameter in enumerate(learner.trainable):
-                    parameter.copy_(tensors[f"parameter.{i}"])
-            saved = {
-                k.removeprefix("optimizer."): t for k, t in tensors.items() if k.startswith("optimizer.")
-            }
-            restore_optimizer(learner.optimizer, saved)
+        restore_tensors(self.learners, snapshot)
         self.restore(snapshot.state)
         self._fingerprints, self.learning = {}, False
 

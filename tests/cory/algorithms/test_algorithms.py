@@ -108,6 +108,18 @@ def test_gradients_do_not_depend_on_microbatches(name):
             torch.testing.assert_close(other[name], want, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("name", TOKENWISE)
+def test_metrics_do_not_depend_on_microbatches(name):
+    """Means are over tokens and maxima over all of them; responses have unequal lengths."""
+    found = []
+    for microbatches in (1, 2, 8):
+        policy = make_table_policy()
+        learner = make_learner_of(name, policy, microbatches=microbatches, lr=0.1)
+        found.append(update(learner, make_table_batch(policy)))
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], rel=1e-4, abs=1e-6)
+
+
 def make_tokens(count: int = 6) -> Tokens:
     generator = torch.Generator().manual_seed(0)
     return Tokens(*(torch.randn(count, generator=generator).requires_grad_(i < 4) for i in range(9)))

@@ -138,10 +138,10 @@ def test_paired_differences_show_what_two_intervals_hide():
     """Queries of very different rewards, each better by 1 or 2: the difference is certain, the means are not."""
     theirs = np.arange(40.0)
     ours = theirs + np.array([1.0, 2.0] * 20)
-    values = differences({"reward": ours, "only ours": ours}, {"reward": theirs})
-    assert list(values) == ["reward"]
-    assert values["reward"].value == 1.5
-    assert 1.3 < values["reward"].low < 1.5 < values["reward"].high < 1.7
+    found = differences({"reward": ours, "only ours": ours}, {"reward": theirs})
+    assert list(found) == ["reward"]
+    assert found["reward"].value == 1.5
+    assert 1.3 < found["reward"].low < 1.5 < found["reward"].high < 1.7
     assert interval(ours)[0] < theirs.mean()
     assert estimates({"same": ours - ours})["same"] == Estimate(0.0, 0.0, 0.0)
 

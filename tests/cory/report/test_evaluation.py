@@ -1,11 +1,11 @@
-"""What an evaluation left in a run, in the report: tables, pass@k, and nothing where there is none."""
+"""The results of `cory evaluate` in the report: tables, pass@k, and nothing without an evaluation."""
 
 import json
 
 import pytest
 
-from cory.evaluation.tables import cell, print_tables, sheets
-from cory.report.evaluation import found_in, of_evaluation, of_training
+from cory.evaluation.tables import cell, make_tables, print_tables
+from cory.report.evaluation import pass_at_k_of_evaluation, pass_at_k_of_training, read_evaluation
 from cory.report.page import write_report
 from cory.tracking.curves import policies
 from cory.tracking.labels import in_order, label
@@ -13,10 +13,10 @@ from cory.tracking.tracker import Curve, Key, Tracker
 from tests.helpers.synthetic_run import write_run
 
 REWARD = {"gain": 0.5, "low": 0.25, "high": 0.75, "in_reference_deviations": None}
-TOLD = {
+SUMMARY = {
     "data": {"train": 9, "test": 99, "left_out": ["3 of the test openings (3.0%) are in train too"]},
     "queries": 64, "samples": 2, "sampling": "paper", "kl_coef": 0.2, "threshold": 0.5,
-    "figures": {
+    "metrics": {
         "reference": {"task_reward": 0.0, "pass_at_1": 0.125, "pass_at_2": 0.25},
         "llm_1": {"task_reward": 0.5, "pass_at_1": 0.375, "pass_at_2": 0.5, "reference_perplexity": None},
     },
@@ -29,7 +29,7 @@ TOLD = {
     },
     "gain_over_reference": {"llm_1": {"task_reward": REWARD}},
     "in_game": {
-        "observer_1/llm_1": {"seating": {}, "figures": {"payoff": 1.0}, "intervals": {"payoff": [0.5, 1.5]}}
+        "observer_1/llm_1": {"seating": {}, "metrics": {"payoff": 1.0}, "intervals": {"payoff": [0.5, 1.5]}}
     },
     "diversity": {"llm_1, llm_2": {"differing": {"value": 1.0, "low": 1.0, "high": 1.0}}},
     "comparison": {},
@@ -39,16 +39,17 @@ TOLD = {
 }  # fmt: skip
 
 
-def run_with(tmp_path, told):
+def run_with(tmp_path, summary):
     write_run(tmp_path, iterations=3)
-    (tmp_path / "evaluation.json").write_text(told if isinstance(told, str) else json.dumps(told))
+    (tmp_path / "evaluation.json").write_text(summary if isinstance(summary, str) else json.dumps(summary))
     return tmp_path
 
 
-def test_an_evaluation_stands_in_the_report_with_intervals_and_signs(tmp_path):
-    page = write_report(run_with(tmp_path, TOLD)).read_text(encoding="utf-8")
+@pytest.mark.usefixtures("no_plots")
+def test_an_evaluation_is_in_the_report_with_intervals_and_signs(tmp_path):
+    page = write_report(run_with(tmp_path, SUMMARY)).read_text(encoding="utf-8")
     assert "3 of the test openings (3.0%) are in train too." in page
-    assert "64 of 99 held-out queries x 2 samples, paper sampling, eta 0.2, correct from a reward of" in page
+    assert "64 of 99 held-out queries x 2 samples, paper sampling, KL coefficient 0.2, correct from a reward of" in page
     row = "<td>pass@1</td><td>0.125 [0.000, 0.250]</td><td>0.375 [0.250, 0.500]</td>"
     assert row in page
     assert "<td>+0.500 [+0.250, +0.750]</td>" in page
@@ -58,15 +59,17 @@ def test_an_evaluation_stands_in_the_report_with_intervals_and_signs(tmp_path):
     assert (tmp_path / "plots/pass_at_k.png").exists()
 
 
-@pytest.mark.parametrize("told", ['{"figures": {}}', "{broken", "{}"])
-def test_what_is_no_evaluation_of_ours_is_left_out(tmp_path, told):
-    run = run_with(tmp_path, told)
-    assert found_in(run) is None
+@pytest.mark.usefixtures("no_plots")
+@pytest.mark.parametrize("content", ['{"metrics": {}}', "{broken", "{}"])
+def test_a_file_that_is_no_evaluation_is_left_out(tmp_path, content):
+    run = run_with(tmp_path, content)
+    assert read_evaluation(run) is None
     assert "Held-out evaluation with intervals" not in write_report(run).read_text(encoding="utf-8")
     assert not (run / "plots/pass_at_k.png").exists()
 
 
-def test_pass_at_k_of_the_last_evaluation_while_training_is_drawn_too(tmp_path):
+@pytest.mark.usefixtures("no_plots")
+def test_pass_at_k_of_the_last_evaluation_during_training_is_drawn_too(tmp_path):
     with Tracker(tmp_path, tensorboard=False) as tracker:
         for iteration, share in ((0, 0.25), (5, 0.5)):
             tracker.log(iteration, {"eval/llm_1/pass_at_1": share, "eval/llm_1/pass_at_2": share + 0.25})
@@ -75,28 +78,28 @@ def test_pass_at_k_of_the_last_evaluation_while_training_is_drawn_too(tmp_path):
     assert (tmp_path / "plots/pass_at_k.png").exists()
     assert "<td>pass@2</td>" in page
     assert "of the policies: 0.250 → 0.500  (+0.250)" in page
-    curves = {Key("alone", "llm_1", f"pass_at_{k}"): Curve([0, 5], [0.0, k / 16]) for k in (10, 2)}
-    assert of_training(curves) == {"llm_1": {2: (0.125,) * 3, 10: (0.625,) * 3}}
-    assert list(of_training(curves)["llm_1"]) == [2, 10]
+    curves = {Key("eval", "llm_1", f"pass_at_{k}"): Curve([0, 5], [0.0, k / 16]) for k in (10, 2)}
+    assert pass_at_k_of_training(curves) == {"llm_1": {2: (0.125,) * 3, 10: (0.625,) * 3}}
+    assert list(pass_at_k_of_training(curves)["llm_1"]) == [2, 10]
     assert policies({Key("all", "policies", "differing"): Curve([0], [1.0])}) == []
 
 
 def test_pass_at_k_of_an_evaluation_has_its_intervals():
-    assert of_evaluation(TOLD)["llm_1"] == {1: (0.375, 0.25, 0.5), 2: (0.5, 0.375, 0.625)}
+    assert pass_at_k_of_evaluation(SUMMARY)["llm_1"] == {1: (0.375, 0.25, 0.5), 2: (0.5, 0.375, 0.625)}
 
 
 def test_the_terminal_shows_the_same_tables(capsys):
-    print_tables(TOLD)
+    print_tables(SUMMARY)
     shown = capsys.readouterr().out
     assert "0.375 [0.250, 0.500]" in shown
     assert "judge mine failed: [red]1 / 0[/red]" in shown
     assert "differences, query by query" not in shown
-    rows = {row[0]: row[1:] for row in sheets(TOLD)[0].rows}
+    rows = {row[0]: row[1:] for row in make_tables(SUMMARY)[0].rows}
     assert rows["task_reward"] == ["0.000 [-0.250, 0.250]", "0.500 [0.250, 0.750]"]
     assert "reference_perplexity" not in rows
     assert cell(None, 0.0, 1.0) == "-"
 
 
-def test_quantities_have_words_and_an_order():
+def test_quantities_have_labels_and_an_order():
     assert label("pass_at_8") == "pass@8"
     assert in_order({"pass_at_10", "pass_at_2", "kl"}) == ["kl", "pass_at_2", "pass_at_10"]

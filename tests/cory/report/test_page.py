@@ -1,3 +1,5 @@
+"""The report page and its plots."""
+
 import json
 import math
 import re
@@ -17,7 +19,7 @@ SWAPPED = {
     Key("observer_1", "llm_1", "kl"): Curve([2, 3], [3.0, 4.0]),
     Key("pioneer_0", "llm_2", "kl"): Curve([2, 3], [30.0, 40.0]),
     Key("observer_1", "llm_2", "kl"): Curve([0, 1, 4], [10.0, 20.0, 50.0]),
-    Key("alone", "reference", "kl"): Curve([0], [0.0]),
+    Key("eval", "reference", "kl"): Curve([0], [0.0]),
     Key("time", "sample", "seconds"): Curve([0], [1.0]),
 }
 
@@ -26,18 +28,18 @@ def page_of(run):
     return write_report(run).read_text(encoding="utf-8")
 
 
-def test_exchanges_and_stays_follow_the_seating():
+def test_exchanges_and_segments_follow_the_seating():
     assert curves.seats(SWAPPED) == ["pioneer_0", "observer_1"]
     assert curves.policies(SWAPPED) == ["llm_1", "llm_2"]
     assert curves.exchanges(SWAPPED) == [2, 4]
     assert curves.seatings(SWAPPED)[3] == {"pioneer_0": "llm_2", "observer_1": "llm_1"}
     pioneer = SWAPPED[Key("pioneer_0", "llm_1", "kl")]
-    assert curves.stays(pioneer, [2, 4]) == [Curve([0, 1], [1.0, 2.0]), Curve([4], [5.0])]
+    assert curves.split_at_exchanges(pioneer, [2, 4]) == [Curve([0, 1], [1.0, 2.0]), Curve([4], [5.0])]
 
 
-def test_a_pause_without_an_exchange_does_not_cut_a_stay():
+def test_a_gap_without_an_exchange_does_not_split_a_curve():
     evaluated = Curve([0, 10, 20], [1.0, 2.0, 3.0])
-    assert curves.stays(evaluated, [11]) == [Curve([0, 10], [1.0, 2.0]), Curve([20], [3.0])]
+    assert curves.split_at_exchanges(evaluated, [11]) == [Curve([0, 10], [1.0, 2.0]), Curve([20], [3.0])]
 
 
 def test_names_are_ordered_by_number():
@@ -46,7 +48,7 @@ def test_names_are_ordered_by_number():
     assert curves.policies(found) == ["llm_2", "llm_10"]
 
 
-def test_colour_is_the_policy_and_line_style_the_seat():
+def test_the_colour_shows_the_policy_and_the_line_style_the_seat():
     axes = Figure().subplots()
     plots.draw_by_seat(axes, SWAPPED, "kl")
     lines = {tuple(line.get_ydata()): line for line in axes.lines if line.get_linewidth() > 1}
@@ -57,12 +59,13 @@ def test_colour_is_the_policy_and_line_style_the_seat():
     assert lines[(5.0,)].get_marker() == "o"  # one iteration: no line to see
 
 
-def test_the_page_says_how_many_queries_there_were_and_what_was_left_out(tmp_path):
+@pytest.mark.usefixtures("no_plots")
+def test_the_page_names_the_number_of_queries_and_what_was_left_out(tmp_path):
     write_run(tmp_path, iterations=3)
-    told = {"train": 7473, "test": 1319, "evaluated": 512, "left_out": ["4 test openings are in train too"]}
-    (tmp_path / "environment.json").write_text(json.dumps({"data": told}))
+    data = {"train": 7473, "test": 1319, "evaluated": 512, "left_out": ["4 test openings are in train too"]}
+    (tmp_path / "environment.json").write_text(json.dumps({"data": data}))
     page = page_of(tmp_path)
-    assert "Queries: 7,473 to train on, 1,319 held out, of which the first 512 were asked here." in page
+    assert "Queries: 7,473 to train on, 1,319 held out, of which this run evaluates on the first 512." in page
     assert "4 test openings are in train too." in page
 
 
@@ -87,6 +90,7 @@ def test_every_kind_of_run_has_a_report(tmp_path, options, figures):
     assert f"Iterations: {options['iterations']} of 60 (not finished)" in page
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_before_and_after_are_the_first_and_the_last_evaluation(tmp_path):
     with Tracker(tmp_path, tensorboard=False) as tracker:
         tracker.log(0, {"eval/reference/probability": 0.5, "eval/llm_1/probability": 0.5})
@@ -108,6 +112,7 @@ def test_numbers_that_are_not_finite_leave_a_dash_and_no_panel(tmp_path):
     assert sorted(path.stem for path in (tmp_path / "plots").glob("*.png")) == ["held_out"]
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_text_of_models_and_users_is_shown_as_text(tmp_path):
     evil = '<script>alert(1)</script> & <img src="http://example.org/x.png" onerror=alert(2)>'
     with Tracker(tmp_path, tensorboard=False) as tracker:
@@ -117,7 +122,7 @@ def test_text_of_models_and_users_is_shown_as_text(tmp_path):
             "reference": evil,
             "pioneer_0": evil,
             "score": {"pioneer_0": None},
-            "alone": {"llm_1": ""},
+            "eval": {"llm_1": ""},
         }
         tracker.samples(0, [row])
     (tmp_path / "config.yaml").write_text(evil)
@@ -128,7 +133,7 @@ def test_text_of_models_and_users_is_shown_as_text(tmp_path):
     assert "(empty)" in page
 
 
-def test_page_loads_nothing(tmp_path):
+def test_the_page_loads_nothing(tmp_path):
     page = page_of(write_run(tmp_path, iterations=3))
     assert set(re.findall(r'(?:src|href)="([^"]{0,15})', page)) == {"data:image/png;"}
     assert "@import" not in page
@@ -136,7 +141,8 @@ def test_page_loads_nothing(tmp_path):
     assert "default-src 'none'" in page
 
 
-def test_samples_show_the_last_evaluation_open_and_name_who_sat_where(tmp_path):
+@pytest.mark.usefixtures("no_plots")
+def test_samples_show_the_last_evaluation_open_and_name_the_policy_of_each_seat(tmp_path):
     page = page_of(
         write_run(tmp_path, iterations=12, evaluate=5)
     )  # evaluations at 0, 5, 10, 11; exchanges at 5, 10
@@ -144,11 +150,11 @@ def test_samples_show_the_last_evaluation_open_and_name_who_sat_where(tmp_path):
         *((" open", "11"), ("", "10"), ("", "5"), ("", "0")),
     ]
     heads = re.findall(r"<th>query</th>(.*?)</tr>", page)
-    assert "<th>pioneer_0 (llm_1)</th><th>observer_1 (llm_2)</th><th>llm_1 alone</th>" in heads[0]
-    assert "<th>pioneer_0 (llm_2)</th><th>observer_1 (llm_1)</th><th>llm_1 alone</th>" in heads[2]
+    assert "<th>pioneer_0 (llm_1)</th><th>observer_1 (llm_2)</th><th>llm_1 standalone</th>" in heads[0]
+    assert "<th>pioneer_0 (llm_2)</th><th>observer_1 (llm_1)</th><th>llm_1 standalone</th>" in heads[2]
 
 
-def test_a_report_replaces_the_one_before(tmp_path):
+def test_a_report_replaces_the_previous_one(tmp_path):
     write_run(tmp_path, iterations=3)
     page_of(tmp_path)
     (tmp_path / "metrics.jsonl").write_text("")

@@ -1,3 +1,5 @@
+"""Which policy sits in which seat at every iteration."""
+
 import pytest
 
 from cory.rollout.role_exchange import ExchangeConfig, seating_at
@@ -15,7 +17,7 @@ def test_the_policy_in_seat_i_moves_to_seat_i_plus_one():
     assert seating_at(1, every=1, seats=SEATS, first=("a", "b", "c")) == dict(zip(SEATS, "cab", strict=True))
 
 
-def test_as_many_rotations_as_seats_are_none():
+def test_as_many_rotations_as_seats_restore_the_first_seating():
     start = seating_at(0, every=5, seats=SEATS, first=("a", "b", "c"))
     assert seating_at(15, every=5, seats=SEATS, first=("a", "b", "c")) == start
 
@@ -39,7 +41,7 @@ def test_random_seatings_are_permutations_that_change_only_at_exchanges():
     assert other != seatings
 
 
-def test_bad_settings_are_refused():
+def test_invalid_settings_are_refused():
     with pytest.raises(ValueError, match="1 policies for 3 seats"):
         seating_at(0, every=1, seats=SEATS, first=("a",))
     with pytest.raises(ValueError, match=r"exchange\.every is -1"):

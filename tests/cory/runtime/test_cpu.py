@@ -1,16 +1,20 @@
-"""Libraries are chosen by what they compute, never to the loss of digits."""
+"""CPU settings: the matmul library never rounds float32, and few kernels are cached."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+import cory
 from cory.runtime import cpu
+
+SOURCES = Path(cory.__file__).parents[1]
 
 
 @pytest.mark.parametrize("matmul", ["auto", "mkl"])
-def test_float32_products_keep_their_digits_whatever_is_chosen(matmul):
+def test_float32_products_keep_their_digits_with_every_choice(matmul):
     cpu.choose_matmul(matmul)
     left, right = torch.randn(64, 256), torch.randn(256, 4096)
     exact = left.double() @ right.double()
@@ -19,7 +23,7 @@ def test_float32_products_keep_their_digits_whatever_is_chosen(matmul):
     assert cpu.is_exact()
 
 
-def test_a_library_that_rounds_is_refused_by_name_and_passed_over_by_auto(monkeypatch):
+def test_a_library_that_rounds_is_refused_by_name_and_not_chosen_by_auto(monkeypatch):
     monkeypatch.setattr(cpu, "is_exact", lambda: False)
     monkeypatch.setattr(cpu, "_mkl_is_slow", lambda: True)
     with pytest.raises(ValueError, match="rounds float32 to bfloat16 on this processor; take mkl"):
@@ -37,7 +41,7 @@ def test_rounding_to_bfloat16_would_be_noticed(monkeypatch):
     assert not cpu.is_exact()
 
 
-def test_an_unknown_library_is_answered_with_the_known_ones():
+def test_the_error_for_an_unknown_library_lists_the_known_ones():
     with pytest.raises(ValueError, match="matmul is 'blas'; there are auto, mkl, onednn"):
         cpu.choose_matmul("blas")
 
@@ -45,12 +49,12 @@ def test_an_unknown_library_is_answered_with_the_known_ones():
 FOUR_HUNDRED_SHAPES = """
 from pathlib import Path
 import torch
-from agents import machine
+from cory.runtime import cpu
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
-cpu.settle(threads=1)
+cpu.configure_runtime(threads=1)
 left, right, out = torch.randn(2000, 512), torch.randn(512, 1024), torch.empty(2000, 1024)
 torch.mm(left, right, out=out)
 before = resident()
@@ -60,12 +64,12 @@ print(resident() - before)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for the memory of the process")
-def test_products_of_ever_other_shapes_take_no_memory_for_good(monkeypatch):
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_products_of_ever_new_shapes_do_not_take_ever_more_memory(monkeypatch):
     """Kept for every shape, oneDNN's kernels of these took 240 MB; those of 128 take 80."""
     for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
         monkeypatch.delenv(name, raising=False)
-    told = subprocess.run(
-        [sys.executable, "-c", FOUR_HUNDRED_SHAPES], capture_output=True, text=True, check=True
+    process = subprocess.run(
+        [sys.executable, "-c", FOUR_HUNDRED_SHAPES], cwd=SOURCES, capture_output=True, text=True, check=True
     )
-    assert int(told.stdout) < 150 * 2**20
+    assert int(process.stdout) < 150 * 2**20

@@ -1,0 +1,40 @@
+"""The model card of a trained policy."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+EMBEDDED = {
+    "pocket": "the pocket LM of this project",
+    "pocket-arithmetic": "the arithmetic LM of this project",
+}
+VALUE_HEAD = (
+    "`value_head.safetensors` is the value head it was trained with; text generation does not need it."
+)
+
+
+def write_card(folder: Path, name: str, settings: Mapping[str, Any]) -> None:
+    """Write README.md beside the weights of policy `name`; `settings` are the run's, by flag."""
+    start = EMBEDDED.get(settings["policy.model"], f"`{settings['policy.model']}`")
+    algorithm = settings["algorithm"].upper()
+    how = f"CORY ({algorithm})" if settings["seats"] > 1 else f"single-agent {algorithm}"
+    seats = "1 seat" if settings["seats"] == 1 else f"{settings['seats']} seats"
+    origin = f"Fine-tuned from {start}"
+    if settings["policy.kind"] == "table":
+        origin = "Trained from an empty lookup table"
+        load = "It is a lookup table of this project (`table.safetensors`)."
+    elif settings["policy.kind"] == "lora_team" and settings["export"] == "as_trained":
+        load = f"It is a PEFT adapter: load it with `PeftModel.from_pretrained`. {VALUE_HEAD}"
+    else:
+        load = f"Load it with `AutoModelForCausalLM.from_pretrained`. {VALUE_HEAD}"
+    text = f"""# {name}
+
+{origin} by {how} on the task `{settings["task"]}`: {seats}, {settings["iterations"]} iterations of
+{settings["batch"]} games, seed {settings["seed"]}, KL penalty {settings["kl.kind"]} with coefficient
+{settings["kl.coef"]}. All settings are in the `config.yaml` of the run.
+
+{load}
+It was trained to raise one automatic score on short responses: an experiment in reinforcement learning, not a
+model to rely on.
+"""
+    (folder / "README.md").write_text(text, encoding="utf-8")
