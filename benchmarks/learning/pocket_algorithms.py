@@ -48,7 +48,7 @@ def measure(name: str) -> dict[str, Any]:
         "flags": FLAGS[name],
         "seed": SEED,
         "queries": evaluation["queries"],
-        "figures": {quantity: evaluation["figures"]["llm_1"][quantity] for quantity in QUANTITIES},
+        "figures": {quantity: evaluation["metrics"]["llm_1"][quantity] for quantity in QUANTITIES},
         "gain": {quantity: gains[quantity] for quantity in QUANTITIES if quantity != "kl"},
         **provenance(),
         "commit": commit_of(folder),

@@ -92,11 +92,11 @@ def measure(name: str, data: Path) -> dict[str, Any]:
         "queries": evaluation["queries"],
         "samples": evaluation["samples"],
         "seconds": seconds(folder),
-        "before": evaluation["figures"]["reference"]["task_reward"],
+        "before": evaluation["metrics"]["reference"]["task_reward"],
         "policies": {
             policy: {
-                "after": evaluation["figures"][policy]["task_reward"],
-                "kl": evaluation["figures"][policy]["kl"],
+                "after": evaluation["metrics"][policy]["task_reward"],
+                "kl": evaluation["metrics"][policy]["kl"],
                 "gain": gains["task_reward"],
             }
             for policy, gains in evaluation["gain_over_reference"].items()

@@ -1,6 +1,6 @@
-"""INVARIANTS 17: what a stranger puts into a checkpoint, a model folder or settings is data, never code.
+"""Checkpoints, model folders and settings from others are data, never code.
 
-That model text is escaped in reports is tested in `test_report.py`.
+That model text is escaped in reports is tested in `report/test_page.py`.
 """
 
 import ast
@@ -22,26 +22,33 @@ from cory.judges.classifier import Classifier
 from cory.policies.loading import load_model
 from cory.training import checkpoint
 from cory.training.trainer import Trainer
-from tests.cory.conftest import make_tokenizer
+from tests.helpers.models import make_tokenizer
+from tests.helpers.runs import without_report
 
-SOURCES = sorted(
-    path for package in (cory, cory_env) for path in Path(package.__file__ or "").parent.rglob("*.py")
-)
+PACKAGES = [Path(package.__file__ or "").parent for package in (cory, cory_env)]
+SOURCES = sorted(path for folder in PACKAGES for path in folder.rglob("*.py"))
 READERS_OF_CODE = {"pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "code", "runpy"}
 CALLS = {
     *("torch.load", "np.load", "numpy.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "os.system"),
     *("eval", "exec", "compile", "__import__", "os.popen"),
 }
-PIPE = {"agents/cory/judges/process_pool.py": {"dumps"}, "agents/cory/judges/worker.py": {"loads"}}
-"""Pickled jobs go from the run to the processes it started itself; nothing comes back that way."""
+PIPE = {"cory/judges/process_pool.py": {"dumps"}, "cory/judges/worker.py": {"loads"}}
+"""Pickled jobs go from the run to worker processes it started itself; replies are not pickled."""
 
 
 def name_of(path: Path) -> str:
-    return path.relative_to(Path(cory.__file__ or "").parents[1]).as_posix()
+    """The file as it is named in the wheel: cory/..., cory_env/..."""
+    folder = next(folder for folder in PACKAGES if path.is_relative_to(folder))
+    return path.relative_to(folder.parent).as_posix()
+
+
+def test_the_files_of_both_packages_are_covered():
+    names = {name_of(path) for path in SOURCES}
+    assert {"cory/training/checkpoint.py", "cory_env/data/tables.py", *PIPE} <= names
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_nothing_on_our_paths_can_turn_a_file_into_code(path):
+def test_no_source_file_can_turn_a_file_into_code(path):
     allowed = PIPE.get(name_of(path), set())
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -59,11 +66,9 @@ def test_nothing_on_our_paths_can_turn_a_file_into_code(path):
 
 
 def test_models_from_outside_are_read_without_their_code_and_from_safetensors_only():
-    """Every call of an Auto class in what a run imports; the makers of the pocket models read their own."""
+    """Every call of an Auto class."""
     seen = 0
     for path in SOURCES:
-        if name_of(path).startswith("agents/cory/pocket/"):
-            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("Auto"):
                 given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
@@ -91,12 +96,12 @@ def canary(tmp_path) -> Path:
 
 @pytest.fixture
 def payload(canary) -> bytes:
-    """A pickle that gives itself away; that it would is seen first."""
-    told = pickle.dumps(Payload(canary))
-    pickle.loads(told)
+    """A pickle that creates the canary when it is loaded, which is checked here."""
+    content = pickle.dumps(Payload(canary))
+    pickle.loads(content)
     assert canary.exists()
     canary.unlink()
-    return told
+    return content
 
 
 def trainer_of(kind: str, folder: Path) -> Trainer:
@@ -108,7 +113,7 @@ def trainer_of(kind: str, folder: Path) -> Trainer:
 def test_a_pickle_in_place_of_any_file_of_a_checkpoint_never_runs(
     kind, tmp_path, tiny_folder, payload, canary
 ):
-    """Its author also vouches for it in the manifest."""
+    """The manifest agrees with it."""
     trainer = trainer_of(kind, tiny_folder)
     folder = checkpoint.save(tmp_path, 0, trainer.learners, trainer.state())
     manifest = folder / checkpoint.MANIFEST
@@ -152,14 +157,14 @@ def plant(folder: Path, payload: bytes, canary: Path) -> None:
         (folder / name).write_text(MODULE.format(canary=str(canary)))
 
 
-def call_for_code(folder: Path, **changes: str) -> None:
-    """The configurations ask for the classes of those files."""
+def request_code(folder: Path, **changes: str) -> None:
+    """Make the configurations name the classes of those files."""
     names = {"AutoConfig": "configuration_evil.C", "AutoModelForCausalLM": "modeling_evil.M"}
     names |= {"AutoModelForSequenceClassification": "modeling_evil.M"}
     tokenizers = {"AutoTokenizer": ["tokenization_evil.T", "tokenization_evil.T"]}
     for name, auto in {"config.json": names, "tokenizer_config.json": tokenizers}.items():
-        told = json.loads((folder / name).read_text())
-        (folder / name).write_text(json.dumps(told | {"auto_map": auto} | changes))
+        config = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(config | {"auto_map": auto} | changes))
 
 
 def test_files_planted_in_a_model_folder_never_run(tmp_path, tiny_folder, payload, canary):
@@ -174,29 +179,29 @@ def test_files_planted_in_a_model_folder_never_run(tmp_path, tiny_folder, payloa
     assert not canary.exists()
 
 
-def test_a_model_folder_that_asks_for_code_of_its_own_does_not_get_it(tmp_path, tiny_folder, payload, canary):
-    """Of a known architecture the library's classes are taken; another one is refused."""
+def test_a_model_folder_that_requests_code_of_its_own_does_not_get_it(tmp_path, tiny_folder, payload, canary):
+    """A known architecture is loaded by the library's classes; an unknown one is refused."""
     folder = tmp_path / "model"
     shutil.copytree(tiny_folder, folder)
     plant(folder, payload, canary)
-    call_for_code(folder)
+    request_code(folder)
     model, tokenizer = load_model(folder)
     assert all(type(part).__module__.startswith("transformers.") for part in (model, tokenizer))
     assert not canary.exists()
-    call_for_code(folder, model_type="evil")
+    request_code(folder, model_type="evil")
     with pytest.raises(ValueError, match="cannot be loaded"):
         load_model(folder)
     assert not canary.exists()
 
 
-def test_nor_does_a_judge(tmp_path, payload, canary):
+def test_a_judge_folder_that_requests_code_of_its_own_does_not_get_it(tmp_path, payload, canary):
     folder, tokenizer = tmp_path / "judge", make_tokenizer()
     shape = GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_head=4, n_layer=1, id2label={0: "a", 1: "b"})
     GPT2ForSequenceClassification(shape).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     plant(folder, payload, canary)
     assert len(Classifier(folder, label="b")(["text"])) == 1
-    call_for_code(folder, model_type="evil")
+    request_code(folder, model_type="evil")
     with pytest.raises(ValueError, match="no sequence classifier could be read"):
         Classifier(folder, label="b")
     (folder / "model.safetensors").unlink()
@@ -205,9 +210,9 @@ def test_nor_does_a_judge(tmp_path, payload, canary):
     assert not canary.exists()
 
 
-def test_whatever_the_settings_are_called_files_stay_in_the_run_directory(tmp_path, monkeypatch, tiny_folder):
-    """A judge, an adapter's and a model's name that lead elsewhere; what is written is under --run."""
-    monkeypatch.setattr("cory.training.run.write_report", lambda run: run / "report.html")
+def test_whatever_names_the_settings_hold_files_stay_in_the_run_directory(tmp_path, monkeypatch, tiny_folder):
+    """Names of a judge and of a model lead out of the directory; everything written is under --run."""
+    without_report(monkeypatch)
     work = tmp_path / "a/b/work"
     work.mkdir(parents=True)
     (tmp_path / "a/data.jsonl").write_text("\n".join(json.dumps({"prompt": f"say {n}"}) for n in range(40)))

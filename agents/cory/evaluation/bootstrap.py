@@ -3,17 +3,29 @@
 Shapes: Q queries.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import bootstrap
 
+from cory.evaluation.text_metrics import INFLUENCES, UNBOUNDED, Bounds, bounds, difference_bounds
+
 RESAMPLES = 2000
+
+MIN_QUERIES = 8
+"""Fewest queries for an interval."""
+
+EDGE = 1e-9
+"""Distance from the end of its range at which a value has no interval."""
+
+NONE = (math.nan, math.nan)
+"""The ends of an interval that does not exist."""
 
 
 class Estimate(NamedTuple):
-    """A mean over queries with its 95 % interval."""
+    """A mean over queries with its 95 % interval; both ends are NaN if there is none."""
 
     value: float
     low: float
@@ -21,8 +33,13 @@ class Estimate(NamedTuple):
 
 
 def interval(values_Q: np.ndarray, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
-    """Return the BCa bootstrap interval of the mean over queries; of a constant, the constant twice."""
-    if len(values_Q) < 2 or np.ptp(values_Q) == 0:
+    """Return the BCa bootstrap interval of the mean over queries; of a constant, the constant twice.
+
+    It lies between the smallest and the largest value. NaN twice for fewer than `MIN_QUERIES` queries.
+    """
+    if len(values_Q) < MIN_QUERIES:
+        return NONE
+    if np.ptp(values_Q) == 0:
         return float(values_Q.mean()), float(values_Q.mean())
     result = bootstrap(
         (values_Q,),
@@ -35,13 +52,53 @@ def interval(values_Q: np.ndarray, *, level: float = 0.95, seed: int = 0) -> tup
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
-def estimates(per_query: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
-    """Return the mean and interval of every quantity."""
+def interval_within(values_Q: np.ndarray, within: Bounds, *, transform: bool) -> tuple[float, float]:
+    """Return the interval of a quantity whose range is `within`; NaN twice at the edge of that range.
+
+    Influences x_i can lie outside of the range, and so can the interval of their mean v. With `transform`
+    the interval is that of g(v) + g'(v) (x_i - v), the influences on g(v), transformed back: g is the
+    arcsine of the square root for shares, the log above a lower end.
+    """
+    value = float(values_Q.mean())
+    if value <= within.low + EDGE or value >= within.high - EDGE:
+        return NONE
+    low, high = interval(values_Q)
+    if not transform or within == UNBOUNDED:
+        return low, high
+    return _move(value, low - value, within), _move(value, high - value, within)
+
+
+def estimates(
+    per_query: Mapping[str, np.ndarray], *, bounds_of: Callable[[str], Bounds] = bounds
+) -> dict[str, Estimate]:
+    """Return the mean and interval of every quantity; `bounds_of` returns the range of a quantity by name."""
     return {
-        name: Estimate(float(values_Q.mean()), *interval(values_Q)) for name, values_Q in per_query.items()
+        name: Estimate(
+            float(values_Q.mean()),
+            *interval_within(values_Q, bounds_of(name), transform=name in INFLUENCES),
+        )
+        for name, values_Q in per_query.items()
     }
 
 
 def differences(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     """Return ours minus theirs, query by query, of every quantity both have; the queries must be the same."""
-    return estimates({name: ours[name] - theirs[name] for name in ours if name in theirs})
+    per_query = {name: ours[name] - theirs[name] for name in ours if name in theirs}
+    return estimates(per_query, bounds_of=difference_bounds)
+
+
+def _move(value: float, step: float, within: Bounds) -> float:
+    """Return g^-1(g(value) + g'(value) step), with g the scale of the range `within`.
+
+    Between two ends g is the arcsine of the square root, which stabilises the variance of a share: in
+    simulations of distinct-2 near 1 its intervals cover as often as those of the logit at two thirds of the
+    width. Above one end, g is the log of the distance from it.
+    """
+    low, high = within
+    if math.isinf(high):
+        exponent = step / (value - low)
+        return low + (value - low) * (math.inf if exponent > 700 else math.exp(exponent))
+    width = high - low
+    share = (value - low) / width
+    angle = math.asin(math.sqrt(share)) + step / width / (2 * math.sqrt(share * (1 - share)))
+    return low + width * math.sin(float(np.clip(angle, 0, math.pi / 2))) ** 2

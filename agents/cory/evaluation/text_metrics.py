@@ -9,11 +9,45 @@ Shapes: Q queries, S samples (responses to a query).
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import comb
+from math import comb, inf
+from typing import NamedTuple
 
 import numpy as np
 
 Gram = tuple[str, ...]
+
+
+class Bounds(NamedTuple):
+    """The range of a quantity."""
+
+    low: float
+    high: float
+
+
+UNBOUNDED = Bounds(-inf, inf)
+SHARES = (
+    "accuracy", "probability", "eos_share", "repetition", "distinct_1", "distinct_2", "differing",
+    "ngram_distance",
+)  # fmt: skip
+"""Quantities from 0 to 1, beside pass@k."""
+
+POSITIVE = ("kl", "kl_per_token", "length")
+INFLUENCES = ("kl_per_token", "reference_perplexity", "distinct_1", "distinct_2")
+"""Quantities of a whole set of responses, whose numbers per query are influences."""
+
+
+def bounds(quantity: str) -> Bounds:
+    """Return the range of a quantity by its name; no bounds for other names, such as rewards."""
+    if quantity in SHARES or quantity.startswith("pass_at_"):
+        return Bounds(0, 1)
+    if quantity == "reference_perplexity":
+        return Bounds(1, inf)
+    return Bounds(0, inf) if quantity in POSITIVE else UNBOUNDED
+
+
+def difference_bounds(quantity: str) -> Bounds:
+    """Return the range of the difference of two values of a quantity: -1 to 1 for shares."""
+    return Bounds(-1, 1) if bounds(quantity) == (0, 1) else UNBOUNDED
 
 
 def influences(value: float, without_Q: np.ndarray) -> np.ndarray:

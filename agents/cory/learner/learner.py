@@ -230,8 +230,8 @@ class Learner:
         if self.negative_kl_streak >= PATIENCE:
             raise ArithmeticError(
                 f"KL of policy {self.policy.name!r} to its reference was estimated below {LOWEST_MEAN_KL} "
-                f"nats per response in {PATIENCE} consecutive updates (now {mean:.2f}); the distribution that "
-                "is sampled is not the one that is scored"
+                f"nats per response in {PATIENCE} consecutive updates (now {mean:.2f}); the distribution "
+                "that is sampled is not the one that is scored"
             )
 
     def _adapt_kl_coef(self, batch: Batch, metrics: dict[str, float]) -> dict[str, float]:

@@ -20,12 +20,15 @@ MANIFEST = "MANIFEST.json"
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the state of every parameter as `index.key` -> tensor, in the order of the groups."""
-    return {
-        f"{i}.{key}": torch.as_tensor(value).contiguous()
+    """Return the state of every parameter as `index.key` -> tensor, in the order of the groups.
+
+    Tensors that parameters share, as the code tables of 8-bit moments, are there for each of them.
+    """
+    return _writable({
+        f"{i}.{key}": torch.as_tensor(value)
         for i, parameter in enumerate(_parameters(optimizer))
         for key, value in optimizer.state.get(parameter, {}).items()
-    }
+    })  # fmt: skip
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
@@ -46,8 +49,20 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file under a temporary name, then rename it."""
     part = path.with_name(path.name + ".part")
-    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, part)
+    save_file(_writable(tensors), part)
     part.replace(path)
+
+
+def _writable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return contiguous tensors, copies where two share memory: safetensors refuses to write those."""
+    writable: dict[str, Tensor] = {}
+    memory: set[int] = set()
+    for name, tensor in tensors.items():
+        own = tensor.detach().contiguous()
+        address = own.untyped_storage().data_ptr()
+        writable[name] = own.clone() if address in memory else own
+        memory.add(address)
+    return writable
 
 
 def write_text(path: Path, text: str) -> None:
@@ -94,7 +109,7 @@ def save(
     for name, text in documents.items():
         (part / name).write_text(text, encoding="utf-8")
     (part / "trainer_state.json").write_text(json.dumps({"iteration": iteration, **state}, indent=1))
-    entries = {str(path.relative_to(part)): _entry(path) for path in _files(part)}
+    entries = {_name(path, part): _entry(path) for path in _files(part)}
     (part / MANIFEST).write_text(json.dumps(entries, indent=1))
     for path in (*_files(part), *(path for path in part.rglob("*") if path.is_dir()), part):
         _sync(path)
@@ -126,7 +141,7 @@ def verify(folder: Path) -> None:
         assert isinstance(entries, dict)
     except (ValueError, AssertionError, OSError) as error:
         raise ValueError(f"{manifest} is damaged ({error!r}); use an older checkpoint") from error
-    present = {str(path.relative_to(folder)) for path in _files(folder)} - {MANIFEST}
+    present = {_name(path, folder) for path in _files(folder)} - {MANIFEST}
     if unmatched := sorted(present ^ set(entries)):
         raise ValueError(
             f"{folder} does not hold the files of its manifest ({unmatched[0]}); use an older checkpoint"
@@ -216,6 +231,11 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
+def _name(path: Path, folder: Path) -> str:
+    """Return the name of a file in the manifest, the same on every system."""
+    return path.relative_to(folder).as_posix()
+
+
 def _entry(path: Path) -> dict[str, Any]:
     """Return the manifest entry of a file."""
     with path.open("rb") as file:
@@ -223,8 +243,11 @@ def _entry(path: Path) -> dict[str, Any]:
 
 
 def _sync(path: Path) -> None:
-    """Flush a file or directory to disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Flush a file or directory to disk; Windows flushes files only, through a writable handle."""
+    windows = os.name == "nt"
+    if windows and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

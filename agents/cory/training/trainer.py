@@ -161,7 +161,7 @@ class Trainer:
         return RolloutSpec.draw(
             queries,
             seats=self.game.seats,
-            games_B=games_B,
+            games_B=games_B - (iteration - self.rng_iteration(iteration)) * config.batch,
             key=(config.seed, "training", self.rng_iteration(iteration)),
             max_response=config.max_response,
             cap_per_batch=config.cap_per_batch,

@@ -1,9 +1,9 @@
-"""Reports without the figures of `cory.report.plots`."""
+"""Reports without figures, which take longer than the page."""
 
 import pytest
 
 
 @pytest.fixture
 def no_plots(monkeypatch):
-    """Leave out the figures, which take longer than the page, if they are not the subject."""
+    """Leave out the figures of `cory.report.plots`."""
     monkeypatch.setattr("cory.report.plots.draw", lambda curves, folder: folder.mkdir(exist_ok=True) or [])

@@ -84,7 +84,9 @@ def test_a_users_chats_and_rewards_train_in_one_command(flags, capsys):
         assert both == pytest.approx(kind + 0.5 * regex + 2 * sometimes)
         assert row["judge/regex/failures"] == row["judge/my_rewards:kind/failures"] == 0
     failed = sum(
-        row.get(f"judge/my_rewards:sometimes/{name}failures", 0) for row in rows for name in ("", "evaluation_")
+        row.get(f"judge/my_rewards:sometimes/{name}failures", 0)
+        for row in rows
+        for name in ("", "evaluation_")
     )
     samples = read_lines(Path("run/samples.jsonl"))
     assert samples[0]["query"].startswith("user: Say ")

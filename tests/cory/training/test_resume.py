@@ -225,9 +225,7 @@ def test_a_second_signal_ends_the_process_at_once(tmp_path, whole):
 
 def test_with_no_grace_the_last_checkpoint_stands(tmp_path, whole):
     run = tmp_path / "run"
-    code, output = stopped_run(
-        tmp_path, "--grace", "0", signals=[signal.SIGTERM], before_step=2 * STEPS + 4
-    )
+    code, output = stopped_run(tmp_path, "--grace", "0", signals=[signal.SIGTERM], before_step=2 * STEPS + 4)
     assert code == 143
     assert "step-000002" in output
     assert main(["train", "--run", str(run), "--resume", "must"]) == 0

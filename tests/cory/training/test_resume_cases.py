@@ -111,7 +111,9 @@ def whole(tmp_path_factory, tiny_folder) -> Callable[[str, str], Whole]:
     def made(kind: str, algorithm: str) -> Whole:
         folder = tmp_path_factory.mktemp("whole")
         run = folder / "run"
-        own = (word.replace("{data}", str(data)).replace("{tiny}", str(tiny_folder)) for word in POLICIES[kind])
+        own = (
+            word.replace("{data}", str(data)).replace("{tiny}", str(tiny_folder)) for word in POLICIES[kind]
+        )
         argv = (*COMMON, *own, "--policy.kind", kind, "--algorithm", algorithm, *ALGORITHMS[algorithm])
         train_in_new_process(folder, *argv, "--run", str(run))
         return Whole(run, traces(run, N))

@@ -278,7 +278,9 @@ def test_kl_that_stays_negative_stops_the_run():
     broken = replace(sound, ref_logprobs_BT=sound.ref_logprobs_BT + 0.3)
     for given in (*[broken] * 4, sound, *[broken] * 4):
         learner._check_kl(given)
-    with pytest.raises(ArithmeticError, match=r"estimated below -0.5 nats per response in 5 consecutive updates"):
+    with pytest.raises(
+        ArithmeticError, match=r"estimated below -0.5 nats per response in 5 consecutive updates"
+    ):
         learner._check_kl(broken)
 
 
