@@ -1,14 +1,14 @@
-"""CORY in one file: two copies of an LLM play pioneer and observer, both learn by PPO with a KL penalty, and swap.
+"""CORY in one file: two copies of an LLM play pioneer and observer, learn by PPO, and exchange roles.
 
     python examples/cory_single_file.py --iterations 20
 
-The pocket model continues openings of movie reviews; a small classifier scores each review (log odds of positive).
-Everything of the method is here in plain torch and transformers; only the game (`cory_env.VectorGame`: who reads what,
-who is paid what) is imported. `tests/examples/test_cory_single_file.py` checks `PPO` against numbers that the released
-code computes. The package `cory` adds speed, checkpoints, evaluation, other algorithms and models.
+The pocket model continues openings of movie reviews; a small classifier scores them (log odds of positive).
+All of the method is here in plain torch and transformers; only the game (`cory_env.VectorGame`: who reads what,
+who is paid what) is imported. `tests/examples/test_cory_single_file.py` checks `PPO` against numbers that the
+released code computes. The package `cory` adds speed, checkpoints, evaluation, other algorithms and models.
 
-Paper: Coevolving with the Other You (arXiv:2410.06101). Shapes: B games, P prompt tokens, T response tokens,
-L = P + T, V vocabulary. `mask_BT` is True at response tokens. Prompts are padded on the left, responses on the right.
+Paper: arXiv:2410.06101. Shapes: B games, P prompt tokens, T response tokens, L = P + T, V vocabulary.
+`mask_BT` is True at response tokens. Prompts are padded on the left, responses on the right.
 """
 
 import argparse
@@ -125,7 +125,7 @@ def whiten(values_BT: Tensor, mask_BT: Tensor, *, shift_mean: bool = True) -> Te
 
 
 class PPO:
-    """PPO with a KL penalty for one policy. Everything here stays with the policy when roles are exchanged."""
+    """PPO with a KL penalty for one policy, which keeps all of this through every exchange."""
 
     def __init__(self, policy: Policy, reference: Policy, settings: Settings) -> None:
         self.policy, self.reference, self.s = policy, reference.requires_grad_(False), settings
@@ -134,7 +134,7 @@ class PPO:
         self.mean, self.var, self.count = 0.0, 1.0, 1e-24
 
     def update(self, r: Rollout, orders: list[Tensor]) -> list[dict[str, float]]:
-        """One PPO update on `r`, one pass per order (a permutation of the rows); the losses of each micro-batch."""
+        """One PPO update, one pass per order (a permutation of the rows); losses by micro-batch."""
         self.evaluate(r)
         self.reward(r)
         self.advantage(r)
@@ -205,7 +205,7 @@ class PPO:
         r.advantages_BT = whiten(raw_BT, r.mask_BT) * r.mask_BT
 
     def leaked_advantage(self, r: Rollout) -> Tensor:
-        """The advantage behind each response that the released code gets by whitening rewards of padding too."""
+        """The advantage past each response in the released code, which whitens padding too."""
         chosen, length_B = r.rewards_BT[r.mask_BT], r.real_BP.sum(1) + r.mask_BT.sum(1)
         phantom = chosen.mean() * (1 - torch.rsqrt(chosen.var() + 1e-8))
         steps_B = length_B.max() - length_B
@@ -213,7 +213,7 @@ class PPO:
         return phantom * torch.stack([(decay ** torch.arange(int(n))).sum() for n in steps_B])
 
     def loss(self, r: Rollout, part_B: Tensor) -> dict[str, Tensor]:
-        """Clipped policy loss + value_coef * clipped value loss (arXiv:1707.06347, eq. 7), means over tokens."""
+        """Clipped policy loss + value_coef * clipped value loss, means over tokens."""
         fields = ("prompt_BP", "real_BP", "response_BT", "mask_BT", "payoff_B")
         logits_BTV, value_BT = self.policy(Rollout(**{name: getattr(r, name)[part_B] for name in fields}))
         mask_BT, advantage_BT = r.mask_BT[part_B], r.advantages_BT[part_B]

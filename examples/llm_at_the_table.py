@@ -2,8 +2,9 @@
 
     python examples/llm_at_the_table.py [MODEL]
 
-MODEL is a folder or a hub name of a causal LM; by default the embedded pocket model continues film reviews. A policy
-object plays by `policy.act(observation, info) -> token id`, so it can sit at any AEC environment of `cory_env`.
+MODEL is a folder or a hub name of a causal LM; by default the embedded pocket model continues film reviews.
+A policy object plays by `policy.act(observation, info) -> token id`, so it can sit at any AEC environment of
+`cory_env`.
 """
 
 import sys

@@ -125,7 +125,7 @@ def collect(env: PettingZooWrapper, policy: Any, *, games: int) -> TensorDictBas
 
 
 def train_ppo(algorithm: str, env: PettingZooWrapper, *, games: int) -> Learned:
-    """Train `ippo` or `mappo`. Without much entropy at first, secrets with a common best letter stay alike."""
+    """Train `ippo` or `mappo`; much entropy at first separates secrets with a common best letter."""
     actor = make_actor(env)
     loss = make_ppo_loss(algorithm, env, actor)
     optimiser = torch.optim.Adam(loss.parameters(), lr=2e-2)

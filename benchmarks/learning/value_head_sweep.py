@@ -38,8 +38,7 @@ def flags(preset: str, value_lr: float | None, value_clip: float, seed: int) -> 
 
 
 def summary(folder: Path) -> dict[str, float]:
-    """The validation metrics at the end of a run, and its explained variance over the last five
-    iterations."""
+    """The last validation metrics of a run, and its explained variance over the last five iterations."""
     rows = metric_rows(folder)
     last = {key: value for row in rows for key, value in row.items() if key.startswith("validation/llm_1/")}
     explained = [value for row in rows for key, value in row.items() if key.endswith("/explained_variance")]

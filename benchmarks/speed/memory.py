@@ -76,8 +76,11 @@ def make_policies(case: str, device: str) -> tuple[dict[str, Policy], list[torch
     return dict(team.policies), [team.model, *team.policies.values(), team.reference]
 
 
-def iterate(policies: Mapping[str, Policy]) -> list[Learner]:
-    """One iteration as the trainer does it, a policy per seat; the learners afterwards."""
+def iterate(policies: Mapping[str, Policy]) -> tuple[list[Learner], int]:
+    """One iteration as the trainer does it, a policy per seat.
+
+    Returns the learners, and the most bytes of gradients at a step: gradients are freed after it.
+    """
     config = ppo.Config(epochs=EPOCHS)
     learners = [
         Learner(
@@ -108,30 +111,38 @@ def iterate(policies: Mapping[str, Policy]) -> list[Learner]:
     rewards = {seat: learner.rewards([batches[seat]])[0] for seat, learner in learner_by_seat.items()}
     states = {seat: learner.algorithm_state for seat, learner in learner_by_seat.items()}
     advantages = ppo.advantage(batches, rewards, config, states)
+    gradients: list[int] = []
     for seat, learner in learner_by_seat.items():
+        learner.optimizer.register_step_pre_hook(lambda *_: gradients.append(gradient_bytes(learners)))
         order_B = torch.arange(GAMES, device=first.device)
         learner.update(batches[seat], advantages[seat], [order_B] * EPOCHS)
-    return learners
+    return learners, max(gradients)
+
+
+def gradient_bytes(learners: list[Learner]) -> int:
+    """Bytes of all gradients that exist now."""
+    gradients = (p.grad for learner in learners for p in learner.trainable)
+    return sum(gradient.nbytes for gradient in gradients if gradient is not None)
 
 
 def state_bytes(modules: list[torch.nn.Module], learners: list[Learner]) -> dict[str, int]:
-    """Bytes of weights, gradients and optimisers, each tensor counted once."""
+    """Bytes of weights and optimisers, each tensor counted once."""
     weights = {t.data_ptr(): t for module in modules for t in (*module.parameters(), *module.buffers())}
     states = [state for learner in learners for state in learner.optimizer.state.values()]
     tensors = {
         "weights": list(weights.values()),
-        "gradients": [tensor.grad for tensor in weights.values() if tensor.grad is not None],
         "optimizer": [value for state in states for value in state.values()],
     }
-    return {name: sum(t.numel() * t.element_size() for t in held) for name, held in tensors.items()}
+    return {name: sum(t.nbytes for t in held) for name, held in tensors.items()}
 
 
 def run_case(case: str, device: str) -> dict[str, int]:
     """Bytes of one case, run in this process."""
     before = resident("VmRSS")
     policies, modules = make_policies(case, device)
-    learners = iterate(policies)
-    figures = {"peak_resident": resident("VmHWM") - before, **state_bytes(modules, learners)}
+    learners, gradients = iterate(policies)
+    peak = resident("VmHWM") - before
+    figures = {"peak_resident": peak, "gradients": gradients, **state_bytes(modules, learners)}
     if device != "cpu":
         figures["peak_allocated"] = torch.cuda.max_memory_allocated(device)
     return figures

@@ -49,10 +49,11 @@ def metrics_of(folder: Path) -> list[dict]:
 
 def test_python_command_line_and_yaml_give_the_same_run(tmp_path):
     run = cory.train(task="echo", run=tmp_path / "python", kl={"coef": 0.1}, seed=3, **TINY)
-    words = (
-        "train --task echo --policy.kind table --iterations 2 --batch 4 --max-response 2 2 --evaluation.queries 4 "
-        "--evaluation.every 0 --checkpoint-every 0 --sample-rows 1 --kl.coef 0.1 --seed 3"
-    ).split()
+    words = [
+        *("train", "--task", "echo", "--policy.kind", "table", "--iterations", "2", "--batch", "4"),
+        *("--max-response", "2", "2", "--evaluation.queries", "4", "--evaluation.every", "0"),
+        *("--checkpoint-every", "0", "--sample-rows", "1", "--kl.coef", "0.1", "--seed", "3"),
+    ]
     assert main([*words, "--run", str(tmp_path / "cli")]) == 0
     settings = {
         "task": "echo",
@@ -74,7 +75,7 @@ def test_metrics_are_a_frame_with_a_row_per_iteration(tmp_path):
     written = metrics_of(run.path)
     assert frame.loc[1, "pioneer_0/llm_1/task_reward"] == written[-2]["pioneer_0/llm_1/task_reward"]
     assert frame.loc[2, "eval/llm_2/task_reward"] == written[-1]["eval/llm_2/task_reward"]
-    assert list(run.samples["query"])[0]
+    assert run.samples["query"].iloc[0]
     assert "task_reward" in run._repr_html_()
 
 
@@ -92,7 +93,7 @@ def test_settings_may_be_dataclasses_and_wrong_ones_are_named(tmp_path):
     assert run.config.kl == KLConfig(kind="k3", coef=0.5)
     with pytest.raises(ValueError, match="iterashuns"):
         cory.train(task="echo", run=tmp_path / "other", iterashuns=3)
-    with pytest.raises(ValueError, match="the run directory .* is not empty"):
+    with pytest.raises(ValueError, match=r"the run directory .* is not empty"):
         cory.train(task="echo", run=tmp_path / "run", **TINY)
     with pytest.raises(ValueError, match="holds no metrics"):
         cory.load(tmp_path)

@@ -59,7 +59,7 @@ def test_lines_wait_for_room_in_their_order_and_no_half_line_stays(tmp_path):
         tracker.flush()
         assert rows_of(tmp_path / "samples.jsonl") == [3]
     (warning,) = printed
-    assert warning.endswith("metrics.jsonl cannot be written (File too large); its lines wait")
+    assert warning.endswith("metrics.jsonl cannot be written (File too large); its lines stay in memory")
 
 
 def test_tensorboard_gets_what_it_missed_while_the_disk_was_full(tmp_path):
@@ -122,7 +122,7 @@ def test_a_run_survives_a_full_disk_and_is_the_run_it_would_have_been(tmp_path, 
     full_between(monkeypatch, 1, 4)
     assert main([*ARGV, "--run", str(run)]) == 0
     printed = capsys.readouterr().err
-    assert "its lines wait" in printed
+    assert "its lines stay in memory" in printed
     assert "no checkpoint of iteration 2" in printed
     assert same(traces(run, 6), whole)
     steps = {row["iteration"] for row in read(run)}

@@ -39,7 +39,7 @@ STAGES = {
     "export": "as policies are exported",
     "save": "inside a save",
     "_add": "in a line of metrics or samples",
-    "_draw": "as TensorBoard is written",
+    "_add_to_tensorboard": "as TensorBoard is written",
 }
 """What a process is doing to the disk, by the functions of `cory` on its stack; the first that fits."""
 
@@ -80,7 +80,7 @@ class Boundaries:
             return plain_text(path, data, *rest, **more)
 
         def lines(at):
-            if at.waiting:
+            if at.buffered:
                 self.meet(f"before a line of {at.path.name}")
                 self.meet(f"half of a line of {at.path.name}", lambda: at.file.write(b'{"iteration": 3, "a'))
             return plain_lines(at)

@@ -1,7 +1,7 @@
 """`cory evaluate`: runs, checkpoints and models on held-out queries, standalone and in the game."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from cory.config import presets
-from cory.config.parsing import parse
+from cory.config.parsing import parse, split_arguments
+from cory.evaluation import records
 from cory.evaluation.summary import sample_lines, write
 from cory.evaluation.tables import print_tables
 from cory.generation.strategies import SamplingStrategy
@@ -49,30 +50,17 @@ class Options:
     """Whether the policies also play the game on these queries, each in each seat."""
 
     json: Path | None = None
-    """Output file, samples beside it; by default evaluation.json in the run directory, if a run is
-    evaluated."""
+    """Output file, samples beside it; by default evaluations/<task>-<hash>.json in the run directory, if one
+    run is evaluated. The hash is that of what is measured: only the same measurement is replaced."""
 
 
 def command(argv: Sequence[str]) -> None:
     """`cory evaluate TARGET... [options] [settings of the run]`."""
-    ours, settings = split_arguments(argv)
+    ours, settings = split_arguments(argv, Options)
     about = "Evaluate policies on held-out queries, standalone and in the game. " + " ".join(
         (Options.__doc__ or "").split()
     )
     evaluate(parse(Options, ours, about=about, command="cory evaluate"), settings)
-
-
-def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The targets and options of an evaluation, and the settings of the run."""
-    known = {field.name for field in fields(Options)} | {"help", "h", "no-game"}
-    ours: list[str] = []
-    settings: list[str] = []
-    part = ours
-    for word in argv:
-        if word.startswith("-") and word[1:2] not in set("0123456789."):
-            part = ours if word.lstrip("-").split("=", 1)[0] in known else settings
-        part.append(word)
-    return ours, settings
 
 
 def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
@@ -98,8 +86,11 @@ def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
     targets = [replace(target, config=config) for target, config in zip(targets, configs, strict=True)]
     with Console(stderr=True).status("loading") as status:
         result, evaluated = evaluate_targets(targets, game=options.game, on_progress=status.update)
+    print(f"Evaluated: {records.describe(result['measured'])}.")
     print_tables(result)
-    in_run = targets[0].run / "evaluation.json" if len(targets) == 1 and targets[0].run else None
-    if path := options.json or in_run:
+    path = options.json
+    if path is None and len(targets) == 1 and targets[0].run is not None:
+        path = records.path_of(targets[0].run, result["measured"])
+    if path is not None:
         print(f"summary: {path}\nsamples: {write(path, result, sample_lines(evaluated))}")
     return result

@@ -14,6 +14,7 @@ USAGE = """usage: cory COMMAND [options]
   evaluate   score runs, checkpoints or models on held-out queries, standalone and in the game
   play       watch the policies of a run play, or take a seat yourself
   report     draw the report of one or more runs again
+  study      train arms x seeds, compare them by comparisons fixed before the run
 
 `cory COMMAND --help` lists the options of a command; `cory --version` prints the version."""
 
@@ -21,7 +22,7 @@ USAGE = """usage: cory COMMAND [options]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. A user's mistake is one `error:` paragraph on stderr and code 2."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    commands = {"train": train, "evaluate": evaluate, "play": play, "report": report}
+    commands = {"train": train, "evaluate": evaluate, "play": play, "report": report, "study": study}
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE)
         return 0
@@ -110,6 +111,13 @@ def play(argv: list[str]) -> None:
 def report(argv: list[str]) -> None:
     """`cory report RUN...`: draw the reports of runs again."""
     from cory.cli.report import command
+
+    command(argv)
+
+
+def study(argv: list[str]) -> None:
+    """`cory study FILE`: train and compare the arms of a study."""
+    from cory.cli.study import command
 
     command(argv)
 

@@ -1,6 +1,7 @@
 """Settings from flags, from YAML and back: one parser for all, so the same checks apply."""
 
 import contextlib
+import difflib
 import io
 from collections.abc import Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
@@ -86,15 +87,21 @@ def parse(kind: Any, argv: Sequence[str], *, about: str, command: str, default: 
 
 
 def split_arguments(argv: Sequence[str], options: type) -> tuple[list[str], list[str]]:
-    """The words that belong to a command's own `options`, and the rest, which are settings of a run."""
+    """The words that belong to a command's own `options`, and the rest, which are settings of a run.
+
+    A misspelt option belongs to the options too, whose parser suggests the right one.
+    """
     names = {one.name.replace("_", "-") for one in fields(options)}
     known = names | {f"no-{name}" for name in names} | {"help", "h"}
+    of_runs = {one.name.removesuffix("_options").replace("_", "-") for one in fields(Config)}
     ours: list[str] = []
     settings: list[str] = []
     part = ours
     for word in argv:
         if word.startswith("-") and word[1:2] not in set("0123456789."):
-            part = ours if word.lstrip("-").split("=", 1)[0] in known else settings
+            name = word.lstrip("-").split("=", 1)[0]
+            misspelt = name.split(".")[0] not in of_runs and difflib.get_close_matches(name, names, cutoff=0.8)
+            part = ours if name in known or misspelt else settings
         part.append(word)
     return ours, settings
 

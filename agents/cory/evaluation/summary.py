@@ -201,8 +201,9 @@ def _response(responses: Responses, i: int, sample: int) -> dict[str, Any]:
 def write(path: Path, result: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> Path:
     """Write the summary to `path` and the samples beside it; return the path of the samples.
 
-    Each is written to a temporary file, then renamed.
+    Each is written to a temporary file, then renamed. The folder is made if it is missing.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     samples = path.with_suffix(".samples.jsonl")
     for file, text in (
         (samples, "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)),

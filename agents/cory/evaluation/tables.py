@@ -1,8 +1,9 @@
 """Tables of an evaluation summary with intervals, for the terminal and the report page."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from cory.evaluation.bootstrap import MIN_QUERIES
 from cory.tracking.labels import in_order
 
 FILE_WIDTH = 200
@@ -23,31 +24,83 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
 
-def print_tables(result: Mapping[str, Any]) -> None:
-    """Print all tables and remarks of an evaluation summary."""
+def print_tables(result: Mapping[str, Any], *, width: int | None = None) -> None:
+    """Print all tables and remarks of an evaluation summary, by default as wide as the terminal.
+
+    A table that is wider is printed as several with the same first column, so that no cell is cut.
+    """
     from rich import table as rich_table
     from rich.console import Console
     from rich.text import Text
 
-    console = Console()
-    console = console if console.is_terminal else Console(width=FILE_WIDTH)
+    console = Console(width=width)
+    console = console if width or console.is_terminal else Console(width=FILE_WIDTH)
     for table in make_tables(result):
-        printed = rich_table.Table(title=table.title, title_justify="left", title_style="bold")
-        for i, name in enumerate(table.head):
-            printed.add_column(Text(name), justify="right" if i else "left")
-        for row in table.rows:
-            printed.add_row(*map(Text, row))
-        console.print(printed)
+        console.print(Text(table.title, style="bold"))
+        for part in split_columns(table, console.width):
+            printed = rich_table.Table()
+            for i, name in enumerate(part.head):
+                printed.add_column(Text(name), justify="right" if i else "left", overflow="fold")
+            for row in part.rows:
+                printed.add_row(*map(Text, row))
+            console.print(printed)
     for line in remarks(result):
         console.print(line, markup=False)
 
 
+def split_columns(table: Table, width: int) -> list[Table]:
+    """Split a table into tables of at most `width` columns of text that share the first column.
+
+    Each has as many columns as fit, at least one; frames and margins take three columns of text each.
+    """
+    from rich.cells import cell_len
+
+    columns = list(zip(table.head, *table.rows, strict=True))
+    first, *widths = (max(map(cell_len, column)) + 3 for column in columns)
+    groups: list[list[int]] = []
+    used = width
+    for i, needed in enumerate(widths, start=1):
+        if used + needed > width:
+            groups.append([])
+            used = first + 1
+        groups[-1].append(i)
+        used += needed
+    return [
+        Table(
+            table.title,
+            [table.head[i] for i in (0, *group)],
+            [[row[i] for i in (0, *group)] for row in table.rows],
+        )
+        for group in groups
+    ]
+
+
 def remarks(result: Mapping[str, Any]) -> list[str]:
-    """Return lines on data left out, signs of collapse and judge failures."""
-    lines = [f"{line}." for line in result["data"]["left_out"]]
+    """Return lines on missing intervals, data left out, signs of collapse and judge failures."""
+    lines = []
+    if result["queries"] < MIN_QUERIES:
+        lines.append(f"[-]: no intervals, since there are fewer than {MIN_QUERIES} queries.")
+    elif any(row[0] is not None and row[1] is None for row in _intervals(result)):
+        lines.append(
+            "[-]: no interval, since the value is at the edge of its range (a share of 0 or 1, a KL of 0)."
+        )
+    lines += [f"{line}." for line in result["data"]["left_out"]]
     lines += [f"Signs of collapse: {'; '.join(result['collapse_signs'])}."]
     lines += [f"{name}: {'; '.join(signs) or 'none'}" for name, signs in result["collapse"].items()]
     return lines + [f"judge {row['judge']} failed: {row['failure']}" for row in result["failures"]]
+
+
+def _intervals(result: Mapping[str, Any]) -> Iterator[tuple[float | None, float | None]]:
+    """Yield every value of a summary with the lower end of its interval."""
+    games = result["in_game"]
+    for metrics, intervals in (
+        *((result["metrics"][name], result["intervals"][name]) for name in result["metrics"]),
+        *((of_seat["metrics"], of_seat["intervals"]) for of_seat in games.values()),
+    ):
+        yield from ((value, intervals[quantity][0]) for quantity, value in metrics.items())
+    for part, value in (("gain_over_reference", "gain"), ("diversity", "value"), ("comparison", "value")):
+        for found in result[part].values():
+            yield from ((estimate[value], estimate["low"]) for estimate in found.values())
 
 
 def make_tables(result: Mapping[str, Any]) -> list[Table]:
@@ -92,9 +145,11 @@ def _conditions(result: Mapping[str, Any]) -> str:
 
 
 def cell(value: float | None, low: float | None, high: float | None, *, sign: str = "") -> str:
-    """Format a number and its interval; a dash if there is none."""
-    if value is None or low is None or high is None:
+    """Format a number and its interval, each of them a dash if there is none."""
+    if value is None:
         return "-"
+    if low is None or high is None:
+        return f"{value:{sign}.3f} [-]"
     return f"{value:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"
 
 

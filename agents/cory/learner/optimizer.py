@@ -1,6 +1,5 @@
 """Optimizer and learning-rate schedules."""
 
-import importlib
 import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -8,6 +7,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from cory.policies.base import Policy
+from cory.runtime.optional import import_bitsandbytes
 
 Decay = Literal["constant", "linear", "cosine"]
 
@@ -96,13 +96,8 @@ def make_optimizer(policy: Policy, config: LearnerConfig) -> torch.optim.Optimiz
     ]
     if config.optimizer == "adam":
         return torch.optim.Adam(groups, lr=config.lr, fused=True)
-    try:
-        library: Any = importlib.import_module("bitsandbytes.optim")
-    except ImportError as error:
-        raise ImportError(
-            "learner.optimizer adam8bit needs bitsandbytes; pip install 'cory[quant]'"
-        ) from error
-    optimizer: torch.optim.Optimizer = library.Adam8bit(groups, lr=config.lr)
+    library = import_bitsandbytes("learner.optimizer adam8bit")
+    optimizer: torch.optim.Optimizer = library.optim.Adam8bit(groups, lr=config.lr)
     return optimizer
 
 

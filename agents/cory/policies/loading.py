@@ -10,27 +10,58 @@ from typing import Any
 
 import torch
 
+from cory import pocket
+from cory.policies.lora_config import check_embedded
+from cory.policies.precision import Precision, four_bit_options, freeze_format
+from cory.runtime import hub
+
 
 def load_model(path: str | Path, *, device: str = "cpu") -> tuple[Any, Any]:
-    """Load model (float32) and tokenizer from a folder or the hub; adapters are merged into their base."""
+    """Load model (float32) and tokenizer; adapters are merged into their base.
+
+    `path` is a folder, the name of an embedded model, or a hub name. While the hub cannot be reached, a hub
+    name is looked up in its cache.
+    """
     from transformers.utils.peft_utils import find_adapter_config_file
 
     check_device(device)
-    folder = Path(path)
-    looks_local = folder.exists() or str(path).startswith((".", "/", "~")) or str(path).count("/") > 1
-    if looks_local and not folder.is_dir():
-        raise ValueError(
-            f"there is no model folder {path}; give a folder in from_pretrained layout or a hub name"
-        )
-    if find_adapter_config_file(str(path), local_files_only=looks_local) is not None:
-        return _load_adapted(path, device=device)
-    if looks_local:
-        if not (folder / "config.json").exists():
-            raise ValueError(
-                f"the folder {path} holds no config.json; give a folder in from_pretrained layout"
-            )
-        _check_weights(folder, "*.safetensors")
-    return _load_whole(path, device=device)
+    with hub.quiet():
+        found = _located(path)
+        local = Path(found).is_dir()
+        if find_adapter_config_file(str(found), local_files_only=local) is not None:
+            return _load_adapted(found, device=device)
+        if local:
+            if not (Path(found) / "config.json").exists():
+                raise ValueError(
+                    f"the folder {found} holds no config.json; give a folder in from_pretrained layout"
+                )
+            _check_weights(Path(found), "*.safetensors")
+        return _load_whole(found, device=device)
+
+
+def load_four_bit(path: str | Path, *, device: str = "cpu", precision: Precision = "auto") -> tuple[Any, Any]:
+    """Load model and tokenizer with the trunk's linear layers in NF4, on any device bitsandbytes serves.
+
+    They are multiplied in the dtype of `precision`: products of 16 bits within a pass of float32 would differ
+    between sampler and learner by more than float32 rounds.
+    """
+    check_device(device)
+    options = four_bit_options(precision, torch.device(device))
+    with hub.quiet():
+        model, tokenizer = _load_whole(_located(path), device=device, device_map={"": device}, **options)
+    freeze_format(model)
+    return model, tokenizer
+
+
+def weight_count(path: str | Path) -> int:
+    """Return the number of weights of a model, by its configuration; no weights are read."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with hub.quiet(), _one_paragraph(f"the model {path}"):
+        config = AutoConfig.from_pretrained(_located(path), trust_remote_code=False)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def check_device(device: str) -> None:
@@ -84,7 +115,20 @@ def pad_id(tokenizer: Any, *, vocab_size: int, eos: frozenset[int]) -> int:
     return pad if pad is not None and pad < vocab_size else min(eos)
 
 
-def _load_whole(path: str | Path, *, device: str) -> tuple[Any, Any]:
+def _located(path: str | Path) -> str | Path:
+    """Return the folder of a model, or its hub name while the hub can be reached; ValueError if neither."""
+    path = pocket.lm_path(path)
+    folder = Path(path)
+    looks_local = folder.exists() or str(path).startswith((".", "/", "~")) or str(path).count("/") > 1
+    if looks_local and not folder.is_dir():
+        raise ValueError(
+            f"there is no model folder {path}; give a folder in from_pretrained layout or a hub name"
+        )
+    return hub.located(path)
+
+
+def _load_whole(path: str | Path, *, device: str, **options: Any) -> tuple[Any, Any]:
+    """Load a model that is no adapter; `options` are those of `from_pretrained`."""
     from transformers import AutoModelForCausalLM
 
     with _one_paragraph(f"the model {path}"):
@@ -96,6 +140,7 @@ def _load_whole(path: str | Path, *, device: str) -> tuple[Any, Any]:
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            **options,
         )
     model, report = loaded
     if report["missing_keys"]:
@@ -104,7 +149,7 @@ def _load_whole(path: str | Path, *, device: str) -> tuple[Any, Any]:
             f"the weights of the model {path} lack {len(lost)} tensors of {type(model).__name__}, such as "
             f"{lost[0]}; save the model there once more, with its language-model head"
         )
-    return own_memory(model.to(device)), tokenizer
+    return own_memory(model if "device_map" in options else model.to(device)), tokenizer
 
 
 def own_memory(model: Any) -> Any:
@@ -113,7 +158,7 @@ def own_memory(model: Any) -> Any:
     Matrix products are up to 1.4 times as fast with aligned weights.
     """
     for parameter in model.parameters():
-        if parameter.device.type == "cpu":
+        if parameter.device.type == "cpu" and parameter.is_floating_point():  # 4-bit weights are new tensors
             parameter.data = parameter.data.clone()
     return model
 
@@ -131,6 +176,7 @@ def _load_adapted(path: str | Path, *, device: str) -> tuple[Any, Any]:
         raise ValueError(
             f"the adapter {path} names no base model; set base_model_name_or_path in its adapter_config.json"
         )
+    check_embedded(base, folder)
     with _one_paragraph(f"the adapter {path}"):
         model, tokenizer = load_model(base, device=device)
         merged = PeftModel.from_pretrained(model, str(path)).merge_and_unload()

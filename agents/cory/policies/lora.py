@@ -5,7 +5,6 @@ Knows no games.
 Shapes: none.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,13 +17,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from cory import pocket
 from cory.policies import lora_adapters
 from cory.policies.causal_lm import VALUE_HEAD, CausalLMPolicy
 from cory.policies.kernels import CpuKernels
-from cory.policies.loading import load_model
-from cory.policies.lora_config import SETTINGS, LoRAConfig
+from cory.policies.loading import check_device, load_four_bit, load_model, weight_count
+from cory.policies.lora_config import BACKBONE, SETTINGS, LoRAConfig, shared_name, weights_sha256
+from cory.policies.precision import Precision
+from cory.runtime import memory
 
-BACKBONE = "backbone.json"
 REFERENCE = "reference"
 DEFAULT = LoRAConfig()
 
@@ -66,7 +67,14 @@ class LoraPolicy(CausalLMPolicy):
         return self.value_parameters()
 
     def save(self, folder: str | Path, *, value_head: bool = True) -> None:
-        """Write a PEFT folder: adapter, tokenizer, value head, and the backbone they belong to."""
+        """Write a PEFT folder: adapter, tokenizer, value head, and the backbone they belong to.
+
+        `base_model_name_or_path` is the backbone's hub name, the name of an embedded model (`pocket`), or the
+        absolute path of a folder; backbone.json adds the sha256 of its weights. `cory` loads the folder as it
+        is. PEFT and transformers know neither embedded names nor folders of other machines: load the backbone
+        first, then `PeftModel.from_pretrained(backbone, folder)`. An embedded one is
+        `AutoModelForCausalLM.from_pretrained(cory.pocket.lm_path("pocket"))`.
+        """
         team = self._team[0]
         lora_adapters.write(self.model, self.name, team.settings, folder)
         self.tokenizer.save_pretrained(folder)
@@ -118,9 +126,8 @@ class LoraTeam:
                     f"a LoRA team cannot name a policy {name!r} here; give every policy a name of its own, "
                     f"without dots and not {REFERENCE!r}"
                 )
-        self.model, self.tokenizer, self.path = model, tokenizer, path
-        base = str(Path(path).resolve()) if Path(path).exists() else str(path)
-        self.settings = lora_adapters.settings(model, config, base=base)
+        self.model, self.tokenizer, self.path = model, tokenizer, pocket.lm_path(path)
+        self.settings = lora_adapters.settings(model, config, base=shared_name(self.path))
         adapted = [*names, REFERENCE] if config.adapter is not None else list(names)
         for name in adapted:
             lora_adapters.add(model, name, self.settings, seed=seed)
@@ -149,9 +156,10 @@ class LoraTeam:
         *,
         device: str = "cpu",
         config: LoRAConfig = DEFAULT,
+        precision: Precision = "auto",
         **options: Any,
     ) -> Self:
-        """Policies called `names` on the model in a folder or under a hub name.
+        """Policies called `names` on a model: a folder, an embedded model's name, or a hub name.
 
         Adapters are initialised from `seed` (0) and the policy's name, and change nothing before the first
         step. `options` are those of `CausalLMPolicy`.
@@ -161,9 +169,11 @@ class LoraTeam:
                 f"{path} is an adapter; name its base model as backbone, and start from the adapter "
                 "with lora.adapter"
             )
-        four_bit = config.four_bit == "yes" or (config.four_bit == "auto" and device.startswith("cuda"))
-        load = load_four_bit if four_bit else load_model
-        return cls(names, *load(path, device=device), path=path, config=config, **options)
+        if _in_four_bits(config, path, device):
+            model, tokenizer = load_four_bit(path, device=device, precision=precision)
+        else:
+            model, tokenizer = load_model(path, device=device)
+        return cls(names, model, tokenizer, path=path, config=config, precision=precision, **options)
 
     @property
     def device(self) -> torch.device:
@@ -172,14 +182,8 @@ class LoraTeam:
 
     @cached_property
     def backbone_sha256(self) -> str:
-        """SHA-256 of the backbone's safetensors files, concatenated in the order of their names."""
-        digest = hashlib.sha256()
-        for file in sorted(_folder(self.path).glob("*.safetensors")):
-            if file.name != VALUE_HEAD:
-                with file.open("rb") as stream:
-                    while block := stream.read(1 << 20):
-                        digest.update(block)
-        return digest.hexdigest()
+        """SHA-256 of the backbone's weights."""
+        return weights_sha256(_folder(self.path))
 
     def check_backbone(self, folder: str | Path) -> None:
         """Raise ValueError for an adapter that belongs to a backbone with other weights."""
@@ -200,34 +204,9 @@ def _folder(path: str | Path) -> Path:
     return Path(snapshot_download(str(path), local_files_only=True))
 
 
-def load_four_bit(path: str | Path, *, device: str) -> tuple[Any, Any]:
-    """Model and tokenizer with the trunk's linear layers in NF4; products in bfloat16."""
-    if not device.startswith("cuda") or not torch.cuda.is_available():
-        raise ValueError(f"lora.four_bit needs a CUDA device and device is {device!r}; take one or say no")
-    try:
-        import bitsandbytes  # noqa: F401
-    except ImportError as error:
-        raise ValueError("lora.four_bit needs bitsandbytes; pip install 'cory[quant]'") from error
-    return _four_bit(path, device=device)
-
-
-def _four_bit(path: str | Path, *, device: str) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
-
-    quantised = BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16,
-    )
-    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    model = AutoModelForCausalLM.from_pretrained(
-        path,
-        dtype=torch.float32,
-        quantization_config=quantised,
-        device_map={"": device},
-        attn_implementation="sdpa",
-        use_safetensors=True,
-        trust_remote_code=False,
-    )
-    return model, tokenizer
+def _in_four_bits(config: LoRAConfig, path: str | Path, device: str) -> bool:
+    """Whether to load the backbone in 4 bits; `auto`: if 2 bytes a weight do not fit the device's memory."""
+    if config.four_bit != "auto":
+        return config.four_bit == "yes"
+    check_device(device)
+    return 2 * weight_count(path) > memory.free_bytes(torch.device(device))

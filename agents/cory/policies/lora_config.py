@@ -1,11 +1,18 @@
-"""Settings of LoRA teams; does not import PEFT, which takes seconds."""
+"""Settings of LoRA teams, and names of their backbones; does not import PEFT, which takes seconds."""
 
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from cory import pocket
+
 WEIGHTS = "adapter_model.safetensors"
 SETTINGS = "adapter_config.json"
+BACKBONE = "backbone.json"
+"""Beside an adapter: name and sha256 of the backbone it belongs to."""
+VALUE_HEAD = "value_head.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +32,8 @@ class LoRAConfig:
     """PEFT folder that all policies and the reference start from; its rank, alpha and targets are used."""
 
     four_bit: Literal["no", "yes", "auto"] = "no"
-    """`yes`: the backbone in 4 bits (NF4) instead of 32, which needs a CUDA device and the extra `quant`.
-    `auto`: on CUDA devices."""
+    """`yes`: the backbone in 4 bits (NF4) instead of 32, which needs the extra `quant`. `auto`: where it does
+    not fit the free memory of the device in bfloat16."""
 
     def __post_init__(self) -> None:
         for name in ("rank", "alpha"):
@@ -37,3 +44,38 @@ class LoRAConfig:
         for name in (SETTINGS, WEIGHTS):
             if self.adapter is not None and not (self.adapter / name).is_file():
                 raise ValueError(f"lora.adapter {self.adapter} holds no {name}; name a folder saved by PEFT")
+
+
+def shared_name(path: str | Path) -> str:
+    """Return the name of a model that other machines know: an embedded model's name, or the hub name.
+
+    A folder of the user has no such name; it is returned as an absolute path.
+    """
+    folder = Path(path)
+    if not folder.exists():
+        return str(path)
+    embedded = {model.resolve(): name for name, model in pocket.MODELS.items()}
+    return embedded.get(folder.resolve(), str(folder.resolve()))
+
+
+def weights_sha256(folder: Path) -> str:
+    """Return the SHA-256 of a model's safetensors files, concatenated in the order of their names."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        if file.name != VALUE_HEAD:
+            with file.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    digest.update(block)
+    return digest.hexdigest()
+
+
+def check_embedded(base: str, folder: Path) -> None:
+    """Raise ValueError if the embedded model `base` is not the one the adapter in `folder` belongs to."""
+    if base not in pocket.MODELS or not (folder / BACKBONE).exists():
+        return
+    saved = json.loads((folder / BACKBONE).read_text(encoding="utf-8"))["sha256"]
+    if (here := weights_sha256(pocket.MODELS[base])) != saved:
+        raise ValueError(
+            f"the adapter {folder} belongs to an embedded model {base!r} with sha256 {saved[:12]}, and this "
+            f"version of cory has one with {here[:12]}; load it with the version that trained it"
+        )

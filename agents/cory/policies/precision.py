@@ -1,4 +1,4 @@
-"""Precision of a transformer's matrix products, and casting frozen weights once per response.
+"""Precision of a transformer's matrix products, weights in 4 bits, and casting weights once per response.
 
 Knows no games.
 """
@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
+
+from cory.runtime.optional import import_bitsandbytes
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
@@ -37,6 +39,43 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     if resolved(precision, device) == "float32":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16)
+
+
+def four_bit_options(precision: Precision, device: torch.device) -> dict[str, Any]:
+    """Return the options of `from_pretrained` for NF4 weights, on any device that bitsandbytes serves.
+
+    Products are computed in `precision`: in bfloat16 within a pass of float32, sampler and learner would
+    differ by more than float32 rounds.
+    """
+    library = import_bitsandbytes("lora.four_bit")
+    if device.type not in library.supported_torch_devices:
+        raise ValueError(
+            f"lora.four_bit: bitsandbytes {library.__version__} does not run on {device}; say no, or take "
+            "another device"
+        )
+    from transformers import BitsAndBytesConfig
+
+    quantised = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, resolved(precision, device)),
+    )
+    return {"quantization_config": quantised}
+
+
+def freeze_format(model: nn.Module) -> None:
+    """Keep bitsandbytes from changing 4-bit layers at their first pass.
+
+    On processors with AVX512-BF16 it packs the weights for products in bfloat16 that have no gradient, and
+    everywhere it casts a bias to the type of the products.
+    """
+    layer = import_bitsandbytes("lora.four_bit").nn.Linear4bit
+    for module in model.modules():
+        if isinstance(module, layer):
+            module.support_avx512bf16_for_cpu = False
+            if module.bias is not None:
+                module.bias.data = module.bias.data.to(module.compute_dtype)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""Results of `cory evaluate` in the report: tables, and a figure of pass@k over k."""
+"""Results of `cory evaluate` in the report: a section with tables and pass@k for every measurement."""
 
-import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,12 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from cory.evaluation import records
 from cory.evaluation.tables import make_tables, remarks
 from cory.report import html
 from cory.report.plots import PALETTE, REFERENCE, STYLE, Plot
 from cory.tracking.curves import Curves
 from cory.tracking.labels import label
-
-EVALUATION = "evaluation.json"
 
 PASS_AT_K = (
     "The probability that at least one of k responses to a held-out query is correct, estimated without bias "
@@ -25,20 +24,58 @@ Points = dict[int, tuple[float, float, float]]
 """k -> pass@k with the ends of its interval."""
 
 
-def read_evaluation(run: Path) -> dict[str, Any] | None:
-    """Return the evaluation summary in a run directory; None if there is none or it is incomplete."""
-    try:
-        result: dict[str, Any] = json.loads((run / EVALUATION).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return result if "data" in result else None
+def sections(run: Path, config: Mapping[str, Any]) -> list[html.Markup]:
+    """Return a section for every evaluation in a run, those with the run's own settings first.
+
+    The figures of pass@k are drawn into `run/plots`.
+    """
+    folder = run / "plots"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob("pass_at_k*.png"):
+        path.unlink()
+    results = sorted(records.read_all(run), key=lambda result: len(differing(result, config)))
+    parts: list[html.Markup] = []
+    for number, result in enumerate(results, start=1):
+        parts += _section(result, config)
+        if points := pass_at_k_of_evaluation(result):
+            plot = _draw(points, folder / f"pass_at_k{'' if number == 1 else f'_{number}'}.png")
+            parts.append(html.image(plot.path, title=plot.title, caption=plot.caption))
+    return parts
 
 
-def section(result: Mapping[str, Any] | None) -> list[html.Markup]:
-    """Return the tables of an evaluation summary, the first one open; empty without a summary."""
-    if result is None:
-        return []
-    parts = [html.heading("Held-out evaluation with intervals")]
+def differing(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """Return what an evaluation measured otherwise than its run: `kl.coef 2.0 (run: 0.2)`."""
+    measured = result["measured"]
+    found = dict(measured["settings"])
+    if "evaluation.queries" in config:
+        own = min(config["evaluation.queries"], result["data"]["test"])
+        found |= {"queries": measured["queries"]}
+        config = {**config, "queries": own}
+    texts = [
+        f"{name} {value} (run: {config[name]})"
+        for name, value in found.items()
+        if name in config and config[name] != value
+    ]
+    return texts + ([] if measured["game"] else ["no games"])
+
+
+def _section(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[html.Markup]:
+    """Return heading, conditions, tables (the first one open) and remarks of an evaluation."""
+    measured = result["measured"]
+    others = differing(result, config)
+    weights = [
+        f"{name} {of['folder']}" + (f" (sha256 {of['sha256'][:8]})" if of["sha256"] else "")
+        for name, of in measured["weights"].items()
+    ]
+    text = (
+        f"Measured unlike the run: {'; '.join(others)}."
+        if others
+        else "Measured with the run's own settings."
+    )
+    parts = [
+        html.heading(f"Held-out evaluation with intervals: {records.describe(measured)}"),
+        html.paragraph(f"{text} Weights: {', '.join(weights)}."),
+    ]
     for i, table in enumerate(make_tables(result)):
         rows = [[label(row[0]), *row[1:]] for row in table.rows]
         content = html.table(table.head, rows, kind="numbers")
@@ -46,24 +83,26 @@ def section(result: Mapping[str, Any] | None) -> list[html.Markup]:
     return parts + [html.paragraph(line, muted=True) for line in remarks(result)]
 
 
-def draw_pass_at_k(curves: Curves, result: Mapping[str, Any] | None, folder: Path) -> list[Plot]:
-    """Draw pass@k over k, from the summary or else from the last evaluation during training."""
-    path = folder / "pass_at_k.png"
-    path.unlink(missing_ok=True)
-    points = pass_at_k_of_evaluation(result) if result is not None else {}
-    points = points or pass_at_k_of_training(curves)
-    if not points:
+def draw_training(curves: Curves, folder: Path) -> list[Plot]:
+    """Draw pass@k of the last evaluation during training, unless `sections` has drawn a figure."""
+    points = pass_at_k_of_training(curves)
+    if not points or any(folder.glob("pass_at_k*.png")):
         return []
+    return [_draw(points, folder / "pass_at_k.png")]
+
+
+def _draw(points: Mapping[str, Points], path: Path) -> Plot:
+    """Draw pass@k over k as `path`."""
     with matplotlib.rc_context(STYLE):
         _figure(points).savefig(path)
-    return [Plot(path, "pass@k", PASS_AT_K)]
+    return Plot(path, "pass@k", PASS_AT_K)
 
 
 def pass_at_k_of_evaluation(result: Mapping[str, Any]) -> dict[str, Points]:
-    """Return pass@k and its interval, by policy and k."""
+    """Return pass@k and its interval (NaN if there is none), by policy and k."""
     points = {
         name: {
-            _k(quantity): (value, *result["intervals"][name][quantity])
+            _k(quantity): (value, *map(_number, result["intervals"][name][quantity]))
             for quantity, value in metrics.items()
             if quantity.startswith("pass_at_")
         }
@@ -88,6 +127,10 @@ def _sorted(points: Mapping[str, Points]) -> dict[str, Points]:
 
 def _k(quantity: str) -> int:
     return int(quantity.removeprefix("pass_at_"))
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _figure(points: Mapping[str, Points]) -> Figure:

@@ -3,21 +3,21 @@
 Works on unfinished runs too: missing parts are left out or reported as missing.
 """
 
-import json
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cory.report import html
-from cory.tracking.curves import Curves, exchanges, policies, quantities, seatings, seats
+from cory.report.overview import best_checkpoint, head, read_config, read_environment
+from cory.tracking.curves import Curves, policies, quantities, seatings, seats
 from cory.tracking.labels import label
 from cory.tracking.tracker import METRICS, SAMPLES, Curve, Key, curves, read, read_lines
 
 WINDOW = 5
-"""Iterations that the first and the last training metrics are averaged over; a single one is noisy."""
+"""Iterations that the first and the last training metrics are averaged over, as a single one is noisy; half
+of the iterations in shorter runs."""
 
 SEATED = ("task_reward", "payoff", "kl", "combined_reward", "response_length", "eos_share")
 """Quantities in the table of the seats; the others are in a plot."""
@@ -40,16 +40,17 @@ def write_report(run: Path) -> Path:
         raise ValueError(f"{run} holds no {METRICS}; name the folder of a run, such as runs/<name>")
     run_curves = curves(read(run))
     samples = read_lines(run / SAMPLES) if (run / SAMPLES).is_file() else []
+    config, environment = read_config(run), read_environment(run)
     parts = [
         html.heading(f"CORY run: {run.resolve().name}", level=1),
-        html.paragraph(_progress(run, run_curves), muted=True),
+        *head(config, environment, run_curves),
+        *_held_out(run_curves),
+        *best_checkpoint(run, config, run_curves),
+        *_data(environment),
+        *evaluation.sections(run, config),
+        *_training(run_curves),
     ]
-    summary = evaluation.read_evaluation(run)
-    parts += _held_out(run_curves) + _data(run) + evaluation.section(summary) + _training(run_curves)
-    for plot in [
-        *draw(run_curves, run / "plots"),
-        *evaluation.draw_pass_at_k(run_curves, summary, run / "plots"),
-    ]:
+    for plot in [*draw(run_curves, run / "plots"), *evaluation.draw_training(run_curves, run / "plots")]:
         parts += [html.heading(plot.title), html.image(plot.path, title=plot.title, caption=plot.caption)]
     games = [row for row in samples if "failure" not in row]
     parts += _samples(games) + _failures([row for row in samples if "failure" in row]) + _files(run)
@@ -58,19 +59,6 @@ def write_report(run: Path) -> Path:
     temporary.write_text(html.page(f"CORY: {run.resolve().name}", parts), encoding="utf-8")
     os.replace(temporary, path)
     return path
-
-
-def _progress(run: Path, run_curves: Curves) -> str:
-    """Return one line: iterations done, seats, policies, number of role exchanges."""
-    played = len(seatings(run_curves))
-    config = run / "config.yaml"
-    line = re.search(r"^iterations:\s*(\d+)", config.read_text("utf-8"), re.M) if config.is_file() else None
-    unfinished = f" of {line[1]} (not finished)" if line and played < int(line[1]) else ""
-    seat_names, policy_names = (", ".join(of(run_curves)) or "none yet" for of in (seats, policies))
-    return (
-        f"Iterations: {played}{unfinished}. Seats: {seat_names}. Policies: {policy_names}. "
-        f"Role exchanges: {len(exchanges(run_curves))}."
-    )
 
 
 def _held_out(run_curves: Curves) -> list[html.Markup]:
@@ -99,10 +87,9 @@ def _held_out(run_curves: Curves) -> list[html.Markup]:
     return [*parts, table, html.paragraph(note, muted=True)]
 
 
-def _data(run: Path) -> list[html.Markup]:
+def _data(environment: Mapping[str, Any]) -> list[html.Markup]:
     """Return the number of queries and what was left out; empty if the run has not recorded it."""
-    path = run / "environment.json"
-    data = json.loads(path.read_text(encoding="utf-8")).get("data") if path.is_file() else None
+    data = environment.get("data")
     if data is None:
         return []
     line = f"Queries: {data['train']:,} to train on, {data['test']:,} held out, of which this run evaluates "
@@ -116,11 +103,20 @@ def _training(run_curves: Curves) -> list[html.Markup]:
     shown = [quantity for quantity in quantities(run_curves, seats(run_curves)) if quantity in SEATED]
     if not shown:
         return []
+    window = min(WINDOW, len(seatings(run_curves)) // 2)
     rows = []
     for quantity in shown:
         values = [_seat_values(run_curves, seat, quantity) for seat in seats(run_curves)]
-        rows.append([label(quantity), *(_change(v[:WINDOW], v[-WINDOW:]) for v in values)])
-    note = f"Means over the first and the last {WINDOW} iterations, whichever policy sat in the seat."
+        changes = [_change(v[:window], v[-window:]) if window else _number(v) for v in values]
+        rows.append([label(quantity), *changes])
+    note = "Means over one iteration, whichever policy sat in the seat."
+    if window:
+        span = (
+            f"the first and the last {window} iterations"
+            if window > 1
+            else "the first and the last iteration"
+        )
+        note = f"Means over {span}, whichever policy sat in the seat."
     table = html.table(["", *seats(run_curves)], rows, kind="numbers")
     return [html.heading("Training, by seat"), table, html.paragraph(note, muted=True)]
 

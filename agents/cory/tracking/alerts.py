@@ -3,6 +3,7 @@
 Imports no policy: functions of logged metrics only.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -11,6 +12,10 @@ from cory.tracking.tracker import split
 
 COLLAPSED_SHARE = 0.5
 """Share of the reference's distinct-2 below which responses count as collapsed, unless set otherwise."""
+
+
+DEAD_CRITIC = 0.05
+"""Explained variance of returns below which a value head counts as dead."""
 
 
 def is_collapsed(distinct_2: float, reference: float, *, share: float = COLLAPSED_SHARE) -> bool:
@@ -55,7 +60,34 @@ def training(rows: Sequence[Mapping[str, float]], config: AlertsConfig) -> dict[
                 f"KL of {policy} has been above {config.kl} nats per response for {config.window} "
                 "iterations: it is leaving the reference; raise kl.coef or lower learner.lr"
             )
-    return warnings | _seat_warnings(rows, config)
+    return warnings | _critic_warnings(rows, config) | _seat_warnings(rows, config)
+
+
+def _critic_warnings(rows: Sequence[Mapping[str, float]], config: AlertsConfig) -> dict[str, str]:
+    """Return a warning for every policy whose values explain next to nothing of the returns.
+
+    The mean is over the last `window` iterations and all seats of the policy; the first `window` do not
+    count, since value heads start from zero. A central critic is one for all policies.
+    """
+    if len(rows) < 2 * config.window:
+        return {}
+    explained: dict[str, list[float]] = {}
+    for row in rows[-config.window :]:
+        central = any(name.startswith("all/critic/") for name in row)
+        for name, value in row.items():
+            if name.endswith("/explained_variance") and name.startswith("all/critic/") == central:
+                explained.setdefault(split(name).policy, []).append(value)
+    warnings = {}
+    for policy, values in sorted(explained.items()):
+        finite = [value for value in values if value is not None and math.isfinite(value)]
+        if finite and mean(finite) < DEAD_CRITIC:
+            name = "the central critic" if policy == "critic" else f"the value head of {policy}"
+            raised = "critic.lr" if policy == "critic" else "learner.value-lr or algorithm.value-clip"
+            warnings[f"dead critic {policy}"] = (
+                f"{name} explains {mean(finite):.2f} of the variance of returns (mean of {config.window} "
+                f"iterations): it hardly lowers the variance of advantages; raise {raised}"
+            )
+    return warnings
 
 
 def _seat_warnings(rows: Sequence[Mapping[str, float]], config: AlertsConfig) -> dict[str, str]:

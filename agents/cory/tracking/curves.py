@@ -20,7 +20,7 @@ def seats(curves: Curves) -> list[str]:
 
 def policies(curves: Curves) -> list[str]:
     """Return the policies that learn, without the reference, in the order of their numbers."""
-    places = {*seats(curves), "eval"}
+    places = {*seats(curves), "eval", "validation"}
     return _ordered(key.policy for key in curves if key.place in places and key.policy != "reference")
 
 

@@ -24,6 +24,9 @@ LABELS = {
     "clip_share": "clipped ratios (share)",
     "entropy": "entropy (nats per token)",
     "kl_coef": "KL coefficient η",
+    "explained_variance": "explained variance of returns (share)",
+    "value_first": "value of the first token",
+    "return_first": "return of the first token",
 }
 """Label of each quantity on axes and in tables; other quantities are labelled by their names."""
 

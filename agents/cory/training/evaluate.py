@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from cory.config.parsing import flat
 from cory.config.schema import Config
+from cory.evaluation import records
 from cory.evaluation.evaluator import Measure, Responses, evaluate_in_game, evaluate_standalone
 from cory.evaluation.summary import EvaluatedTarget, summary
 from cory.judges import weighted_sum
@@ -13,6 +15,7 @@ from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.training.factory import load_players, make_game, make_measures
 from cory.training.targets import Target, labels
+from cory_env import tasks
 from cory_env.tasks.base import Task, counted
 
 COMPARED = ("task", "task_options", "judge", "judge_options", "max_response", "evaluation")
@@ -24,7 +27,8 @@ def evaluate_targets(
 ) -> tuple[dict[str, Any], list[EvaluatedTarget]]:
     """The evaluation summary of one or more targets as JSON, and everything behind it.
 
-    With `game`, policies also play every seating. ValueError if the targets' evaluation settings differ.
+    Its part `measured` says what was measured (`measurement`). With `game`, policies also play every
+    seating. ValueError if the targets' evaluation settings differ.
     """
     check_comparable(targets)
     names = labels([target.name for target in targets])
@@ -33,7 +37,51 @@ def evaluate_targets(
         for target, label in zip(targets, names, strict=True)
     ]
     on_progress("computing intervals")
-    return summary(evaluated), evaluated
+    return {"measured": measurement(targets, evaluated, game=game), **summary(evaluated)}, evaluated
+
+
+def measurement(
+    targets: Sequence[Target], evaluated: Sequence[EvaluatedTarget], *, game: bool
+) -> dict[str, Any]:
+    """What an evaluation measured, as JSON: everything that its numbers depend on.
+
+    Equal values mean the same measurement of the same weights. `judge` is None for a task that scores by
+    itself. With several targets, the settings are those of the first and policies are named `label:policy`.
+    """
+    config, first = targets[0].config, evaluated[0]
+    settings = records.defining(flat(config))
+    judged = "judge" in tasks.options(config.task)
+    if not judged:
+        settings = {name: value for name, value in settings.items() if name.split(".")[0] != "judge"}
+    queries = next(iter(first.standalone.values())).queries
+    return {
+        "task": config.task,
+        "judge": config.judge if judged else None,
+        "split": "test",
+        "queries": len(queries),
+        "samples": first.samples,
+        "sampling": first.sampling,
+        "threshold": first.threshold,
+        "kl_coef": first.kl_coef,
+        "game": game,
+        "queries_sha256": records.texts_sha256(queries),
+        "settings": settings,
+        "weights": {
+            name if len(targets) == 1 else f"{one.label}:{name}": _weights(target, Path(folder))
+            for target, one in zip(targets, evaluated, strict=True)
+            for name, folder in target.folders.items()
+        },
+    }
+
+
+def _weights(target: Target, folder: Path) -> dict[str, str | None]:
+    """The folder of a policy's weights, relative to a run, and their sha256; None for a hub name."""
+    inside = target.run is not None and folder.is_relative_to(target.run)
+    place = folder.relative_to(target.run) if inside and target.run is not None else folder
+    return {
+        "folder": place.as_posix(),
+        "sha256": records.files_sha256(folder) if folder.is_dir() else None,
+    }
 
 
 def evaluate_target(

@@ -142,7 +142,8 @@ def make_players(
         return _players(config, task, dict.fromkeys(names, team.reference), {**team.policies}, judge)
     references = load_references(config, names)
     loaded = {name: load_policy(name, config, path) for name, path in start_models(config, names).items()}
-    check_same_tokenizer([p for p in loaded.values() if isinstance(p, CausalLMPolicy)])
+    if language_models := [p for p in loaded.values() if isinstance(p, CausalLMPolicy)]:
+        check_same_tokenizer(language_models)
     return _players(config, task, references, loaded, judge)
 
 

@@ -100,17 +100,17 @@ def _home(folder: Path) -> Path | None:
 def _settings(home: Path, flags: Sequence[str]) -> Config:
     """The settings in a folder, changed by flags; another task starts from its own defaults."""
     try:
-        saved = read(flags_of(home / SETTINGS), default=Config(), about="", command="cory evaluate")
+        saved = read(flags_of(home / SETTINGS), default=Config(), about="", command="cory train")
     except ValueError as error:
         raise ValueError(f"{home / SETTINGS} has settings this version does not take: {error}") from error
-    return read(flags, default=saved, about="", command="cory evaluate")
+    return read(flags, default=saved, about="", command="cory train")
 
 
 def _of_a_model(name: str, preset: str | None, flags: Sequence[str]) -> Config:
     start = presets.get(preset or "pocket")
     if preset is None and value_of(flags, "--policy.model") is None:
         start = replace(start, policy=replace(start.policy, model=_base(name)))
-    return read(flags, default=start, about="", command="cory evaluate")
+    return read(flags, default=start, about="", command="cory train")
 
 
 def _base(name: str) -> str:

@@ -5,14 +5,16 @@ import shutil
 
 import numpy as np
 import pytest
-from cory.training.targets import find, labels
 from peft import LoraConfig, get_peft_model
 
 from cory import pocket
-from cory.cli.evaluate import split_arguments
+from cory.cli.evaluate import Options
 from cory.cli.main import main
+from cory.config.parsing import split_arguments
 from cory.evaluation.bootstrap import interval
 from cory.policies.loading import load_model
+from cory.report.page import write_report
+from cory.training.targets import find, labels
 from tests.helpers.tables import made_up_reviews
 
 TABLES = ["--task", "echo", "--policy.kind", "table", "--max-response", "3", "3", "--learner.lr", "0.1"]
@@ -40,19 +42,25 @@ def evaluated(place, *argv):
     return json.loads((place / "summary.json").read_text())
 
 
+def kept(place, run="runs/a"):
+    """The evaluations in a run directory, by file name."""
+    return [json.loads(path.read_text()) for path in sorted((place / run / "evaluations").glob("*.json"))]
+
+
 def samples(place):
     return [json.loads(line) for line in (place / "summary.samples.jsonl").read_text().splitlines()]
 
 
 def test_a_run_is_evaluated_as_it_was_at_its_end_standalone_and_in_every_seat(place, capsys):
     assert main(["evaluate", "runs/a"]) == 0
-    result = json.loads((place / "runs/a/evaluation.json").read_text())
+    (result,) = kept(place)
     last = json.loads((place / "runs/a/metrics.jsonl").read_text().splitlines()[-1])
     for name in ("reference", "llm_1", "llm_2"):
         for quantity, value in result["metrics"][name].items():
             assert last[f"eval/{name}/{quantity}"] == value
             low, high = result["intervals"][name][quantity]
-            assert low <= value <= high
+            assert low is None or low <= value <= high
+        assert result["intervals"][name]["task_reward"] != [None, None]
     assert last["all/policies/differing"] == result["diversity"]["llm_1, llm_2"]["differing"]["value"]
     seats = [f"{seat}/{name}" for seat in ("pioneer_0", "observer_1") for name in ("llm_1", "llm_2")]
     assert {*seats, "pioneer_0/reference", "observer_1/reference"} == set(result["in_game"])
@@ -63,6 +71,77 @@ def test_a_run_is_evaluated_as_it_was_at_its_end_standalone_and_in_every_seat(pl
     assert result["data"]["left_out"] == []
     assert "observer_1/llm_2" in shown
     assert "Signs of collapse: distinct_2 below half" in shown
+
+
+OTHER = ("--task", "cory_env.tasks.echo:Task", "--task.length", "2")
+"""Another task by name, which the same tables can play."""
+
+
+def test_another_task_does_not_replace_the_runs_own_evaluation(place, capsys):
+    """One file per measurement; only the same measurement, whatever its batch size, replaces a file."""
+    assert main(["evaluate", "runs/a"]) == 0
+    shown = "Evaluated: task echo, its own score, 12 test queries, 1 sample each, own sampling."
+    assert shown in capsys.readouterr().out
+    (own,) = (place / "runs/a/evaluations").glob("*.json")
+    before = json.loads(own.read_text())
+    for options in (OTHER, ("--queries", "10", "--samples", "2"), ("--kl.coef", "2"), ("--no-game",)):
+        assert main(["evaluate", "runs/a", *options]) == 0
+    assert json.loads(own.read_text()) == before
+    own.write_text("replaced by the same measurement")
+    assert main(["evaluate", "runs/a", "--queries", "12", "--evaluation.batch", "5"]) == 0
+    assert json.loads(own.read_text())["measured"] == before["measured"]
+    measured = [result["measured"] for result in kept(place)]
+    parts = ("task", "queries", "samples", "kl_coef", "game")
+    assert sorted(tuple(one[part] for part in parts) for one in measured) == [
+        ("cory_env.tasks.echo:Task", 12, 1, 0.2, True),
+        ("echo", 10, 2, 0.2, True),
+        ("echo", 12, 1, 0.2, False),
+        ("echo", 12, 1, 0.2, True),
+        ("echo", 12, 1, 2.0, True),
+    ]
+    assert {(one["judge"], one["split"]) for one in measured} == {(None, "test")}
+    assert len(list((place / "runs/a/evaluations").glob("*.samples.jsonl"))) == 5
+
+
+def test_other_weights_are_another_measurement(place):
+    assert main(["evaluate", "runs/a", "--no-game"]) == 0
+    shutil.copytree("runs/a/policies/llm_1", "runs/a/policies/llm_2", dirs_exist_ok=True)
+    assert main(["evaluate", "runs/a", "--no-game"]) == 0
+    weights = [result["measured"]["weights"] for result in kept(place)]
+    assert [one["llm_2"]["folder"] for one in weights] == ["policies/llm_2"] * 2
+    assert weights[0]["llm_1"] == weights[1]["llm_1"]
+    assert len({one["llm_2"]["sha256"] for one in weights}) == 2
+
+
+def test_the_page_shows_every_evaluation_of_a_run(place):
+    assert main(["evaluate", "runs/a", *OTHER, "--sampling", "greedy"]) == 0
+    assert main(["evaluate", "runs/a"]) == 0
+    page = write_report(place / "runs/a").read_text(encoding="utf-8")
+    own = page.index("Held-out evaluation with intervals: task echo, its own score, 12 test queries")
+    other = page.index("Held-out evaluation with intervals: task cory_env.tasks.echo:Task, its own score")
+    assert own < other
+    assert page.count("Held-out evaluation with intervals:") == 2
+    assert "Measured with the run&#x27;s own settings." in page[own:other]
+    for text in ("task cory_env.tasks.echo:Task (run: echo)", "evaluation.sampling greedy (run: own)"):
+        assert text in page[other:]
+
+
+def test_a_judge_is_named_where_the_task_takes_one(models, tiny_folder):
+    measured = evaluated(models, str(tiny_folder), *REVIEWS, "--no-game")["measured"]
+    assert (measured["task"], measured["judge"]) == ("reviews", "tests.helpers.scorers:judge")
+    assert measured["settings"]["policy.model"] == str(tiny_folder)
+    assert len(measured["weights"][tiny_folder.name]["sha256"]) == 64
+
+
+def test_every_seat_is_named_in_a_terminal_of_80_columns(place, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    result = evaluated(place, "runs/a")
+    lines = [line for line in capsys.readouterr().out.splitlines() if line[:1] in set("┃│┏└├┡")]
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    for name in result["in_game"]:
+        assert any(name in line.split() for line in lines)
 
 
 def test_a_checkpoint_and_a_policys_folder_are_evaluated_with_the_settings_of_their_run(place):
@@ -130,7 +209,7 @@ def test_a_run_is_evaluated_with_its_own_threads_and_matmul_library(place, monke
 
 def test_options_of_the_evaluation_and_settings_of_the_run_follow_the_targets(place):
     argv = ["x", "y", "--samples", "4", "--task", "echo", "--threshold", "-0.5", "--kl.coef=2", "--no-game"]
-    ours, settings = split_arguments(argv)
+    ours, settings = split_arguments(argv, Options)
     assert ours == ["x", "y", "--samples", "4", "--threshold", "-0.5", "--no-game"]
     assert settings == ["--task", "echo", "--kl.coef=2"]
     result = evaluated(place, "runs/a", "--samples", "4", "--threshold", "0.5", "--kl.coef", "2", "--no-game")
@@ -197,7 +276,8 @@ BAD = {
     "a folder that is neither": (["runs"], "neither a run directory with policies nor a model folder"),
     "no folder": (["runs/c"], "there is no folder runs/c"),
     "an unknown setting": (["runs/a", "--kl.coeff", "1"], "--kl.coef"),
-    "an unknown option": (["runs/a", "--sample", "1"], "--sample"),
+    "an unknown option": (["runs/a", "--sample", "1"], "--samples"),
+    "a misspelt option": (["runs/a", "--quries", "5"], "--queries"),
     "a wrong value": (["runs/a", "--sampling", "beam"], "beam"),
     "no samples": (["runs/a", "--samples", "0"], "evaluation.samples is 0"),
     "an unknown preset": (["runs/a", "--preset", "poket"], "there are pocket"),

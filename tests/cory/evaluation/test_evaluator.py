@@ -1,4 +1,4 @@
-"""Held-out responses, standalone and in the game: independent of the batch size, with metrics of a float64 loop."""
+"""Held-out responses, standalone and in the game: the same for all batch sizes; metrics by float64 loops."""
 
 from dataclasses import replace
 
@@ -73,7 +73,10 @@ def test_responses_do_not_depend_on_the_batch_size_or_on_earlier_evaluations(pol
 
 
 def test_samples_are_other_responses_and_the_first_is_that_of_one_sample(policy):
-    several, one = responses_of(policy, replace(FEW, samples=4)), responses_of(policy, replace(FEW, samples=1))
+    several, one = (
+        responses_of(policy, replace(FEW, samples=4)),
+        responses_of(policy, replace(FEW, samples=1)),
+    )
     assert [ids[0] for ids in several.ids] == [ids[0] for ids in one.ids]
     assert all(len(set(ids)) > 1 for ids in several.ids)
 

@@ -114,7 +114,11 @@ def test_intervals_of_ratios_are_near_scipys_own_on_the_ratio():
     nats_Q = tokens_Q * chance.gamma(9, 0.4, 300)
     for ours_Q, statistic, near in (
         (text_metrics.ratio(nats_Q, tokens_Q), lambda a, b, axis: a.sum(axis) / b.sum(axis), 0.06),
-        (text_metrics.perplexity(nats_Q, tokens_Q), lambda a, b, axis: np.exp(a.sum(axis) / b.sum(axis)), 0.1),
+        (
+            text_metrics.perplexity(nats_Q, tokens_Q),
+            lambda a, b, axis: np.exp(a.sum(axis) / b.sum(axis)),
+            0.1,
+        ),
     ):
         data = (nats_Q, tokens_Q)
         found = bootstrap(data, statistic, paired=True, n_resamples=2000, rng=np.random.default_rng(1))
@@ -135,7 +139,7 @@ def test_intervals_are_scipys():
 
 
 def test_paired_differences_show_what_two_intervals_hide():
-    """Queries of very different rewards, each better by 1 or 2: the difference is certain, the means are not."""
+    """Queries of very different rewards, each better by 1 or 2: the difference is clear, the means not."""
     theirs = np.arange(40.0)
     ours = theirs + np.array([1.0, 2.0] * 20)
     found = differences({"reward": ours, "only ours": ours}, {"reward": theirs})

@@ -1,11 +1,14 @@
 """The results of `cory evaluate` in the report: tables, pass@k, and nothing without an evaluation."""
 
 import json
+import re
 
 import pytest
+import yaml
 
+from cory.evaluation.records import read_all
 from cory.evaluation.tables import cell, make_tables, print_tables
-from cory.report.evaluation import pass_at_k_of_evaluation, pass_at_k_of_training, read_evaluation
+from cory.report.evaluation import differing, pass_at_k_of_evaluation, pass_at_k_of_training
 from cory.report.page import write_report
 from cory.tracking.curves import policies
 from cory.tracking.labels import in_order, label
@@ -13,7 +16,14 @@ from cory.tracking.tracker import Curve, Key, Tracker
 from tests.helpers.synthetic_run import write_run
 
 REWARD = {"gain": 0.5, "low": 0.25, "high": 0.75, "in_reference_deviations": None}
+MEASURED = {
+    "task": "reviews", "judge": "pocket", "split": "test", "queries": 64, "samples": 2, "sampling": "paper",
+    "threshold": 0.5, "kl_coef": 0.2, "game": True, "queries_sha256": "1" * 64,
+    "settings": {"task": "reviews", "judge": "pocket", "evaluation.samples": 2, "kl.coef": 0.2},
+    "weights": {"llm_1": {"folder": "policies/llm_1", "sha256": "abcdef0123456789"}},
+}  # fmt: skip
 SUMMARY = {
+    "measured": MEASURED,
     "data": {"train": 9, "test": 99, "left_out": ["3 of the test openings (3.0%) are in train too"]},
     "queries": 64, "samples": 2, "sampling": "paper", "kl_coef": 0.2, "threshold": 0.5,
     "metrics": {
@@ -39,17 +49,29 @@ SUMMARY = {
 }  # fmt: skip
 
 
-def run_with(tmp_path, summary):
+def run_with(tmp_path, *summaries):
     write_run(tmp_path, iterations=3)
-    (tmp_path / "evaluation.json").write_text(summary if isinstance(summary, str) else json.dumps(summary))
+    (tmp_path / "evaluations").mkdir()
+    for number, summary in enumerate(summaries):
+        text = summary if isinstance(summary, str) else json.dumps(summary)
+        (tmp_path / f"evaluations/reviews-{number:08x}.json").write_text(text)
     return tmp_path
+
+
+def measured_as(samples, **changed):
+    """The summary of another measurement; `changed` are parts of `MEASURED`."""
+    settings = {**MEASURED["settings"], "evaluation.samples": samples, **changed.pop("settings", {})}
+    return {**SUMMARY, "measured": {**MEASURED, "samples": samples, "settings": settings, **changed}}
 
 
 @pytest.mark.usefixtures("no_plots")
 def test_an_evaluation_is_in_the_report_with_intervals_and_signs(tmp_path):
     page = write_report(run_with(tmp_path, SUMMARY)).read_text(encoding="utf-8")
     assert "3 of the test openings (3.0%) are in train too." in page
-    assert "64 of 99 held-out queries x 2 samples, paper sampling, KL coefficient 0.2, correct from a reward of" in page
+    assert (
+        "64 of 99 held-out queries x 2 samples, paper sampling, KL coefficient 0.2, correct from a reward of"
+        in page
+    )
     row = "<td>pass@1</td><td>0.125 [0.000, 0.250]</td><td>0.375 [0.250, 0.500]</td>"
     assert row in page
     assert "<td>+0.500 [+0.250, +0.750]</td>" in page
@@ -63,7 +85,7 @@ def test_an_evaluation_is_in_the_report_with_intervals_and_signs(tmp_path):
 @pytest.mark.parametrize("content", ['{"metrics": {}}', "{broken", "{}"])
 def test_a_file_that_is_no_evaluation_is_left_out(tmp_path, content):
     run = run_with(tmp_path, content)
-    assert read_evaluation(run) is None
+    assert read_all(run) == []
     assert "Held-out evaluation with intervals" not in write_report(run).read_text(encoding="utf-8")
     assert not (run / "plots/pass_at_k.png").exists()
 
@@ -86,6 +108,49 @@ def test_pass_at_k_of_the_last_evaluation_during_training_is_drawn_too(tmp_path)
 
 def test_pass_at_k_of_an_evaluation_has_its_intervals():
     assert pass_at_k_of_evaluation(SUMMARY)["llm_1"] == {1: (0.375, 0.25, 0.5), 2: (0.5, 0.375, 0.625)}
+
+
+def test_pass_at_k_without_an_interval_is_a_point():
+    intervals = {name: {**of, "pass_at_1": [None, None]} for name, of in SUMMARY["intervals"].items()}
+    points = pass_at_k_of_evaluation({**SUMMARY, "intervals": intervals})["llm_1"]
+    assert points[1] == pytest.approx((0.375, float("nan"), float("nan")), nan_ok=True)
+
+
+def test_every_evaluation_has_a_section_of_its_own_that_names_what_was_measured(tmp_path, no_plots):
+    """The run has 2 samples and judge pocket: its own measurement comes first, though last by file name."""
+    other_task = {
+        "task": "echo",
+        "judge": None,
+        "sampling": "own",
+        "settings": {"task": "echo", "kl.coef": 2.0},
+    }
+    run = run_with(tmp_path, measured_as(1, **other_task), measured_as(8), SUMMARY)
+    (run / "config.yaml").write_text(yaml.safe_dump(MEASURED["settings"] | {"iterations": 3}))
+    page = write_report(run).read_text(encoding="utf-8")
+    heads = re.findall(r"<h2>Held-out evaluation with intervals: (.*?)</h2>\n<p>(.*?)</p>", page)
+    weights = "Weights: llm_1 policies/llm_1 (sha256 abcdef01)."
+    assert heads == [
+        ("task reviews, judge pocket, 64 test queries, 2 samples each, paper sampling",
+         f"Measured with the run&#x27;s own settings. {weights}"),
+        ("task reviews, judge pocket, 64 test queries, 8 samples each, paper sampling",
+         f"Measured unlike the run: evaluation.samples 8 (run: 2). {weights}"),
+        ("task echo, its own score, 64 test queries, 1 sample each, own sampling",
+         "Measured unlike the run: task echo (run: reviews); evaluation.samples 1 (run: 2); kl.coef 2.0 "
+         f"(run: 0.2). {weights}"),
+    ]  # fmt: skip
+    assert {path.name for path in (run / "plots").glob("*.png")} == {
+        "pass_at_k.png", "pass_at_k_2.png", "pass_at_k_3.png",
+    }  # fmt: skip
+
+
+def test_fewer_queries_than_the_run_evaluates_are_a_difference():
+    """The run asks for 512 of 99 test queries and gets 99; 64 were measured here."""
+    config = {**MEASURED["settings"], "evaluation.queries": 512}
+    assert differing(SUMMARY, config) == ["queries 64 (run: 99)"]
+    assert differing(SUMMARY, {**config, "evaluation.queries": 64}) == []
+    assert differing({**SUMMARY, "measured": {**MEASURED, "game": False}}, MEASURED["settings"]) == [
+        "no games"
+    ]
 
 
 def test_the_terminal_shows_the_same_tables(capsys):

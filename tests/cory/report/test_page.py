@@ -102,9 +102,7 @@ def test_before_and_after_are_the_first_and_the_last_evaluation(tmp_path):
 
 def test_numbers_that_are_not_finite_leave_a_dash_and_no_panel(tmp_path):
     with Tracker(tmp_path, tensorboard=False) as tracker:
-        tracker.log(
-            0, {"pioneer_0/llm_1/kl": math.nan, "eval/llm_1/kl": math.inf, "eval/llm_1/length": 4.0}
-        )
+        tracker.log(0, {"pioneer_0/llm_1/kl": math.nan, "eval/llm_1/kl": math.inf, "eval/llm_1/length": 4.0})
         tracker.log(1, {"pioneer_0/llm_1/kl": math.nan, "eval/llm_1/length": math.nan})
     page = page_of(tmp_path)
     assert "KL to the reference" not in page

@@ -76,6 +76,59 @@ def test_a_pioneer_is_not_reported_without_reason(rows):
     assert "weak pioneer" not in alerts.training(rows, FOUR)
 
 
+def explained(*shares: float, policy: str = "llm_1", place: str = "pioneer_0") -> list[dict[str, float]]:
+    return [{f"{place}/{policy}/explained_variance": share, f"{place}/{policy}/kl": 1.0} for share in shares]
+
+
+def test_a_value_head_that_explains_nothing_is_reported():
+    """Mean of the last four: 0.01."""
+    rows = explained(0.9, 0.9, 0.9, 0.9, -0.05, 0.05, 0.06, -0.02)
+    warnings = alerts.training(rows, FOUR)
+    assert list(warnings) == ["dead critic llm_1"]
+    assert "the value head of llm_1 explains 0.01 of the variance of returns" in warnings["dead critic llm_1"]
+    assert "raise learner.value-lr or algorithm.value-clip" in warnings["dead critic llm_1"]
+
+
+def test_the_explained_variance_of_a_policy_is_that_of_all_its_seats():
+    """llm_1 explains 0.12 as pioneer and 0 as observer, 0.06 on average."""
+    rows = [*explained(0.0, 0.0), *explained(0.12, 0.0, 0.12, 0.0, 0.12, 0.0)]
+    for i, each in enumerate(rows):
+        if i % 2:
+            each["observer_1/llm_1/explained_variance"] = each.pop("pioneer_0/llm_1/explained_variance")
+    assert alerts.training(rows, FOUR) == {}
+    rows[-1]["observer_1/llm_1/explained_variance"] = math.nan
+    assert alerts.training(rows, FOUR) == {}
+    rows[-2]["pioneer_0/llm_1/explained_variance"] = -0.5
+    assert list(alerts.training(rows, FOUR)) == ["dead critic llm_1"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        explained(*[0.0] * 7),
+        explained(*[0.0] * 6, 0.1, 0.11),
+        explained(*[math.nan] * 8),
+        [{"a/b/kl": 1.0}] * 8,
+    ],
+    ids=["too early", "it explains some by now", "no finite value", "no value head"],
+)
+def test_a_value_head_is_not_reported_without_reason(rows):
+    assert alerts.training(rows, FOUR) == {}
+
+
+def test_a_central_critic_is_reported_in_place_of_value_heads():
+    rows = [
+        a | b
+        for a, b in zip(
+            explained(*[0.0] * 8, policy="critic", place="all"), explained(*[0.0] * 8), strict=True
+        )
+    ]
+    warnings = alerts.training(rows, FOUR)
+    assert list(warnings) == ["dead critic critic"]
+    assert "the central critic explains 0.00" in warnings["dead critic critic"]
+    assert warnings["dead critic critic"].endswith("raise critic.lr")
+
+
 def test_a_single_seat_is_not_compared():
     rows = [{"pioneer_0/llm_1/task_reward": float(i), "pioneer_0/llm_1/kl": 1.0} for i in range(8)]
     assert alerts.training(rows, FOUR) == {}
@@ -155,7 +208,9 @@ def test_the_error_for_a_number_that_is_not_finite_names_iteration_policy_and_ro
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_the_error_for_memory_that_runs_out_names_sizes_and_settings_that_help(tmp_path, capsys, monkeypatch, error):
+def test_the_error_for_memory_that_runs_out_names_sizes_and_settings_that_help(
+    tmp_path, capsys, monkeypatch, error
+):
     def out_of_memory(*rest, **more):
         raise error
 

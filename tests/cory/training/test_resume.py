@@ -11,6 +11,7 @@ import pytest
 from cory.cli.main import main
 from cory.config.schema import Config
 from cory.learner.learner import Learner
+from cory.runtime import signals as signals_module
 from cory.tracking.tracker import read
 from cory.training import checkpoint
 from cory.training.resume import check_complete, locked
@@ -91,12 +92,13 @@ def test_a_broken_checkpoint_is_skipped_with_a_message_and_the_one_before_is_use
     tmp_path, finished, whole, capsys
 ):
     run = first_iterations(finished, tmp_path / "run", 4)
-    weights = checkpoint.folder_of(run, 4) / "llm_1/table.safetensors"
+    *_, before, last = checkpoint.finished(run)
+    weights = last / "llm_1/table.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     assert train(run, 6, "--resume", "auto") == 0
     printed = " ".join(capsys.readouterr().err.split())
     assert "skipped: " in printed
-    assert "resumed at iteration 2" in printed
+    assert f"resumed at iteration {int(before.name.removeprefix('step-'))}" in printed
     assert same(traces(run, 6), whole)
 
 
@@ -189,6 +191,7 @@ def stopped_run(tmp_path: Path, *more: str, signals: list[int], before_step: int
         return with_critic_values(trainer, *rest)
 
     def run() -> int:
+        signals_module.REPEATED_WITHIN = -1.0
         Learner.step, Trainer.with_critic_values = counted_step, counted_games
         return train(tmp_path / "run", 6, *more)
 
@@ -249,6 +252,9 @@ def test_a_full_disk_is_survived_for_a_while(tmp_path, whole, monkeypatch, capsy
     assert "a checkpoint needs" in capsys.readouterr().err
 
 
+VALIDATION = "validation/llm_{}/combined_reward"
+
+
 def test_the_best_checkpoint_outlives_newer_ones(tmp_path):
     run = tmp_path / "run"
     assert train(run, 9, "--keep-checkpoints", "1", "--learner.lr", "0.3") == 0
@@ -256,14 +262,14 @@ def test_the_best_checkpoint_outlives_newer_ones(tmp_path):
     kept = [int(path.name.removeprefix("step-")) for path in checkpoint.finished(run)]
     assert set(kept) == {best["iteration"], 9}
     scores = {
-        row["iteration"]: (row["eval/llm_1/combined_reward"] + row["eval/llm_2/combined_reward"]) / 2
+        row["iteration"]: sum(row[VALIDATION.format(i)] for i in (1, 2)) / 2
         for row in read(run)
-        if "eval/llm_1/combined_reward" in row
+        if VALIDATION.format(1) in row
     }
     assert best["score"] == max(scores.values()) == scores[best["iteration"]]
 
 
 def test_iterations_that_are_missing_are_an_error(finished):
     check_complete(finished, 6)
-    with pytest.raises(RuntimeError, match="holds 6 iterations and 7 were asked for"):
+    with pytest.raises(RuntimeError, match="holds 6 iterations, the run has 7"):
         check_complete(finished, 7)

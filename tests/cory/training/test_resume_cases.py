@@ -11,13 +11,16 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch.utils.tensorboard  # noqa: F401 (imported once, not by every child)
 import yaml
 
 from cory.cli.main import main
+from cory.config.parsing import read
+from cory.config.schema import Config
 from cory.training import checkpoint
 from cory_env.tasks.echo import Task as Echo
 from tests.helpers.faults import end, fork
-from tests.helpers.runs import same, traces, without_report, write_manifest
+from tests.helpers.runs import same, traces, with_cached_entry_points, without_report, write_manifest
 
 N = 6
 CUTS = {
@@ -57,14 +60,19 @@ class Twelve(Echo):
         return super().queries(split)[:12]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_starts():
+    """What every child would do anew is done once, here: entry points, the parser's types, imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        without_report(patch)
+        with_cached_entry_points(patch)
+        read(COMMON, default=Config(), about="", command="")
+        yield
+
+
 def train_in_new_process(folder: Path, *argv: str) -> None:
-    """Run `cory train` in a forked process, without the report."""
-
-    def run() -> int:
-        without_report(pytest.MonkeyPatch())
-        return main(["train", *argv])
-
-    code, _ = end(fork(run, folder / "log"))
+    """Run `cory train` in a forked process."""
+    code, _ = end(fork(lambda: main(["train", *argv]), folder / "log"))
     assert code == 0, (folder / "log").read_text()
 
 

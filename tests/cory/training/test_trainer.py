@@ -236,7 +236,7 @@ def test_a_run_leaves_everything_behind(tmp_path, tiny_folder):
     report = train(config, run)
     rows = read(run)
     assert report.stat().st_size > 10_000
-    assert "%) are in train too and left out." in report.read_text(encoding="utf-8")
+    assert "%) are in train or validation too and left out." in report.read_text(encoding="utf-8")
     assert [row["iteration"] for row in rows] == [0, 0, 1, 2, 2, 3]
     assert rows[0]["eval/llm_1/kl"] == 0
     assert "eval/llm_2/second_judge" in rows[-1]

@@ -1,0 +1,85 @@
+"""Evaluations in a run directory, one file per measurement, and what each of them measured.
+
+Imports no game, so that the report can read the files.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+FOLDER = "evaluations"
+
+DEFINING = (
+    "task", "judge", "evaluation", "max_response", "seats", "sees", "payoff", "kl.coef", "policy.model",
+    "policy.models", "policy.temperature", "policy.precision",
+)  # fmt: skip
+"""Settings, and groups of them, that the numbers of an evaluation depend on."""
+
+IRRELEVANT = (
+    "evaluation.every", "evaluation.batch", "evaluation.queries", "judge.workers", "judge.memory_mb",
+    "judge.timeout", "judge.max_failures",
+)  # fmt: skip
+"""Settings of these groups that change no number; the queries are recorded by what they are."""
+
+
+def defining(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a run's flat settings that the numbers of an evaluation depend on."""
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in IRRELEVANT and any(name == one or name.startswith(f"{one}.") for one in DEFINING)
+    }
+
+
+def path_of(run: Path, measured: Mapping[str, Any]) -> Path:
+    """Return the file of a measurement: `evaluations/<task>-<hash>.json`, with a hash of `measured`.
+
+    The same measurement has the same file, and any other has another one.
+    """
+    task = re.sub(r"[^\w.-]+", "-", measured["task"])
+    digest = hashlib.sha256(json.dumps(measured, sort_keys=True).encode()).hexdigest()
+    return run / FOLDER / f"{task}-{digest[:8]}.json"
+
+
+def read_all(run: Path) -> list[dict[str, Any]]:
+    """Return the evaluation summaries in a run directory by file name, without incomplete files."""
+    results = []
+    for path in sorted((run / FOLDER).glob("*.json")):
+        try:
+            result = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(result, dict) and {"measured", "data"} <= result.keys():
+            results.append(result)
+    return results
+
+
+def describe(measured: Mapping[str, Any]) -> str:
+    """Return task, judge, number of queries and samples, and sampling in one line."""
+    judge = "its own score" if measured["judge"] is None else f"judge {measured['judge']}"
+    samples = f"{measured['samples']} sample{'s' if measured['samples'] > 1 else ''} each"
+    return (
+        f"task {measured['task']}, {judge}, {measured['queries']} {measured['split']} queries, {samples}, "
+        f"{measured['sampling']} sampling"
+    )
+
+
+def files_sha256(folder: Path) -> str:
+    """Return the sha256 of the files of a policy's folder and their names, without its model card."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "README.md"):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def texts_sha256(texts: Iterable[str]) -> str:
+    """Return the sha256 of texts in their order."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+    return digest.hexdigest()

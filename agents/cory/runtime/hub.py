@@ -1,0 +1,64 @@
+"""Models on the Hugging Face hub: asked for once, with a short timeout, then looked up in the local cache."""
+
+import logging
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TIMEOUT = 3.0
+"""Seconds within which the hub must respond."""
+
+
+def located(name: str | Path) -> str | Path:
+    """Return where to load a model from: a folder or, while the hub responds, its name on the hub.
+
+    While the hub does not respond, it is the folder of the model in the hub's cache; ValueError if there is
+    none. A hub that does not respond is not asked again: its client would retry every file for minutes.
+    """
+    if Path(name).is_dir() or is_reachable():
+        return name
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return snapshot_download(str(name), local_files_only=True)
+    except (LocalEntryNotFoundError, HFValidationError) as error:
+        raise ValueError(
+            f"{name} is neither a folder nor a model in the hub's cache, and the hub ({constants.ENDPOINT}) "
+            "cannot be reached; name a model folder, or go online"
+        ) from error
+
+
+def is_reachable() -> bool:
+    """Whether the hub responds within `TIMEOUT` seconds, with whatever status."""
+    responses: queue.Queue[bool] = queue.Queue()
+    # A thread, since looking up the host's name has no timeout of its own.
+    threading.Thread(target=lambda: responses.put(_responds()), daemon=True).start()
+    try:
+        return responses.get(timeout=TIMEOUT + 1)
+    except queue.Empty:
+        return False
+
+
+def _responds() -> bool:
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=TIMEOUT)
+    except Exception:  # the HTTP library, and with it its errors, differs between versions of huggingface_hub
+        return False
+    return True
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the warnings of the hub's client in the block; errors are raised."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,235 @@
+"""From runs to statistics and verdicts: one value per run, differences at equal seeds, margins."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cory.study import statistics
+from cory.study.plan import setting_value
+from cory.study.records import Points
+from cory.study.results import Results
+
+TABLE = ("combined_reward", "task_reward", "kl")
+"""Metrics in the table of arms, and those of the comparisons after them."""
+GAME_TOTAL = "game/collective_reward"
+
+Run = Mapping[str, Any]
+
+
+def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, Any]) -> float:
+    """One number for a run: at the end of training, mean over its policies. NaN if it was not measured."""
+    if metric == "survival":
+        return float(run["iterations"] if run["collapsed_at"] is None else run["collapsed_at"])
+    if metric == GAME_TOTAL:
+        scores = [_last(seat.get("task_reward")) for seat in run["game"].values()]
+        return sum(scores) if scores else math.nan
+    if metric.startswith("game/"):
+        return _mean([_last(seat.get(metric.partition("/")[2])) for seat in run["game"].values()])
+    if metric == "hypervolume" or metric.startswith("reward_at_kl/"):
+        curves = [(_values(one.get("kl")), _values(one.get("task_reward"))) for one in _trained(run)]
+        return _mean([_frontier_value(kl, reward, metric, frontier, run) for kl, reward in curves])
+    return _mean([points[-1][1] for _, points in _quantities(run, metric, kl_coef) if points])
+
+
+def curve(run: Run, metric: str, *, kl_coef: float) -> dict[int, float]:
+    """A metric of the standalone evaluations over the iterations, mean over the policies; or of the game."""
+    if metric.startswith("game/"):
+        quantity, seats = metric.partition("/")[2], list(run["game"].values())
+        series = [seat.get("task_reward" if metric == GAME_TOTAL else quantity, []) for seat in seats]
+        factor = len(series) if metric == GAME_TOTAL else 1
+    else:
+        series, factor = [points for _, points in _quantities(run, metric, kl_coef)], 1
+    by_iteration: dict[int, list[float]] = {}
+    for points in series:
+        for iteration, value in points:
+            by_iteration.setdefault(int(iteration), []).append(value)
+    return {
+        i: factor * _mean(values) for i, values in sorted(by_iteration.items()) if len(values) == len(series)
+    }
+
+
+def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[int, float]:
+    """The finite values of an arm, or of a sweep of arms, by seed."""
+    if name in results["sweeps"]:
+        return _sweep_values(results, results["sweeps"][name], task, metric)
+    settings = {"kl_coef": results["kl_coef"][task], "frontier": results["frontier"]}
+    found = {
+        run["seed"]: run_value(run, metric, **settings)
+        for run in results["runs"]
+        if (run["arm"], run["task"]) == (name, task)
+    }
+    return {seed: value for seed, value in sorted(found.items()) if math.isfinite(value)}
+
+
+def metrics_of(results: Results) -> list[str]:
+    """The metrics in tables: combined reward in every one, then those of the comparisons."""
+    return list(dict.fromkeys([*TABLE, *(one["metric"] for one in results["primary"])]))
+
+
+def analyse(results: Results) -> Results:
+    """The results with `statistics` of every primary comparison (Holm over all) and their `verdicts`."""
+    rows = [
+        compare(results, one, task)
+        for one in results["primary"]
+        for task in results["kl_coef"]
+        if one["task"] in (None, task)
+    ]
+    for row, p in zip(rows, statistics.holm([_nan(row["p"]) for row in rows]), strict=True):
+        row["p_holm"] = _null(p)
+    verdicts = [
+        {
+            "claim": row["claim"],
+            "source": row["source"],
+            "test": f"{row['metric']} on {row['task']}, {row['arm']} against {row['baseline']}",
+            "margin": row["margin"],
+            "result": row["result"],
+            "words": words(row),
+        }
+        for row in rows
+    ]
+    return {**results, "statistics": rows, "verdicts": verdicts}
+
+
+def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """Statistics of one comparison on one task; differences are arm minus baseline, undefined ones null."""
+    metric, margin = comparison["metric"], float(comparison["margin"])
+    arm, baseline = (values_by_seed(results, comparison[k], task, metric) for k in ("arm", "baseline"))
+    seeds = sorted(arm.keys() & baseline.keys())
+    d_n = np.array([arm[seed] - baseline[seed] for seed in seeds])
+    sign = 1.0 if comparison["direction"] == "higher" else -1.0
+    interval, iqm_interval = statistics.bca(d_n), statistics.bca(d_n, "iqm")
+    better = statistics.Interval(*sorted((sign * interval.low, sign * interval.high)))
+    share, share_interval = statistics.improvement(sign * d_n)
+    sides = {
+        name: _summary([values[seed] for seed in seeds])
+        for name, values in (("arm", arm), ("baseline", baseline))
+    }
+    row = {
+        **{key: comparison[key] for key in ("arm", "baseline", "metric", "margin", "direction", "source")},
+        "task": task,
+        "claim": comparison["claim"]
+        or f"{comparison['arm']} is better than {comparison['baseline']} in {metric}",
+        "n": len(seeds),
+        "seeds": seeds,
+        "arm_mean": sides["arm"][0],
+        "arm_iqm": sides["arm"][1],
+        "arm_sd": sides["arm"][2],
+        "baseline_mean": sides["baseline"][0],
+        "baseline_iqm": sides["baseline"][1],
+        "baseline_sd": sides["baseline"][2],
+        "difference": float(d_n.mean()) if seeds else math.nan,
+        "low": interval.low,
+        "high": interval.high,
+        "iqm_difference": float(statistics.iqm(d_n)) if seeds else math.nan,
+        "iqm_low": iqm_interval.low,
+        "iqm_high": iqm_interval.high,
+        "p": statistics.sign_flip_p(d_n),
+        "p_improvement": share,
+        "p_improvement_low": share_interval.low,
+        "p_improvement_high": share_interval.high,
+        "effect": statistics.effect(d_n),
+        "needed": statistics.seeds_needed(d_n, margin),
+        "result": statistics.verdict(better, margin),
+    }
+    return {key: _null(value) for key, value in row.items()}
+
+
+def words(row: Mapping[str, Any]) -> str:
+    """A comparison in one sentence."""
+    if not row["n"]:
+        return f"No seed has finished runs of both {row['arm']} and {row['baseline']}."
+    found = (
+        f"{row['arm']} has {row['arm_mean']:.3f} and {row['baseline']} {row['baseline_mean']:.3f}: a "
+        f"difference of {row['difference']:+.3f}"
+    )
+    if row["low"] is None:
+        return f"{found} over {row['n']} seeds, too few for an interval ({statistics.MIN_RUNS} are needed)."
+    side = "above" if row["direction"] == "higher" else "below"
+    more = f" {row['needed']} more seeds would have 80 % power at the margin." if row["needed"] else ""
+    return (
+        f"{found} ({row['low']:+.3f} to {row['high']:+.3f}) over {row['n']} seeds, p = {row['p']:.2g}, "
+        f"{row['p_holm']:.2g} after Holm; the claim is a difference {side} {_margin(row):g}."
+        + (more if row["result"] == "undecided" else "")
+    )
+
+
+def _margin(row: Mapping[str, Any]) -> float:
+    return float(row["margin"]) if row["direction"] == "higher" else 0.0 - float(row["margin"])
+
+
+def _sweep_values(results: Results, sweep: Mapping[str, Any], task: str, metric: str) -> dict[int, float]:
+    """One value per seed at which every arm of the sweep has one: an area, or a frontier of final points."""
+    frontier = metric == "hypervolume" or metric.startswith("reward_at_kl/")
+    columns = ("kl", "task_reward") if frontier else (metric,)
+    tables = [[values_by_seed(results, arm, task, one) for arm in sweep["arms"]] for one in columns]
+    seeds = set.intersection(*(set(values) for table in tables for values in table))
+    setting = [setting_value(results["arms"][arm]["config"][task], sweep["setting"]) for arm in sweep["arms"]]
+    found = {}
+    for seed in sorted(seeds):
+        points = [[values[seed] for values in table] for table in tables]
+        if frontier:
+            run = next(run for run in results["runs"] if (run["task"], run["seed"]) == (task, seed))
+            found[seed] = _frontier_value(points[0], points[1], metric, results["frontier"], run)
+        else:
+            found[seed] = statistics.area(setting, points[0], log=sweep["log"])
+    return {seed: value for seed, value in found.items() if math.isfinite(value)}
+
+
+def _frontier_value(
+    kl: Sequence[float], reward: Sequence[float], metric: str, frontier: Mapping[str, Any], run: Run
+) -> float:
+    if metric != "hypervolume":
+        return statistics.reward_at_kl(kl, reward, float(metric.partition("/")[2]))
+    base = frontier["reward"]
+    if base is None:
+        base = _last(run["eval"].get("reference", {}).get("task_reward"))
+    return statistics.hypervolume(kl, reward, kl=frontier["kl"], reward=base) if kl else math.nan
+
+
+def _quantities(run: Run, metric: str, kl_coef: float) -> list[tuple[str, Points]]:
+    """A quantity of every trained policy; combined reward with the coefficient that all arms share."""
+    found = []
+    for policy, quantities in run["eval"].items():
+        if policy == "reference":
+            continue
+        points: Points = quantities.get(metric, [])
+        if metric == "combined_reward":
+            pairs = zip(quantities.get("task_reward", []), quantities.get("kl", []), strict=True)
+            points = [[iteration, reward - kl_coef * kl] for (iteration, reward), (_, kl) in pairs]
+        found.append((policy, points))
+    return found
+
+
+def _trained(run: Run) -> list[Mapping[str, Points]]:
+    return [quantities for policy, quantities in run["eval"].items() if policy != "reference"]
+
+
+def _values(points: Points | None) -> list[float]:
+    return [value for _, value in points or []]
+
+
+def _last(points: Points | None) -> float:
+    return points[-1][1] if points else math.nan
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def _summary(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean, interquartile mean and standard deviation."""
+    if not values:
+        return math.nan, math.nan, math.nan
+    sd = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    return float(np.mean(values)), float(statistics.iqm(np.array(values))), sd
+
+
+def _null(value: Any) -> Any:
+    """The value as JSON has it: null for NaN."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _nan(value: float | None) -> float:
+    return math.nan if value is None else value

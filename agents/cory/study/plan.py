@@ -1,0 +1,167 @@
+"""The runs of a study: a configuration for every arm, task and seed, made before the first run starts."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cory.config import presets
+from cory.config.parsing import flags_from, flat, read
+from cory.config.schema import Config
+from cory.study.spec import Settings, Spec, flattened
+
+EQUAL = ("evaluation", "task", "judge", "max_response")
+"""Settings, or groups of them, on which scores depend: equal for all arms of a task."""
+
+
+PAYOFFS: Mapping[Any, float] = {"cooperative": 1.0, "independent": 0.0, "competitive": -1.0}
+"""Named payoffs as lambda, for sweeps over the payoff."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One run of a study."""
+
+    arm: str
+    task: str
+    seed: int
+    settings: Mapping[str, Any]
+    """All settings, flat, as config.yaml holds them."""
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of the run."""
+        return int(self.settings["iterations"])
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the settings."""
+        return digest(self.settings)
+
+    @property
+    def name(self) -> str:
+        """Arm, task and seed as the path below the study's folder."""
+        return f"{self.arm}/{self.task}/seed-{self.seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All runs of a study, and what is common to the arms of a task."""
+
+    runs: tuple[PlannedRun, ...]
+    kl_coef: Mapping[str, float]
+    """By task: the coefficient of the combined reward in tables, that of the base settings."""
+    evaluation: Mapping[str, Mapping[str, Any]]
+    """By task: the evaluation settings."""
+
+
+def make_plan(spec: Spec) -> Plan:
+    """Build every configuration; ValueError for one that cannot be built or is evaluated differently."""
+    tasks = spec.tasks or {_config(spec, {}, {}, "the base settings").task: {}}
+    runs, kl_coef, evaluation = [], {}, {}
+    for task, task_settings in tasks.items():
+        base = _config(spec, task_settings, {}, f"task {task!r}")
+        kl_coef[task] = base.kl.coef
+        evaluation[task] = {k: v for k, v in plain(base).items() if k.startswith("evaluation.")}
+        configs = {
+            arm: _config(spec, task_settings, settings, f"arm {arm!r} on task {task!r}")
+            for arm, settings in spec.arms.items()
+        }
+        _check_equal_evaluation({arm: plain(config) for arm, config in configs.items()}, spec, task)
+        for sweep in spec.sweeps.values():
+            for arm in sweep.arms:
+                setting_value(plain(configs[arm]), sweep.setting, log=sweep.log)
+        runs += [
+            PlannedRun(arm=arm, task=task, seed=seed, settings=plain(replace(config, seed=seed)))
+            for seed in spec.seeds
+            for arm, config in configs.items()
+        ]
+    return Plan(runs=tuple(runs), kl_coef=kl_coef, evaluation=evaluation)
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """Flat settings as JSON and YAML hold them."""
+    settings: dict[str, Any] = json.loads(json.dumps(flat(config)))
+    return settings
+
+
+def setting_value(settings: Mapping[str, Any], name: str, *, log: bool = False) -> float:
+    """A setting of an arm as a number; named payoffs as lambda. ValueError for what is none."""
+    value = settings.get(name)
+    try:
+        number = PAYOFFS[value] if isinstance(value, str) and value in PAYOFFS else float(str(value))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or (log and number <= 0):
+        kind = "a number above 0" if log else "a number"
+        raise ValueError(f"a sweep over {name!r} needs {kind} in every arm, not {value!r}")
+    return number
+
+
+def digest(settings: Mapping[str, Any]) -> str:
+    """The sha256 of settings, whatever their order."""
+    return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
+
+
+def completed(settings: Settings) -> dict[str, Any]:
+    """Stored settings with those that have been added since, at their defaults; as stored if unreadable.
+
+    A setting that is new, and at its default, does not make a finished run another one.
+    """
+    try:
+        return plain(read(flags_from(dict(settings)), default=Config(), about="", command="cory study"))
+    except ValueError:
+        return dict(settings)
+
+
+def settings_in(folder: Path) -> dict[str, Any] | None:
+    """The settings of the run in a directory, None if there is none."""
+    path = folder / "config.yaml"
+    if not path.exists():
+        return None
+    settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return dict(settings) if isinstance(settings, dict) else {}
+
+
+def differing(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """The settings that differ, in words; empty for the same run."""
+    if dict(stored) == dict(wanted):
+        return []
+    stored = completed(stored)
+    return [
+        f"{name} was {stored.get(name)!r} and is {wanted.get(name)!r}"
+        for name in sorted({*stored, *wanted})
+        if stored.get(name) != wanted.get(name)
+    ]
+
+
+def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:
+    """One configuration: the preset, changed by base settings, task, evaluation and arm, in this order."""
+    merged: dict[str, Any] = {"preset": spec.preset, "threads": 1}
+    for part in (spec.settings, {"evaluation": spec.evaluation}, task, arm):
+        merged |= flattened(part)
+    try:
+        default = presets.get(str(merged.pop("preset")))
+        return read(flags_from(merged), default=default, about="", command="cory study")
+    except ValueError as error:
+        raise ValueError(f"{where} cannot be built: {error}") from error
+
+
+def _check_equal_evaluation(arms: Mapping[str, Mapping[str, Any]], spec: Spec, task: str) -> None:
+    """Raise ValueError if arms of a task are scored differently, but for settings that may differ."""
+    first, settings = next(iter(arms.items()))
+    for arm, other in arms.items():
+        for name in sorted({*settings, *other}):
+            group = name.split(".")[0]
+            allowed = group != "evaluation" and bool({name, group} & set(spec.may_differ))
+            if group in EQUAL and not allowed and settings.get(name) != other.get(name):
+                hint = "" if group == "evaluation" else f", or list {name!r} under may_differ"
+                raise ValueError(
+                    f"arms {first!r} and {arm!r} are evaluated differently on task {task!r}: {name} is "
+                    f"{settings.get(name)!r} and {other.get(name)!r}; make it equal{hint}"
+                )

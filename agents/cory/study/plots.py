@@ -1,0 +1,218 @@
+"""Figures of a study: differences, learning curves, frontier, sweeps, survival."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cory.report.plots import DASHES, PALETTE, STYLE, Plot
+from cory.study import statistics
+from cory.study.analysis import curve, metrics_of, values_by_seed
+from cory.study.plan import setting_value
+from cory.study.results import Results
+
+FOREST = (
+    "Difference of arm and baseline over the runs at equal seeds, with its 95 % interval; small dots: single "
+    "seeds. The dotted line is the margin that was declared before the runs. Without an interval: fewer than "
+    f"{statistics.MIN_RUNS} seeds."
+)
+CURVES = (
+    "Interquartile mean over the runs of each arm (a run is the mean of its policies); shaded: the middle "
+    "half of the runs."
+)
+FRONTIER = (
+    "Task reward against KL at the end of training: one small point per run, a large one per arm (mean)."
+)
+SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
+SURVIVAL = "Share of runs without a sign of collapse (Kaplan-Meier) over the evaluated iterations."
+
+
+def draw(results: Results, folder: Path) -> list[Plot]:
+    """Draw every figure the results have numbers for, as `folder/*.png`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds: list[tuple[str, str, str, Callable[[Results], Figure | None]]] = [
+        ("differences", "Primary comparisons", FOREST, _forest),
+        ("curves", "Learning curves", CURVES, _curves),
+        ("frontier", "Task reward against KL", FRONTIER, _frontier),
+        ("sweeps", "Sweeps", SWEEPS, _sweeps),
+        ("survival", "Collapse", SURVIVAL, _survival),
+    ]
+    plots = []
+    for name, title, caption, make in kinds:
+        path = folder / f"{name}.png"
+        path.unlink(missing_ok=True)
+        with matplotlib.rc_context(STYLE):
+            figure = make(results)
+            if figure is not None:
+                figure.savefig(path)
+                plots.append(Plot(path, title, caption))
+    return plots
+
+
+def style_of(results: Results, arm: str) -> dict[str, Any]:
+    """Colour and line of an arm, the same in all figures; lines change when colours are used up."""
+    turn, place = divmod(list(results["arms"]).index(arm), len(PALETTE))
+    return {"color": PALETTE[place], "linestyle": DASHES[turn % len(DASHES)]}
+
+
+def _forest(results: Results) -> Figure | None:
+    rows = [row for row in results["statistics"] if row["n"]]
+    if not rows:
+        return None
+    names = list(dict.fromkeys(row["metric"] for row in rows))
+    figure = Figure(figsize=(9, 0.5 * len(rows) + 0.8 * len(names) + 0.4), layout="constrained")
+    heights = [1.0 + sum(row["metric"] == name for row in rows) for name in names]
+    grid = figure.subplots(len(names), 1, squeeze=False, gridspec_kw={"height_ratios": heights}).flatten()
+    for axes, name in zip(grid, names, strict=True):
+        shown = [row for row in rows if row["metric"] == name]
+        for y, row in enumerate(reversed(shown)):
+            _draw_difference(axes, y, row, results)
+        axes.axvline(0, color="#444444", linewidth=0.8)
+        axes.set_yticks(range(len(shown)), [_name(row, results) for row in reversed(shown)])
+        axes.set_ylim(-0.6, len(shown) - 0.4)
+        axes.set_xlabel(f"difference in {name}")
+    return figure
+
+
+def _draw_difference(axes: Axes, y: int, row: Mapping[str, Any], results: Results) -> None:
+    color = {"supported": PALETTE[2], "refuted": PALETTE[1]}.get(row["result"], "#666666")
+    arm, baseline = (values_by_seed(results, row[k], row["task"], row["metric"]) for k in ("arm", "baseline"))
+    axes.plot([arm[s] - baseline[s] for s in row["seeds"]], [y - 0.2] * row["n"], ".", color=color, alpha=0.4)
+    if row["low"] is not None:
+        axes.plot([row["low"], row["high"]], [y, y], color=color, solid_capstyle="butt")
+    axes.plot(row["difference"], y, "o", color=color)
+    margin = row["margin"] if row["direction"] == "higher" else -row["margin"]
+    if margin:
+        axes.plot([margin, margin], [y - 0.4, y + 0.4], color="#444444", linestyle=":")
+
+
+def _name(row: Mapping[str, Any], results: Results) -> str:
+    task = f" ({row['task']})" if len(results["kl_coef"]) > 1 else ""
+    return f"{row['arm']} - {row['baseline']}{task}"
+
+
+def _curves(results: Results) -> Figure | None:
+    shown = [m for m in metrics_of(results) if m.startswith("game/") or "/" not in m]
+    shown = [m for m in shown if m not in ("hypervolume", "survival")]
+
+    def panel(axes: Axes, metric: str, task: str) -> bool:
+        drawn = False
+        for arm in results["arms"]:
+            runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
+            found = [curve(run, metric, kl_coef=results["kl_coef"][task]) for run in runs]
+            times = sorted(set.intersection(*map(set, found))) if found else []
+            if times:
+                values_nT = np.array([[one[t] for t in times] for one in found])
+                axes.plot(times, statistics.iqm(values_nT, axis=0), label=arm, **style_of(results, arm))
+                low_T, high_T = np.quantile(values_nT, [0.25, 0.75], axis=0)
+                axes.fill_between(times, low_T, high_T, color=style_of(results, arm)["color"], alpha=0.15)
+                drawn = True
+        axes.set_xlabel("iteration")
+        axes.set_ylabel(metric)
+        return drawn
+
+    return _grid(results, shown, panel)
+
+
+def _frontier(results: Results) -> Figure | None:
+    def panel(axes: Axes, _metric: str, task: str) -> bool:
+        for arm in results["arms"]:
+            kl, reward = (values_by_seed(results, arm, task, one) for one in ("kl", "task_reward"))
+            if seeds := sorted(kl.keys() & reward.keys()):
+                x, y, color = (
+                    [kl[s] for s in seeds],
+                    [reward[s] for s in seeds],
+                    style_of(results, arm)["color"],
+                )
+                axes.plot(x, y, ".", color=color, alpha=0.5)
+                axes.plot(np.mean(x), np.mean(y), "o", color=color, label=arm, markersize=9)
+        axes.set_xlabel("KL to the reference (nats)")
+        axes.set_ylabel("task reward")
+        return bool(axes.lines)
+
+    return _grid(results, ["frontier"], panel)
+
+
+def _sweeps(results: Results) -> Figure | None:
+    if not results["sweeps"]:
+        return None
+
+    def panel(axes: Axes, metric: str, task: str) -> bool:
+        for i, (name, sweep) in enumerate(results["sweeps"].items()):
+            points = []
+            for arm in sweep["arms"]:
+                values = list(values_by_seed(results, arm, task, metric).values())
+                if values:
+                    at = setting_value(results["arms"][arm]["config"][task], sweep["setting"])
+                    points.append((at, float(np.mean(values)), statistics.bca(values)))
+                    axes.plot([at] * len(values), values, ".", color=PALETTE[i % len(PALETTE)], alpha=0.3)
+            points.sort()
+            color = PALETTE[i % len(PALETTE)]
+            axes.plot([p[0] for p in points], [p[1] for p in points], "o-", color=color, label=name)
+            for at, _, interval in points:
+                if math.isfinite(interval.low):
+                    axes.plot([at, at], interval, color=color)
+            if sweep["log"]:
+                axes.set_xscale("log")
+            axes.set_xlabel(sweep["setting"])
+        axes.set_ylabel(metric)
+        return bool(axes.lines)
+
+    return _grid(results, [m for m in metrics_of(results) if "hypervolume" not in m], panel)
+
+
+def _survival(results: Results) -> Figure | None:
+    if all(run["collapsed_at"] is None for run in results["runs"]):
+        return None
+
+    def panel(axes: Axes, _metric: str, task: str) -> bool:
+        for arm in results["arms"]:
+            runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
+            if runs:
+                times, shares = survival(runs)
+                horizon = max(run["iterations"] for run in runs)
+                x, y = [*times, horizon], [*shares, shares[-1]]
+                axes.step(x, y, where="post", label=arm, **style_of(results, arm))
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_xlabel("iteration")
+        axes.set_ylabel("share without collapse")
+        return bool(axes.lines)
+
+    return _grid(results, ["survival"], panel)
+
+
+def survival(runs: list[Mapping[str, Any]]) -> statistics.Survival:
+    """The Kaplan-Meier curve of runs; those without collapse are censored at their end."""
+    times = [run["iterations"] if run["collapsed_at"] is None else run["collapsed_at"] for run in runs]
+    return statistics.kaplan_meier(times, [run["collapsed_at"] is not None for run in runs])
+
+
+def _grid(results: Results, metrics: list[str], panel: Callable[[Axes, str, str], bool]) -> Figure | None:
+    """A figure with a panel per metric and task, two to a row; None if nothing is drawn."""
+    pairs = [(metric, task) for metric in metrics for task in results["kl_coef"]]
+    rows = math.ceil(len(pairs) / 2)
+    figure = Figure(figsize=(9.5, 3.1 * rows + 0.5), layout="constrained")
+    drawn = False
+    handles: dict[Any, Any] = {}
+    for axes, (metric, task) in zip(
+        figure.subplots(rows, 2, squeeze=False).flatten(),
+        [*pairs, *[("", "")] * (2 * rows - len(pairs))],
+        strict=True,
+    ):
+        if not metric or not panel(axes, metric, task):
+            axes.remove()
+            continue
+        drawn = True
+        if len(results["kl_coef"]) > 1:
+            axes.set_title(task)
+        lines, labels = axes.get_legend_handles_labels()
+        handles |= dict(zip(labels, lines, strict=True))
+    if not drawn:
+        return None
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+    return figure

@@ -1,0 +1,153 @@
+"""What a finished run contributes to a study's results, read from its run directory."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cory.evaluation.collapse import SIGNS
+from cory.study.plan import PlannedRun, differing, settings_in
+from cory.tracking.curves import NOT_SEATS
+from cory.tracking.tracker import METRICS, Key, read, read_lines, split
+from cory.training.checkpoint import write_text
+
+LEARNING_VERSION = 1
+"""Changes whenever the same settings and seed learn something else; runs of two versions are never mixed."""
+
+GAME = ("task_reward", "payoff", "kl", "combined_reward", "response_length")
+"""Training metrics of each seat that results hold, as means over `WINDOW` iterations."""
+WINDOW = 10
+
+Points = list[list[float]]
+"""[[iteration, value], ...]"""
+
+
+def finished(folder: Path, iterations: int) -> bool:
+    """Whether the run was trained to its end: every iteration once, and the evaluation after the last."""
+    if not (folder / METRICS).is_file() or not (folder / "policies").is_dir():
+        return False
+    rows = read_lines(folder / METRICS)
+    trained = [row["iteration"] for row in rows if "time/update/seconds" in row]
+    evaluated = any(
+        row["iteration"] == iterations and any(key.startswith("eval/") for key in row) for row in rows
+    )
+    return evaluated and trained == list(range(iterations))
+
+
+def origin_of(folder: Path) -> Path:
+    """The file beside a run directory with the learning version it was begun with."""
+    return folder.with_name(f"{folder.name}.json")
+
+
+def write_origin(folder: Path, planned: PlannedRun) -> None:
+    """Record the learning version and the settings of a run that begins."""
+    origin = {"learning_version": LEARNING_VERSION, "settings_sha256": planned.sha256}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write_text(origin_of(folder), json.dumps(origin, indent=1))
+
+
+def check_belongs(folder: Path, planned: PlannedRun) -> None:
+    """Raise ValueError if the directory holds another run: other settings or another learning version."""
+    settings = settings_in(folder)
+    if settings is None:
+        return
+    if changed := differing(settings, planned.settings):
+        raise ValueError(
+            f"{folder} holds a run with other settings: {'; '.join(changed[:5])}. Move it away, or name "
+            "another --out"
+        )
+    path = origin_of(folder)
+    version = json.loads(path.read_text(encoding="utf-8"))["learning_version"] if path.exists() else None
+    if version != LEARNING_VERSION:
+        raise ValueError(
+            f"{folder} was begun with learning version {version or 'unknown'}, this is {LEARNING_VERSION}: "
+            "their results do not belong in one table. Move it away, or name another --out"
+        )
+
+
+def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
+    """The finished run as a row of `runs` in the results."""
+    rows = read(folder)
+    commit = json.loads((folder / "environment.json").read_text(encoding="utf-8"))["commit"]
+    evaluated = evaluations(rows)
+    return {
+        "arm": planned.arm,
+        "task": planned.task,
+        "seed": planned.seed,
+        "settings_sha256": planned.sha256,
+        "learning_version": LEARNING_VERSION,
+        "status": "finished",
+        "seconds": round(sum(v for row in rows for k, v in row.items() if k.startswith("time/")), 1),
+        "commit": commit,
+        "iterations": planned.iterations,
+        "collapsed_at": collapsed_at(evaluated),
+        "budget": budget(rows, planned.settings),
+        "eval": evaluated,
+        "game": game(rows, planned.iterations),
+    }
+
+
+def evaluations(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Points]]:
+    """Standalone evaluations: policy -> quantity -> points; the reference is one of the policies."""
+    found: dict[str, dict[str, Points]] = {}
+    for row in rows:
+        for key, value in _metrics(row):
+            if key.place == "eval":
+                points = found.setdefault(key.policy, {}).setdefault(key.quantity, [])
+                points.append([row["iteration"], value])
+    return found
+
+
+def game(rows: Iterable[Mapping[str, Any]], iterations: int) -> dict[str, dict[str, Points]]:
+    """Training metrics of each seat: means over windows that end at the last iteration."""
+    sums: dict[tuple[str, str, int], list[float]] = {}
+    for row in rows:
+        end = iterations - (iterations - 1 - row["iteration"]) // WINDOW * WINDOW
+        for key, value in _metrics(row):
+            if key.place not in NOT_SEATS and key.quantity in GAME:
+                sums.setdefault((key.place, key.quantity, end), []).append(value)
+    found: dict[str, dict[str, Points]] = {}
+    for (seat, quantity, end), values in sorted(sums.items(), key=lambda item: item[0][2]):
+        found.setdefault(seat, {}).setdefault(quantity, []).append([end, sum(values) / len(values)])
+    return found
+
+
+def budget(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> dict[str, int]:
+    """What training used, evaluations not counted: games, scored responses, optimizer steps, tokens."""
+    trained = [row for row in rows if "time/update/seconds" in row]
+    batch, games = int(settings["batch"]), int(settings["batch"]) * len(trained)
+    tokens = steps = 0.0
+    for row in trained:
+        by_policy = {}
+        for key, value in _metrics(row):
+            if key.quantity == "response_length":
+                tokens += value * batch
+            if key.quantity == "steps":
+                by_policy[key.policy] = value  # a shared policy has one update, logged for each seat
+        steps += sum(by_policy.values())
+    return {
+        "games": games,
+        "judge_calls": games * int(settings["seats"]),
+        "optimizer_steps": round(steps),
+        "tokens_sampled": round(tokens),
+    }
+
+
+def collapsed_at(evaluated: Mapping[str, Mapping[str, Points]]) -> int | None:
+    """The first evaluation at which a policy shows a sign of collapse (`cory.evaluation.collapse`)."""
+    reference = {name: points[0][1] for name, points in evaluated.get("reference", {}).items()}
+    collapsed = [
+        int(iteration)
+        for policy, quantities in evaluated.items()
+        if policy != "reference"
+        for sign in SIGNS
+        if sign.quantity in quantities and sign.quantity in reference
+        for iteration, value in quantities[sign.quantity]
+        if sign.present(value, reference[sign.quantity])
+    ]
+    return min(collapsed, default=None)
+
+
+def _metrics(row: Mapping[str, Any]) -> Iterable[tuple[Key, float]]:
+    return ((split(k), v) for k, v in row.items() if k != "iteration" and not math.isnan(v))

@@ -1,0 +1,177 @@
+"""The report of a study: Markdown and one self-contained HTML page, from the results only."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cory.report import html
+from cory.study import statistics
+from cory.study.analysis import GAME_TOTAL, metrics_of, values_by_seed
+from cory.study.plots import draw, survival
+from cory.study.results import Results
+from cory.training.checkpoint import write_text
+
+MARKDOWN, PAGE = "report.md", "report.html"
+RESULT_WORDS = {
+    "supported": "the whole interval lies beyond the margin",
+    "refuted": "no part of the interval lies beyond the margin",
+    "undecided": "the interval holds the margin, or there are too few runs",
+}
+
+
+class Table(NamedTuple):
+    """A table of text."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+
+
+def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -> Path:
+    """Write `report.md`, `report.html` and `plots/` into a folder; the path of the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [html.heading(results["study"], level=1), html.paragraph(results["question"])]
+    parts += [html.paragraph(line) for line in verdict_lines(results)]
+    parts += [html.paragraph(f"Not in these numbers: {text}") for text in failures]
+    for table in tables(results):
+        parts += [html.heading(table.title), html.table(table.head, table.rows, kind="numbers")]
+    for plot in draw(results, folder / "plots"):
+        parts += [html.heading(plot.title), html.image(plot.path, title=plot.title, caption=plot.caption)]
+    parts += [
+        html.heading("How it was made"),
+        *(html.paragraph(line, muted=True) for line in origin(results)),
+    ]
+    write_text(folder / MARKDOWN, markdown(results, failures))
+    write_text(folder / PAGE, html.page(f"Study {results['study']}", parts))
+    return folder / PAGE
+
+
+def markdown(results: Results, failures: Sequence[str] = ()) -> str:
+    """The report as Markdown, without figures."""
+    lines = [f"# Study {results['study']}", "", results["question"], ""]
+    lines += [f"- {line}" for line in verdict_lines(results)]
+    lines += [f"- Not in these numbers: {text}" for text in failures]
+    for table in tables(results):
+        lines += ["", f"## {table.title}", "", _markdown_row(table.head), "|---" * len(table.head) + "|"]
+        lines += [_markdown_row(row) for row in table.rows]
+    return "\n".join([*lines, "", *(f"{line}  " for line in origin(results))]) + "\n"
+
+
+def verdict_lines(results: Results) -> list[str]:
+    """Each claim with its result and numbers in words."""
+    return [
+        f"{one['claim']} ({row['task']}): {one['result']}. {one['words']}"
+        for one, row in zip(results["verdicts"], results["statistics"], strict=True)
+    ]
+
+
+def tables(results: Results) -> list[Table]:
+    """The table of arms of each task, the primary comparisons, and what the arms used."""
+    found = [_arms(results, task) for task in results["kl_coef"]]
+    if results["statistics"]:
+        found.append(_comparisons(results))
+    return [*found, _budgets(results)]
+
+
+def origin(results: Results) -> list[str]:
+    """Command, commit, machine and definitions."""
+    dirty = " with uncommitted changes" if results["dirty"] else ""
+    eta = ", ".join(f"{coef:g} ({task})" for task, coef in results["kl_coef"].items())
+    results_of = "; ".join(f"{name}: {text}" for name, text in RESULT_WORDS.items())
+    return [
+        f"Command: {results['command']}. Commit {results['commit']}{dirty}, learning version "
+        f"{results['learning_version']}, {results['machine']['processor']}.",
+        f"The unit is the run: the mean over its policies at the end of training. Combined reward is task "
+        f"reward - eta KL with the same eta for all arms: {eta}.",
+        "Differences are paired by seed: BCa intervals (10,000 resamples), exact sign-flip p-values, Holm "
+        "over the primary comparisons, share of seeds with an improvement (Wilson's interval).",
+        f"Verdicts by the margin declared in the study file. {results_of}.",
+    ]
+
+
+def _arms(results: Results, task: str) -> Table:
+    metrics = metrics_of(results)
+    if any(run["game"] for run in results["runs"]) and GAME_TOTAL not in metrics:
+        metrics.append(GAME_TOTAL)
+    rows = []
+    for arm in [*results["arms"], *results["sweeps"]]:
+        by_metric = {metric: values_by_seed(results, arm, task, metric) for metric in metrics}
+        n = max((len(values) for values in by_metric.values()), default=0)
+        cells = [_estimate(list(values.values())) for values in by_metric.values()]
+        rows.append([arm, str(n), *cells, _collapsed(results, arm, task)])
+    title = f"Arms on {task}: mean over runs (95 % interval; without one: the smallest and the largest)"
+    return Table(title, ["arm", "runs", *metrics, "collapsed"], rows)
+
+
+def _estimate(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    low, high = statistics.bca(values)
+    if low != low:
+        low, high = min(values), max(values)
+        return f"{np.mean(values):.3f}" + (f" [{low:.3f}, {high:.3f}]" if len(values) > 1 else "")
+    return f"{np.mean(values):.3f} ({low:.3f} to {high:.3f})"
+
+
+def _collapsed(results: Results, arm: str, task: str) -> str:
+    runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
+    collapsed = sum(run["collapsed_at"] is not None for run in runs)
+    if not collapsed:
+        return "0" if runs else "-"
+    horizon = min(run["iterations"] for run in runs)
+    mean = statistics.restricted_mean(survival(runs), horizon)
+    return f"{collapsed}, after {mean:.1f} of {horizon} on average"
+
+
+def _comparisons(results: Results) -> Table:
+    head = ["comparison", "task", "metric", "n", "difference", "IQM difference", "p", "p (Holm)"]
+    head += ["improved", "effect", "margin", "seeds needed", "verdict"]
+    rows = [
+        [
+            f"{row['arm']} - {row['baseline']}",
+            row["task"],
+            row["metric"],
+            str(row["n"]),
+            _with_interval(row, "difference", "low", "high"),
+            _with_interval(row, "iqm_difference", "iqm_low", "iqm_high"),
+            _number(row["p"], ".2g"),
+            _number(row["p_holm"], ".2g"),
+            _with_interval(row, "p_improvement", "p_improvement_low", "p_improvement_high", sign=""),
+            _number(row["effect"], ".2f"),
+            f"{row['direction']} by {row['margin']:g}",
+            "-" if row["needed"] is None else str(row["needed"]),
+            row["result"],
+        ]
+        for row in results["statistics"]
+    ]
+    return Table("Primary comparisons", head, rows)
+
+
+def _budgets(results: Results) -> Table:
+    """What the arms used in training, mean over runs; the study's own budgets in the first row."""
+    names = ["games", "judge_calls", "optimizer_steps", "tokens_sampled", "seconds"]
+    rows = []
+    if results["budgets"]:
+        rows.append(["budget", "", *(_number(results["budgets"].get(name), ",.0f") for name in names)])
+    for task in results["kl_coef"]:
+        for arm in results["arms"]:
+            runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
+            used = [{**run["budget"], "seconds": run["seconds"]} for run in runs]
+            cells = [_number(np.mean([one[n] for one in used]) if used else None, ",.0f") for n in names]
+            rows.append([arm, task, *cells])
+    return Table("What a run used in training", ["arm", "task", *(n.replace("_", " ") for n in names)], rows)
+
+
+def _with_interval(row: Mapping[str, Any], value: str, low: str, high: str, sign: str = "+") -> str:
+    text = _number(row[value], f"{sign}.3f")
+    return text if row[low] is None else f"{text} ({row[low]:{sign}.3f} to {row[high]:{sign}.3f})"
+
+
+def _number(value: Any, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"

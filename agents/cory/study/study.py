@@ -1,0 +1,132 @@
+"""A study from start to end: plan, stored results, training, statistics, report."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from cory.runtime.provenance import commit
+from cory.runtime.signals import Stopped
+from cory.study import records, results
+from cory.study.analysis import analyse
+from cory.study.engine import Engine, Outcome
+from cory.study.plan import PlannedRun, make_plan
+from cory.study.report import write_report
+from cory.study.results import Results
+from cory.study.spec import Spec, check_keys, make_spec, read_spec
+
+
+class Finished(NamedTuple):
+    """What a study leaves."""
+
+    results: Results
+    path: Path
+    """The results file."""
+    page: Path
+    """The report page."""
+    failed: list[Outcome]
+
+
+def print_line(text: str) -> None:
+    """Print to stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class Study:
+    """Arms x tasks x seeds with comparisons fixed before the run."""
+
+    def __init__(self, **values: Any) -> None:
+        """`values` are the keys of a study file (docs/studies/README.md); ValueError for an unknown one."""
+        self.spec = make_spec(values)
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> Self:
+        """The study in a file."""
+        study = cls.__new__(cls)
+        study.spec = read_spec(Path(path))
+        return study
+
+    def run(
+        self,
+        *,
+        arms: Sequence[str] | None = None,
+        seeds: int | None = None,
+        quick: bool = False,
+        jobs: int | None = None,
+        out: str | Path | None = None,
+        allow_dirty: bool = False,
+        train: bool = True,
+        say: Callable[[str], None] = print_line,
+    ) -> Finished:
+        """Train what is missing, count, and write results and report.
+
+        Args:
+            arms: Only these are trained; all that have runs are reported.
+            seeds: Seeds 0 to `seeds` - 1 instead of the study's.
+            quick: With the study's `quick` overrides.
+            jobs: Runs at a time; by default one per core.
+            out: Folder of runs and report instead of the study's.
+            allow_dirty: Write to `<out>/results.json`, not to the study's `results`, and allow uncommitted
+                code.
+            train: Whether anything is trained; else only what is finished is counted again.
+            say: Receives lines of progress.
+
+        Raises:
+            ValueError: Before the first run starts, for an arm that cannot be built, arms that are evaluated
+                differently, a run directory or a results file that holds something else.
+            cory.runtime.signals.Stopped: After Ctrl-C or SIGTERM; the same command goes on.
+        """
+        if jobs is not None and jobs < 1:
+            raise ValueError(f"jobs is {jobs}; give 1 or more")
+        spec = self._spec(seeds=seeds, quick=quick, out=out)
+        check_keys(arms or (), list(spec.arms), "the study's arms")
+        path = spec.results if spec.results is not None and not allow_dirty else spec.out / "results.json"
+        committed = path == spec.results
+        plan = make_plan(spec)
+        stored = results.load(path)
+        if committed and train:
+            results.check_clean(path, commit(), ())
+        known = results.reusable(stored, plan)
+        outcomes: list[Outcome] = []
+        todo = []
+        for run in plan.runs:
+            folder = spec.out / run.name
+            if run.name in known:
+                continue
+            records.check_belongs(folder, run)
+            if records.finished(folder, run.iterations):
+                known[run.name] = records.record(run, folder)
+            elif train and (arms is None or run.arm in arms):
+                todo.append(run)
+        say(f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {len(todo)} to train")
+        try:
+            outcomes = self._train(todo, spec.out, jobs, say)
+        except Stopped as stopped:
+            stopped.add_note("finished runs stand; the same command goes on")
+            raise
+        for one in outcomes:
+            if one.status == "finished":
+                known[one.run.name] = records.record(one.run, spec.out / one.run.name)
+        if committed:
+            results.check_clean(path, commit(), known.values())
+        found = analyse(results.assemble(spec, plan, known.values()))
+        results.save(path, found)
+        failed = [one for one in outcomes if one.status != "finished"]
+        page = write_report(found, spec.out, [f"{one.run.name} failed: {one.error}" for one in failed])
+        return Finished(found, path, page, failed)
+
+    def _spec(self, *, seeds: int | None, quick: bool, out: str | Path | None) -> Spec:
+        spec = self.spec if out is None else replace(self.spec, out=Path(out))
+        spec = spec.narrowed() if quick else spec
+        if seeds is not None and seeds < 1:
+            raise ValueError(f"seeds is {seeds}; give 1 or more")
+        return spec if seeds is None else replace(spec, seeds=tuple(range(seeds)))
+
+    def _train(
+        self, todo: Sequence[PlannedRun], out: Path, jobs: int | None, say: Callable[[str], None]
+    ) -> list[Outcome]:
+        if not todo:
+            return []
+        return Engine(out, jobs=jobs or os.cpu_count() or 1, say=say).train(todo)

@@ -1,0 +1,36 @@
+"""What holds for all tests: which of them run training."""
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+RUNS_TRAINING = (
+    "benchmarks",
+    "cory/cli",
+    "cory/report",
+    "cory/training",
+    "cory/study",
+    "cory/test_api.py",
+    "cory/test_safety.py",
+    "cory/learner/test_central_critic.py",
+    "cory/algorithms/test_bandit.py",
+    "cory/algorithms/test_coma.py",
+    "cory/algorithms/test_plugins.py",
+    "cory/algorithms/test_trpo.py",
+    "cory/judges/test_user_function.py",
+    "cory_env/tasks/test_relay_learned.py",
+    "cory_env/envs/test_contract.py",
+    "examples",
+    "faults",
+)
+"""Folders and files whose tests train, start processes or play many games; `make test-fast` leaves them
+out."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of `RUNS_TRAINING`."""
+    for item in items:
+        path = item.path.relative_to(HERE).as_posix() if item.path.is_relative_to(HERE) else ""
+        if path.startswith(RUNS_TRAINING):
+            item.add_marker(pytest.mark.runs_training)

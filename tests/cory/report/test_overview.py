@@ -1,0 +1,110 @@
+"""The head of the report page: what was run, how, and which checkpoint is the best."""
+
+import json
+
+import pytest
+import yaml
+
+from cory.report.page import write_report
+from cory.tracking import curves
+from cory.tracking.tracker import Curve, Key, Tracker
+from tests.helpers.synthetic_run import write_run
+
+SETTINGS = {
+    "task": "reviews", "judge": "pocket", "policy.model": "gpt2", "policy.models": [],
+    "policy.kind": "causal_lm", "algorithm": "ppo", "iterations": 3,
+}  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("no_plots")
+
+
+def page_of(run, **changed):
+    (run / "config.yaml").write_text(yaml.safe_dump(SETTINGS | changed))
+    return write_report(run).read_text(encoding="utf-8")
+
+
+def run_with_best(run, *, best):
+    """Three iterations with validation scores -1, 0.5 and 0.25 of two policies, 0.5 apart; exported."""
+    write_run(run, iterations=3)
+    with Tracker(run, tensorboard=False) as tracker:
+        for iteration, score in ((0, -1.0), (1, 0.5), (3, 0.25)):
+            scores = {"llm_1": score - 0.25, "llm_2": score + 0.25}
+            tracker.log(
+                iteration, {f"validation/{name}/combined_reward": value for name, value in scores.items()}
+            )
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints/best.json").write_text(json.dumps(best))
+    (run / "policies/llm_1").mkdir(parents=True)
+    return run
+
+
+def test_the_page_names_task_judge_model_command_and_seconds(tmp_path):
+    """Every iteration takes 1.6 + 0.3 + 1.9 s, the evaluations of the first and the last 4 s each."""
+    run = write_run(tmp_path, iterations=3)
+    command = ["/venv/bin/cory", "train", "--task.data", "my file"]
+    resumed = [{"iteration": 2, "command": ["__main__.py", "train", "--resume", "must"]}]
+    (run / "environment.json").write_text(json.dumps({"command": command, "resumed": resumed}))
+    page = page_of(run)
+    assert (
+        "Task: reviews. Judge: pocket. Model: gpt2. Policy: causal_lm. Algorithm: ppo. Seconds: 19." in page
+    )
+    assert "Command: /venv/bin/cory train --task.data &#x27;my file&#x27;" in page
+    assert "Resumed at iteration 2: cory train --resume must" in page
+    assert "Model: gpt2, distilgpt2." in page_of(run, **{"policy.models": ["gpt2", "distilgpt2"]})
+    assert "Judge: regex:a." in page_of(run, task="echo", judge="regex:a")
+    assert "Judge" not in page_of(run, task="echo")
+
+
+def test_the_page_compares_the_best_checkpoint_with_the_exported_policies(tmp_path):
+    run = run_with_best(tmp_path, best={"iteration": 1, "score": 0.5, "split": "validation"})
+    page = page_of(run)
+    assert (
+        "By held-out combined reward on the validation split, averaged over the policies, iteration 1 was "
+        "best (0.500, checkpoints/step-000001); the exported policies are of iteration 3 (0.250). With --"
+    ) in page
+    assert "the exported policies are of that iteration." in page_of(run, export_best=True)
+    assert "no policies are exported yet." in page_of(run, iterations=60)
+
+
+def test_a_best_checkpoint_that_is_the_last_is_the_exported_one(tmp_path):
+    run = run_with_best(tmp_path, best={"iteration": 3, "score": 0.25})
+    assert (
+        "iteration 3 was best (0.250, checkpoints/step-000003); the exported policies are of that"
+        in page_of(run)
+    )
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"iteration": 1}', "null"])
+def test_a_damaged_record_of_the_best_is_left_out(tmp_path, content):
+    run = run_with_best(tmp_path, best={})
+    (run / "checkpoints/best.json").write_text(content)
+    assert "was best" not in page_of(run)
+
+
+def test_validation_is_no_seat():
+    found = {
+        Key("validation", "llm_1", "combined_reward"): Curve([0], [1.0]),
+        Key("pioneer_0", "llm_1", "kl"): Curve([0], [1.0]),
+    }
+    assert curves.seats(found) == ["pioneer_0"]
+    assert curves.policies(found) == ["llm_1"]
+    assert curves.seatings(found) == {0: {"pioneer_0": "llm_1"}}
+
+
+@pytest.mark.parametrize(
+    ("iterations", "cell", "note"),
+    [
+        (1, "<td>0.000</td>", "Means over one iteration,"),
+        (2, "<td>0.000 → 1.000  (+1.000)</td>", "Means over the first and the last iteration,"),
+        (5, "<td>0.500 → 3.500  (+3.000)</td>", "Means over the first and the last 2 iterations,"),
+        (12, "<td>2.000 → 9.000  (+7.000)</td>", "Means over the first and the last 5 iterations,"),
+    ],
+)
+def test_first_and_last_iterations_do_not_overlap(tmp_path, iterations, cell, note):
+    """KL is 0, 1, 2, ...: of 5 iterations the means of 0, 1 and of 3, 4."""
+    with Tracker(tmp_path, tensorboard=False) as tracker:
+        for iteration in range(iterations):
+            tracker.log(iteration, {"pioneer_0/llm_1/kl": float(iteration)})
+    page = page_of(tmp_path)
+    assert f"<tr><td>KL to the reference (nats per response)</td>{cell}</tr>" in page
+    assert note in page

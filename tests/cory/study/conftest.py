@@ -1,0 +1,45 @@
+"""A tiny study of lookup tables, and made-up runs."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+SMOKE = ROOT / "benchmarks/studies/relay_smoke.yaml"
+
+
+@pytest.fixture
+def values() -> dict:
+    """The keys of the example study."""
+    return copy.deepcopy(yaml.safe_load(SMOKE.read_text("utf-8")))
+
+
+def made_up_run(arm: str, seed: int, reward: float, *, kl: float = 1.0, commit: str = "abc", **more) -> dict:
+    """A finished run on relay: two policies `reward` +- .1, whose mean is the run's value."""
+    policies = {"llm_1": reward + 0.1, "llm_2": reward - 0.1}
+    curves = {
+        name: {"task_reward": [[0, 0.0], [20, value]], "kl": [[0, 0.0], [20, kl]]}
+        for name, value in policies.items()
+    }
+    curves["reference"] = {"task_reward": [[0, 0.0]], "kl": [[0, 0.0]]}
+    return {
+        "arm": arm,
+        "task": "relay",
+        "seed": seed,
+        "settings_sha256": "0",
+        "learning_version": 1,
+        "status": "finished",
+        "seconds": 1.0,
+        "commit": commit,
+        "iterations": 20,
+        "collapsed_at": None,
+        "budget": {"games": 640, "judge_calls": 1280, "optimizer_steps": 160, "tokens_sampled": 1280},
+        "eval": curves,
+        "game": {
+            "pioneer_0": {"task_reward": [[20, reward]]},
+            "observer_1": {"task_reward": [[20, reward / 2]]},
+        },
+        **more,
+    }

@@ -1,0 +1,85 @@
+"""Plans: every configuration is built and compared before the first run."""
+
+import pytest
+
+from cory.study import plan, records
+from cory.study.plan import make_plan
+from cory.study.spec import make_spec
+
+
+def planned(values, **changes):
+    return make_plan(make_spec(values | changes))
+
+
+def test_every_arm_and_seed_has_a_run_of_one_thread(values):
+    runs = planned(values).runs
+    assert [run.name for run in runs] == [
+        "cooperative/relay/seed-0",
+        "independent/relay/seed-0",
+        "cooperative/relay/seed-1",
+        "independent/relay/seed-1",
+    ]
+    assert {run.settings["threads"] for run in runs} == {1}
+    assert [run.settings["seed"] for run in runs] == [0, 0, 1, 1]
+    assert len({run.sha256 for run in runs}) == 4
+
+
+def test_settings_of_arms_come_last(values):
+    tasks = {"small": {"batch": 8, "learner": {"lr": 0.2}}}
+    arms = {"a": {"learner.lr": 0.3}, "b": {"preset": "pocket-arithmetic", "kl.coef": 0.7}}
+    by_arm = {run.arm: run.settings for run in planned(values, seeds=1, tasks=tasks, arms=arms, primary=[]).runs}
+    assert [by_arm["a"][name] for name in ("batch", "learner.lr", "kl.coef")] == [8, 0.3, 0.0]
+    assert [by_arm["b"][name] for name in ("batch", "learner.lr", "kl.coef")] == [8, 0.2, 0.7]
+
+
+def test_arm_that_cannot_be_built_is_named_with_the_nearest_setting(values):
+    with pytest.raises(ValueError, match=r"arm 'cooperative' on task 'relay' cannot be built: .*payoff"):
+        planned(values, arms=values["arms"] | {"cooperative": {"payof": "cooperative"}})
+
+
+def test_arms_with_unequal_evaluation_are_refused(values):
+    arms = values["arms"] | {"independent": {"payoff": "independent", "evaluation.samples": 4}}
+    with pytest.raises(ValueError, match=r"evaluated differently on task 'relay': evaluation.samples is 1 and 4"):
+        planned(values, arms=arms, may_differ=["evaluation"])
+
+
+def test_arms_with_other_scores_are_refused_unless_the_file_allows_it(values):
+    arms = values["arms"] | {"independent": {"payoff": "independent", "task.price": 0.3}}
+    with pytest.raises(ValueError, match=r"task\.price is 0\.2 and 0\.3; make it equal, or list 'task\.price'"):
+        planned(values, arms=arms)
+    assert planned(values, arms=arms, may_differ=["task.price"]).runs
+
+
+def test_sweep_over_no_number_is_refused_before_the_first_run(values):
+    sweeps = {"payoff": {"setting": "payoff", "arms": ["cooperative", "independent"]}}
+    assert planned(values, sweeps=sweeps).runs
+    with pytest.raises(ValueError, match="a number above 0"):
+        planned(values, sweeps={"payoff": sweeps["payoff"] | {"log": True}})
+    with pytest.raises(ValueError, match="'task' needs a number"):
+        planned(values, sweeps={"payoff": sweeps["payoff"] | {"setting": "task"}})
+
+
+def test_hash_is_of_the_values_whatever_their_order():
+    assert plan.digest({"a": 1, "b": [2]}) == plan.digest({"b": [2], "a": 1}) != plan.digest({"a": 1, "b": [3]})
+
+
+def test_stored_settings_without_a_newer_one_are_the_same_run(values):
+    wanted = planned(values).runs[0].settings
+    stored = {name: value for name, value in wanted.items() if name != "checkpoint_minutes"}
+    assert plan.differing(stored, wanted) == []
+    assert plan.differing(stored | {"learner.lr": 0.5}, wanted) == ["learner.lr was 0.5 and is 0.1"]
+
+
+def test_run_directory_with_other_settings_or_learning_version_is_refused(values, tmp_path):
+    run = planned(values).runs[0]
+    folder = tmp_path / run.name
+    records.check_belongs(folder, run)
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("\n".join(f"{k}: {v!r}" for k, v in run.settings.items() if v is not None))
+    with pytest.raises(ValueError, match="learning version unknown"):
+        records.check_belongs(folder, run)
+    records.write_origin(folder, run)
+    records.check_belongs(folder, run)
+    other = planned(values, settings=values["settings"] | {"batch": 16}).runs[0]
+    with pytest.raises(ValueError, match=r"other settings: batch was 32 and is 16"):
+        records.check_belongs(folder, other)

@@ -1,0 +1,48 @@
+"""Rows of results from a run's metrics."""
+
+from cory.study import records
+
+
+def row(iteration, **more):
+    return {"iteration": iteration, **more}
+
+
+def test_budget_counts_games_responses_tokens_and_each_policys_steps_once():
+    rows = [
+        row(0, **{"eval/llm_1/length": 5.0}),
+        *(
+            row(
+                i,
+                **{
+                    "time/update/seconds": 1.0,
+                    "pioneer_0/llm_1/response_length": 2.0,
+                    "observer_1/llm_1/response_length": 3.0,
+                    "pioneer_0/llm_1/steps": 4.0,
+                    "observer_1/llm_1/steps": 4.0,
+                },
+            )
+            for i in range(3)
+        ),
+    ]
+    assert records.budget(rows, {"batch": 10, "seats": 2}) == {
+        "games": 30,
+        "judge_calls": 60,
+        "optimizer_steps": 12,
+        "tokens_sampled": 3 * 10 * (2 + 3),
+    }
+
+
+def test_game_curves_are_means_over_windows_that_end_with_the_run():
+    rows = [row(i, **{"pioneer_0/llm_1/kl": float(i), "eval/llm_1/kl": 9.0}) for i in range(14)]
+    # 0 to 3 end at iteration 4, 4 to 13 at 14
+    assert records.game(rows, 14) == {"pioneer_0": {"kl": [[4, 1.5], [14, 8.5]]}}
+
+
+def test_collapse_is_the_first_sign_of_any_policy():
+    def distinct(*values):
+        return {"distinct_2": [[10 * i, value] for i, value in enumerate(values)]}
+
+    evaluated = {"reference": distinct(0.8), "llm_1": distinct(0.8, 0.7, 0.3), "llm_2": distinct(0.8, 0.3, 0.7)}
+    assert records.collapsed_at(evaluated) == 10
+    assert records.collapsed_at({name: evaluated[name] for name in ("reference", "llm_1")}) == 20
+    assert records.collapsed_at({"reference": distinct(0.8), "llm_1": distinct(0.8, 0.7)}) is None

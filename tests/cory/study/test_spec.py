@@ -1,0 +1,72 @@
+"""Study files: keys, names, seeds, quick overrides."""
+
+import pytest
+
+from cory.study.spec import make_spec, read_spec
+from cory.study.study import Study
+
+
+def test_unknown_key_names_its_nearest(values):
+    with pytest.raises(ValueError, match="no key 'sedes'; did you mean 'seeds'"):
+        make_spec(values | {"sedes": 3})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"primary": [{"arm": "cooperative", "baselin": "independent"}]}, "did you mean 'baseline'"),
+        ({"primary": [{"arm": "coperative", "baseline": "independent"}]}, "did you mean 'cooperative'"),
+        ({"primary": [{"arm": "cooperative"}]}, "lacks a key .*baseline"),
+        ({"primary": [{"arm": "cooperative", "baseline": "cooperative"}]}, "give two arms"),
+        ({"primary": [{"arm": "cooperative", "baseline": "independent", "margin": -1}]}, "margin of 0"),
+        ({"primary": [{"arm": "cooperative", "baseline": "independent", "direction": "up"}]}, "higher"),
+        ({"quick": {"seed": 1}}, "did you mean 'seeds'"),
+        ({"quick": {"arms": ["independence"]}}, "did you mean 'independent'"),
+        ({"sweeps": {"lr": {"setting": "learner.lr", "arms": ["cooperative"]}}}, "two arms or more"),
+        ({"frontier": {"KL": 3}}, "there are kl, reward"),
+        ({"seeds": 0}, "seeds is 0"),
+        ({"seeds": [1, "two"]}, "whole numbers"),
+        ({"arms": {"../x": {}}}, "no name of a folder"),
+        ({"arms": {"a": {"seed": 3}}}, "the study's `seeds` do"),
+        ({"arms": {}}, "a study needs arms"),
+        ({"arms": ["cooperative"]}, "give `name: value` pairs"),
+    ],
+)
+def test_bad_values_say_what_to_write(values, changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_spec(values | changes)
+
+
+def test_seeds_are_a_number_or_a_list(values):
+    assert make_spec(values | {"seeds": 3}).seeds == (0, 1, 2)
+    assert make_spec(values | {"seeds": [7, 5, 7]}).seeds == (7, 5)
+
+
+def test_files_that_are_no_study_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"none\.yaml cannot be read"):
+        read_spec(tmp_path / "none.yaml")
+    (tmp_path / "list.yaml").write_text("- 1")
+    with pytest.raises(ValueError, match="does not hold `name: value`"):
+        read_spec(tmp_path / "list.yaml")
+
+
+def test_python_takes_the_keys_of_the_file(values):
+    assert Study(**values).spec == make_spec(values)
+
+
+def test_quick_changes_settings_and_seeds_and_never_the_committed_results(values):
+    spec = make_spec(values | {"results": "results.json"}).narrowed()
+    assert spec.seeds == (0,)
+    assert spec.arms["independent"] == {
+        "payoff": "independent",
+        "iterations": 4,
+        "evaluation.every": 2,
+    }
+    assert spec.results is None
+    assert spec.out.name == "quick"
+
+
+def test_quick_drops_comparisons_of_arms_it_leaves_out(values):
+    spec = make_spec(values | {"quick": {"arms": ["independent"]}}).narrowed()
+    assert list(spec.arms) == ["independent"]
+    assert spec.primary == ()

@@ -1,0 +1,140 @@
+"""Callbacks of a run: which hooks are called, when, and with what."""
+
+from dataclasses import replace
+
+import pytest
+
+from cory.rollout.role_exchange import ExchangeConfig
+from cory.tracking.tracker import read
+from cory.training import checkpoint
+from cory.training.run import train
+from cory.training.trainer import Trainer
+from tests.helpers.runs import without_report
+from tests.helpers.tables import TABLES
+
+CONFIG = replace(
+    TABLES,
+    batch=8,
+    iterations=4,
+    checkpoint_every=2,
+    exchange=ExchangeConfig(every=2),
+    evaluation=replace(TABLES.evaluation, queries=4, every=2),
+)
+
+
+class Recorder:
+    """Has every hook; records hook, iteration and argument, and checks what holds at each call."""
+
+    def __init__(self) -> None:
+        self.trainers: set[Trainer] = set()
+        self.calls: list[tuple[str, int]] = []
+        self.metrics: dict[tuple[str, int], dict[str, float]] = {}
+        self.seatings: list[dict[str, str]] = []
+
+    def _record(self, hook: str, trainer: Trainer, iteration: int) -> None:
+        self.trainers.add(trainer)
+        if self.calls[-1:] != [(hook, iteration)]:  # the best checkpoint may be saved when one is due anyway
+            self.calls.append((hook, iteration))
+
+    def on_iteration(self, trainer, iteration, metrics):
+        self._record("on_iteration", trainer, iteration)
+        self.metrics["training", iteration] = dict(metrics)
+
+    def on_evaluate(self, trainer, iteration, metrics):
+        self._record("on_evaluate", trainer, iteration)
+        self.metrics["evaluation", iteration] = dict(metrics)
+
+    def on_exchange(self, trainer, iteration, seating):
+        self._record("on_exchange", trainer, iteration)
+        assert seating == trainer.seating(iteration)
+        self.seatings.append(dict(seating))
+
+    def on_save(self, trainer, iteration, folder):
+        self._record("on_save", trainer, iteration)
+        assert folder.name == f"step-{iteration:06d}"
+        checkpoint.verify(folder)
+
+
+class OnlySaves:
+    """Lacks all other hooks."""
+
+    def __init__(self) -> None:
+        self.iterations: list[int] = []
+
+    def on_save(self, trainer, iteration, folder):
+        self.iterations.append(iteration)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    without_report(monkeypatch)
+    return tmp_path / "run"
+
+
+def test_every_hook_is_called_in_its_place(run):
+    recorder, trainer = Recorder(), Trainer(CONFIG)
+    train(CONFIG, run, trainer=trainer, callbacks=[recorder])
+    assert recorder.trainers == {trainer}
+    saves = [call for call in recorder.calls if call[0] == "on_save"]
+    assert {iteration for _, iteration in saves} == {0, 2, 4}
+    assert [call for call in recorder.calls if call[0] != "on_save"] == [
+        ("on_evaluate", 0),
+        ("on_iteration", 0),
+        ("on_iteration", 1),
+        ("on_evaluate", 2),
+        ("on_exchange", 2),
+        ("on_iteration", 2),
+        ("on_iteration", 3),
+        ("on_evaluate", 4),
+    ]
+    # the state at the start of an iteration is saved before it is evaluated and played
+    for iteration in (0, 2, 4):
+        assert recorder.calls.index(("on_save", iteration)) < recorder.calls.index(("on_evaluate", iteration))
+    assert recorder.seatings == [{"pioneer_0": "llm_2", "observer_1": "llm_1"}]
+
+
+def test_hooks_get_the_metrics_that_are_logged(run):
+    recorder = Recorder()
+    train(CONFIG, run, callbacks=[recorder])
+    logged = {
+        ("training" if "time/update/seconds" in row else "evaluation", row.pop("iteration")): row
+        for row in map(dict, read(run))
+    }
+    assert recorder.metrics.keys() == logged.keys()
+    for key, row in logged.items():
+        assert recorder.metrics[key] == pytest.approx(row, nan_ok=True)
+    assert "pioneer_0/llm_1/task_reward" in recorder.metrics["training", 0]
+    assert "eval/llm_2/task_reward" in recorder.metrics["evaluation", 4]
+
+
+def test_missing_hooks_are_ignored_and_callbacks_are_called_in_their_order(run):
+    first, second, order = OnlySaves(), OnlySaves(), []
+
+    class Named:
+        def __init__(self, name):
+            self.name = name
+
+        def on_iteration(self, trainer, iteration, metrics):
+            order.append((iteration, self.name))
+
+    train(CONFIG, run, callbacks=[object(), first, Named("a"), Named("b"), second])
+    assert set(first.iterations) == set(second.iterations) == {0, 2, 4}
+    assert order == [(iteration, name) for iteration in range(4) for name in "ab"]
+
+
+def test_a_resumed_run_calls_the_hooks_of_its_own_iterations(run):
+    train(replace(CONFIG, iterations=2), run)
+    recorder = Recorder()
+    train(CONFIG, run, resume="must", callbacks=[recorder])
+    iterations = [iteration for hook, iteration in recorder.calls if hook == "on_iteration"]
+    assert iterations == [2, 3]
+    assert recorder.calls.count(("on_exchange", 2)) == 1
+
+
+def test_an_error_in_a_callback_ends_the_run_as_it_is(run):
+    class Failing:
+        def on_iteration(self, trainer, iteration, metrics):
+            raise KeyError("my own fault")
+
+    with pytest.raises(KeyError, match="my own fault"):
+        train(CONFIG, run, callbacks=[Failing()])
