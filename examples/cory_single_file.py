@@ -3,9 +3,9 @@
     python examples/cory_single_file.py --iterations 20
 
 The pocket model continues openings of movie reviews; a small classifier scores them (log odds of positive).
-All of the method is here in plain torch and transformers; only the game (`cory_env.VectorGame`: who reads what,
-who is paid what) is imported. `tests/examples/test_cory_single_file.py` checks `PPO` against numbers that the
-released code computes. The package `cory` adds speed, checkpoints, evaluation, other algorithms and models.
+All of the method is here in plain torch and transformers; only the game (`cory_env.VectorGame`: who reads
+what, who is paid what) is imported. `tests/examples/test_cory_single_file.py` checks `PPO` against numbers
+that the released code computes. The package `cory` adds speed, checkpoints, evaluation, and much more.
 
 Paper: arXiv:2410.06101. Shapes: B games, P prompt tokens, T response tokens, L = P + T, V vocabulary.
 `mask_BT` is True at response tokens. Prompts are padded on the left, responses on the right.

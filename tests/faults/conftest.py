@@ -1,11 +1,20 @@
-"""Prints at the end of a session what was killed or damaged, by kind, and how the runs ended."""
+"""Runs that start quickly, and a table at the end of a session: what was killed or damaged, and how it ended."""
 
 from collections import Counter
 
 import pytest
 
+from tests.helpers.runs import with_cached_entry_points
+
 TALLY = pytest.StashKey[dict[str, Counter]]()
 COLUMNS = ("times", "lost runs", "corrupted resumes")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cached_entry_points():
+    with pytest.MonkeyPatch.context() as patch:
+        with_cached_entry_points(patch)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from cory.config import presets
 from cory.config.parsing import read
 from tests.helpers.faults import PHASES, STAGES, end, start
 from tests.helpers.models import save_backbone
-from tests.helpers.runs import FLAGS, same, traces, with_cached_entry_points, without_report
+from tests.helpers.runs import FLAGS, same, traces, without_report
 
 TABLES = (*FLAGS, "--keep-checkpoints", "1", "--iterations", "4")
 SMALL = (
@@ -106,7 +106,6 @@ def case(tmp_path_factory):
     tiny = save_backbone("gpt2", tmp_path_factory.mktemp("tiny"))
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
-        with_cached_entry_points(patch)
         yield cache(lambda name: Case(name, tmp_path_factory.mktemp("case"), tiny))
 
 

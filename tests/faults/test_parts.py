@@ -4,14 +4,15 @@ The other parts are in `tests/cory/training/test_resume.py`.
 """
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from cory.cli.main import main
 from cory.training import checkpoint
 from cory.training.trainer import Trainer
-from tests.helpers.runs import FLAGS, same, traces, without_report, write_manifest
+from tests.helpers.runs import cut_run, same, traces, train, without_report, write_manifest
 from tests.helpers.tables import TABLES
 
 REINFORCE = ("--algorithm", "reinforce")
@@ -25,10 +26,17 @@ def no_report():
         yield
 
 
-def train(run: Path, iterations: int, *more: str) -> dict:
-    """Train up to `iterations`; the traces."""
-    assert main(["train", *FLAGS, *more, "--iterations", str(iterations), "--run", str(run)]) == 0
-    return traces(run, iterations)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Callable[[tuple[str, ...]], Path]:
+    """Runs of four iterations by their flags, each made once."""
+
+    @cache
+    def made(flags: tuple[str, ...]) -> Path:
+        run = tmp_path_factory.mktemp("whole") / "run"
+        assert train(run, 4, *flags) == 0
+        return run
+
+    return made
 
 
 @pytest.mark.parametrize(
@@ -41,11 +49,9 @@ def train(run: Path, iterations: int, *more: str) -> dict:
         (CENTRAL, "critic/heads.safetensors"),
     ],
 )
-def test_a_run_in_two_halves_is_the_run_in_one_and_without_a_part_it_is_not(tmp_path, flags, lost):
-    """`lost` is put back to what it was at iteration 0."""
-    run, resume = tmp_path / "run", ("--resume", "must")
-    want = train(tmp_path / "whole", 4, *flags)
-    train(run, 2, *flags)
+def test_a_run_in_two_halves_is_the_run_in_one_and_without_a_part_it_is_not(tmp_path, whole, flags, lost):
+    """`lost` is reset to its state at iteration 0."""
+    run = cut_run(whole(flags), tmp_path / "run", 2)
     folder, first = checkpoint.folder_of(run, 2), checkpoint.folder_of(run, 0)
     if lost == "algorithm_state":
         state, before = (json.loads((at / "trainer_state.json").read_text()) for at in (folder, first))
@@ -57,7 +63,8 @@ def test_a_run_in_two_halves_is_the_run_in_one_and_without_a_part_it_is_not(tmp_
         assert (folder / lost).read_bytes() != (first / lost).read_bytes()
         (folder / lost).write_bytes((first / lost).read_bytes())
     write_manifest(folder)
-    assert same(train(run, 4, *flags, *resume), want) == (lost is None)
+    assert train(run, 4, *flags, "--resume", "must") == 0
+    assert same(traces(run, 4), traces(whole(flags), 4)) == (lost is None)
 
 
 def test_the_streak_of_negative_kl_is_saved(tmp_path):

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from cory.runtime import hub
+
 Output = Literal["log_odds", "logit", "probability"]
 
 
@@ -37,11 +39,13 @@ class Classifier:
             raise ValueError(f"output is {output!r}; choose log_odds, logit or probability")
         _check_folder(folder_or_name)
         self.output, self.device, self.batch_size = output, torch.device(device), batch_size
+        found = hub.located(folder_or_name)
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(folder_or_name, trust_remote_code=False)
-            model: Any = AutoModelForSequenceClassification.from_pretrained(
-                folder_or_name, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-            )
+            with hub.quiet():
+                self.tokenizer = AutoTokenizer.from_pretrained(found, trust_remote_code=False)
+                model: Any = AutoModelForSequenceClassification.from_pretrained(
+                    found, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+                )
         except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
             raise ValueError(
                 f"no sequence classifier could be read from {folder_or_name}: {error}"

@@ -57,10 +57,12 @@ def weight_count(path: str | Path) -> int:
     """Return the number of weights of a model, by its configuration; no weights are read."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    with hub.quiet(), _one_paragraph(f"the model {path}"):
-        config = AutoConfig.from_pretrained(_located(path), trust_remote_code=False)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    with hub.quiet():
+        found = _located(path)
+        with _one_paragraph(f"the model {path}"):
+            config = AutoConfig.from_pretrained(found, trust_remote_code=False)
+            with torch.device("meta"):
+                model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -177,7 +179,9 @@ def _load_adapted(path: str | Path, *, device: str) -> tuple[Any, Any]:
             f"the adapter {path} names no base model; set base_model_name_or_path in its adapter_config.json"
         )
     check_embedded(base, folder)
-    with _one_paragraph(f"the adapter {path}"):
+    with _one_paragraph(
+        f"the adapter {path}", "name its base in base_model_name_or_path of its adapter_config.json"
+    ):
         model, tokenizer = load_model(base, device=device)
         merged = PeftModel.from_pretrained(model, str(path)).merge_and_unload()
         if (folder / "tokenizer_config.json").exists():
@@ -197,16 +201,14 @@ def _check_weights(folder: Path, pattern: str) -> None:
 
 
 @contextmanager
-def _one_paragraph(what: str) -> Iterator[None]:
+def _one_paragraph(what: str, advice: str = "give a model folder or a reachable hub name") -> Iterator[None]:
     """Turn the libraries' loading errors into one ValueError that says what to do."""
     from safetensors import SafetensorError
 
     try:
         yield
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ValueError(
-            f"{what} cannot be loaded ({_first_line(error)}); give a model folder or a reachable hub name"
-        ) from error
+        raise ValueError(f"{what} cannot be loaded ({_first_line(error)}); {advice}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -73,7 +73,7 @@ class LoraPolicy(CausalLMPolicy):
         absolute path of a folder; backbone.json adds the sha256 of its weights. `cory` loads the folder as it
         is. PEFT and transformers know neither embedded names nor folders of other machines: load the backbone
         first, then `PeftModel.from_pretrained(backbone, folder)`. An embedded one is
-        `AutoModelForCausalLM.from_pretrained(cory.pocket.lm_path("pocket"))`.
+        `AutoModelForCausalLM.from_pretrained(cory.pocket.lm_path("pocket"), dtype=torch.float32)`.
         """
         team = self._team[0]
         lora_adapters.write(self.model, self.name, team.settings, folder)

@@ -51,16 +51,16 @@ def _progress(config: Mapping[str, Any], curves: Curves) -> str:
 def _facts(config: Mapping[str, Any], curves: Curves) -> str:
     """Return one line: task, judge, model, algorithm, seconds of all phases."""
     task, judge = config.get("task"), config.get("judge")
-    models = config.get("policy.models") or [config.get("policy.model")]
+    kind, models = config.get("policy.kind"), config.get("policy.models") or [config.get("policy.model")]
     facts = {
         "Task": task,
         "Judge": judge if task == "reviews" or judge != "pocket" else None,  # other tasks score by themselves
-        "Model": ", ".join(models) if all(models) else None,
-        "Policy": config.get("policy.kind"),
+        "Model": ", ".join(models) if all(models) and kind != "table" else None,  # tables start from none
+        "Policy": kind,
         "Algorithm": config.get("algorithm"),
     }
     seconds = [x for key, of in curves.items() if key.place == "time" for x in of.values if math.isfinite(x)]
-    facts["Seconds"] = f"{sum(seconds):,.0f}" if seconds else None
+    facts["Seconds"] = f"{sum(seconds):,.1f}" if seconds else None
     return " ".join(f"{name}: {value}." for name, value in facts.items() if value)
 
 

@@ -61,7 +61,7 @@ class Engine:
             threading.Thread(target=self._serve, daemon=True) for _ in range(min(self.jobs, len(runs)))
         ]
         outcomes: list[Outcome] = []
-        total, began, spoke = sum(run.iterations for run in runs), time.monotonic(), time.monotonic()
+        total, began, reported_at = sum(run.iterations for run in runs), time.monotonic(), time.monotonic()
         with Signals(grace=max((float(run.settings["grace"]) for run in runs), default=0.0)) as signals:
             for thread in threads:
                 thread.start()
@@ -71,9 +71,9 @@ class Engine:
                     try:
                         outcomes.append(self.ended.get(timeout=POLL))
                     except queue.Empty:
-                        if time.monotonic() - spoke < SAY_EVERY:
+                        if time.monotonic() - reported_at < SAY_EVERY:
                             continue
-                    spoke = time.monotonic()
+                    reported_at = time.monotonic()
                     self._report(outcomes, len(runs), total, time.monotonic() - began)
             except (Stopped, KeyboardInterrupt):
                 self._stop()

@@ -13,9 +13,9 @@ import yaml
 from cory.config import presets
 from cory.config.parsing import flags_from, flat, read
 from cory.config.schema import Config
-from cory.study.spec import Settings, Spec, flattened
+from cory.study.spec import MAY_DIFFER, Settings, Spec, flattened
 
-EQUAL = ("evaluation", "task", "judge", "max_response")
+EQUAL = ("evaluation", *MAY_DIFFER)
 """Settings, or groups of them, on which scores depend: equal for all arms of a task."""
 
 

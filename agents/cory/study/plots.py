@@ -9,6 +9,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from cory.report.plots import DASHES, PALETTE, STYLE, Plot
 from cory.study import statistics
@@ -113,6 +114,7 @@ def _curves(results: Results) -> Figure | None:
                 axes.fill_between(times, low_T, high_T, color=style_of(results, arm)["color"], alpha=0.15)
                 drawn = True
         axes.set_xlabel("iteration")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel(metric)
         return drawn
 

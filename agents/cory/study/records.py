@@ -16,8 +16,9 @@ LEARNING_VERSION = 1
 """Changes whenever the same settings and seed learn something else; runs of two versions are never mixed."""
 
 GAME = ("task_reward", "payoff", "kl", "combined_reward", "response_length")
-"""Training metrics of each seat that results hold, as means over `WINDOW` iterations."""
-WINDOW = 10
+"""Training metrics of each seat that results hold, as means over windows."""
+WINDOW, WINDOWS = 10, 20
+"""Iterations of a window, more where that many windows would not hold the run."""
 
 Points = list[list[float]]
 """[[iteration, value], ...]"""
@@ -101,9 +102,10 @@ def evaluations(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Points
 
 def game(rows: Iterable[Mapping[str, Any]], iterations: int) -> dict[str, dict[str, Points]]:
     """Training metrics of each seat: means over windows that end at the last iteration."""
+    window = max(WINDOW, -(-iterations // WINDOWS))
     sums: dict[tuple[str, str, int], list[float]] = {}
     for row in rows:
-        end = iterations - (iterations - 1 - row["iteration"]) // WINDOW * WINDOW
+        end = iterations - (iterations - 1 - row["iteration"]) // window * window
         for key, value in _metrics(row):
             if key.place not in NOT_SEATS and key.quantity in GAME:
                 sums.setdefault((key.place, key.quantity, end), []).append(value)

@@ -16,6 +16,9 @@ DIRECTIONS = ("higher", "lower")
 NAME = re.compile(r"[A-Za-z0-9][\w.+=-]*")
 """Names of studies, arms and tasks, which are names of folders."""
 
+MAY_DIFFER = ("task", "judge", "max_response")
+"""Groups of settings on which scores depend and in which arms may differ where the study file says so."""
+
 QUICK = ("arms", "seeds", "settings", "tasks")
 
 
@@ -166,6 +169,9 @@ def flattened(settings: Settings, prefix: str = "") -> dict[str, Any]:
 
 
 def _check(spec: Spec) -> None:
+    for name in spec.may_differ:
+        if str(name).split(".")[0] not in MAY_DIFFER:
+            raise ValueError(f"may_differ holds {name!r}; it lists settings of {', '.join(MAY_DIFFER)}")
     check_keys(spec.quick, QUICK, "quick")
     for part, known in (("arms", spec.arms), ("tasks", spec.tasks)):
         check_keys(spec.quick.get(part) or (), list(known), f"the study's {part}")

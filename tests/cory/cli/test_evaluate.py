@@ -93,7 +93,7 @@ def test_another_task_does_not_replace_the_runs_own_evaluation(place, capsys):
     measured = [result["measured"] for result in kept(place)]
     parts = ("task", "queries", "samples", "kl_coef", "game")
     assert sorted(tuple(one[part] for part in parts) for one in measured) == [
-        ("cory_env.tasks.echo:Task", 12, 1, 0.2, True),
+        ("cory_env.tasks.echo:Task", 7, 1, 0.2, True),
         ("echo", 10, 2, 0.2, True),
         ("echo", 12, 1, 0.2, False),
         ("echo", 12, 1, 0.2, True),
@@ -135,6 +135,7 @@ def test_a_judge_is_named_where_the_task_takes_one(models, tiny_folder):
 
 def test_every_seat_is_named_in_a_terminal_of_80_columns(place, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")  # without colours
     monkeypatch.setattr("rich.console.Console.is_terminal", True)
     result = evaluated(place, "runs/a")
     lines = [line for line in capsys.readouterr().out.splitlines() if line[:1] in set("┃│┏└├┡")]

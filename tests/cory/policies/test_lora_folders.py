@@ -150,12 +150,10 @@ def test_settings_that_cannot_be_are_refused(options, message):
         LoRAConfig(**options)
 
 
-def test_names_that_would_collide_and_four_bits_without_a_gpu_are_refused(tiny_folder):
+def test_names_that_would_collide_are_refused(tiny_folder):
     for names in (("llm_1", "llm_1"), ("reference",), ("llm.1",)):
         with pytest.raises(ValueError, match="cannot name a policy"):
             make_team(tiny_folder, names)
-    with pytest.raises(ValueError, match=r"lora\.four_bit needs a CUDA device and device is 'cpu'"):
-        make_team(tiny_folder, config=LoRAConfig(four_bit="yes"))
 
 
 def test_the_backbones_hash_is_that_of_its_file(tiny_folder):

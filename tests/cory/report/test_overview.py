@@ -46,13 +46,14 @@ def test_the_page_names_task_judge_model_command_and_seconds(tmp_path):
     (run / "environment.json").write_text(json.dumps({"command": command, "resumed": resumed}))
     page = page_of(run)
     assert (
-        "Task: reviews. Judge: pocket. Model: gpt2. Policy: causal_lm. Algorithm: ppo. Seconds: 19." in page
+        "Task: reviews. Judge: pocket. Model: gpt2. Policy: causal_lm. Algorithm: ppo. Seconds: 19.4." in page
     )
     assert "Command: /venv/bin/cory train --task.data &#x27;my file&#x27;" in page
     assert "Resumed at iteration 2: cory train --resume must" in page
     assert "Model: gpt2, distilgpt2." in page_of(run, **{"policy.models": ["gpt2", "distilgpt2"]})
     assert "Judge: regex:a." in page_of(run, task="echo", judge="regex:a")
     assert "Judge" not in page_of(run, task="echo")
+    assert "Model" not in page_of(run, **{"policy.kind": "table"})
 
 
 def test_the_page_compares_the_best_checkpoint_with_the_exported_policies(tmp_path):

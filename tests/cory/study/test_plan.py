@@ -1,10 +1,14 @@
 """Plans: every configuration is built and compared before the first run."""
 
+import re
+
 import pytest
+import yaml
 
 from cory.study import plan, records
 from cory.study.plan import make_plan
 from cory.study.spec import make_spec
+from tests.cory.study.conftest import ROOT
 
 
 def planned(values, **changes):
@@ -24,12 +28,24 @@ def test_every_arm_and_seed_has_a_run_of_one_thread(values):
     assert len({run.sha256 for run in runs}) == 4
 
 
+def test_study_in_the_documentation_can_be_planned():
+    (text,) = re.findall(r"```\n(name: .*?)```", (ROOT / "docs/studies/README.md").read_text("utf-8"), re.S)
+    runs = make_plan(make_spec(yaml.safe_load(text))).runs
+    assert len(runs) == 3 * 2 * 10
+    assert {run.task: run.settings["policy.model"] for run in runs} == {
+        "reviews": "pocket",
+        "arithmetic": "pocket-arithmetic",
+    }
+
+
 def test_settings_of_arms_come_last(values):
     tasks = {"small": {"batch": 8, "learner": {"lr": 0.2}}}
-    arms = {"a": {"learner.lr": 0.3}, "b": {"preset": "pocket-arithmetic", "kl.coef": 0.7}}
-    by_arm = {run.arm: run.settings for run in planned(values, seeds=1, tasks=tasks, arms=arms, primary=[]).runs}
-    assert [by_arm["a"][name] for name in ("batch", "learner.lr", "kl.coef")] == [8, 0.3, 0.0]
-    assert [by_arm["b"][name] for name in ("batch", "learner.lr", "kl.coef")] == [8, 0.2, 0.7]
+    arms = {"a": {"learner.lr": 0.3}, "b": {"preset": "pocket-ppo", "kl.coef": 0.7}}
+    by_arm = {
+        run.arm: run.settings for run in planned(values, seeds=1, tasks=tasks, arms=arms, primary=[]).runs
+    }
+    assert [by_arm["a"][name] for name in ("seats", "batch", "learner.lr", "kl.coef")] == [2, 8, 0.3, 0.0]
+    assert [by_arm["b"][name] for name in ("seats", "batch", "learner.lr", "kl.coef")] == [1, 8, 0.2, 0.7]
 
 
 def test_arm_that_cannot_be_built_is_named_with_the_nearest_setting(values):
@@ -39,13 +55,17 @@ def test_arm_that_cannot_be_built_is_named_with_the_nearest_setting(values):
 
 def test_arms_with_unequal_evaluation_are_refused(values):
     arms = values["arms"] | {"independent": {"payoff": "independent", "evaluation.samples": 4}}
-    with pytest.raises(ValueError, match=r"evaluated differently on task 'relay': evaluation.samples is 1 and 4"):
-        planned(values, arms=arms, may_differ=["evaluation"])
+    with pytest.raises(
+        ValueError, match=r"evaluated differently on task 'relay': evaluation.samples is 1 and 4"
+    ):
+        planned(values, arms=arms)
 
 
 def test_arms_with_other_scores_are_refused_unless_the_file_allows_it(values):
     arms = values["arms"] | {"independent": {"payoff": "independent", "task.price": 0.3}}
-    with pytest.raises(ValueError, match=r"task\.price is 0\.2 and 0\.3; make it equal, or list 'task\.price'"):
+    with pytest.raises(
+        ValueError, match=r"task\.price is 0\.2 and 0\.3; make it equal, or list 'task\.price'"
+    ):
         planned(values, arms=arms)
     assert planned(values, arms=arms, may_differ=["task.price"]).runs
 
@@ -60,7 +80,9 @@ def test_sweep_over_no_number_is_refused_before_the_first_run(values):
 
 
 def test_hash_is_of_the_values_whatever_their_order():
-    assert plan.digest({"a": 1, "b": [2]}) == plan.digest({"b": [2], "a": 1}) != plan.digest({"a": 1, "b": [3]})
+    assert (
+        plan.digest({"a": 1, "b": [2]}) == plan.digest({"b": [2], "a": 1}) != plan.digest({"a": 1, "b": [3]})
+    )
 
 
 def test_stored_settings_without_a_newer_one_are_the_same_run(values):
@@ -75,7 +97,9 @@ def test_run_directory_with_other_settings_or_learning_version_is_refused(values
     folder = tmp_path / run.name
     records.check_belongs(folder, run)
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text("\n".join(f"{k}: {v!r}" for k, v in run.settings.items() if v is not None))
+    (folder / "config.yaml").write_text(
+        "\n".join(f"{k}: {v!r}" for k, v in run.settings.items() if v is not None)
+    )
     with pytest.raises(ValueError, match="learning version unknown"):
         records.check_belongs(folder, run)
     records.write_origin(folder, run)

@@ -42,7 +42,11 @@ def test_collapse_is_the_first_sign_of_any_policy():
     def distinct(*values):
         return {"distinct_2": [[10 * i, value] for i, value in enumerate(values)]}
 
-    evaluated = {"reference": distinct(0.8), "llm_1": distinct(0.8, 0.7, 0.3), "llm_2": distinct(0.8, 0.3, 0.7)}
+    evaluated = {
+        "reference": distinct(0.8),
+        "llm_1": distinct(0.8, 0.7, 0.3),
+        "llm_2": distinct(0.8, 0.3, 0.7),
+    }
     assert records.collapsed_at(evaluated) == 10
     assert records.collapsed_at({name: evaluated[name] for name in ("reference", "llm_1")}) == 20
     assert records.collapsed_at({"reference": distinct(0.8), "llm_1": distinct(0.8, 0.7)}) is None

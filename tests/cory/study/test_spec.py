@@ -28,6 +28,7 @@ def test_unknown_key_names_its_nearest(values):
         ({"seeds": [1, "two"]}, "whole numbers"),
         ({"arms": {"../x": {}}}, "no name of a folder"),
         ({"arms": {"a": {"seed": 3}}}, "the study's `seeds` do"),
+        ({"may_differ": ["evaluation.samples"]}, "'evaluation.samples'; it lists settings of task, judge"),
         ({"arms": {}}, "a study needs arms"),
         ({"arms": ["cooperative"]}, "give `name: value` pairs"),
     ],

@@ -11,8 +11,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import torch.utils.tensorboard  # noqa: F401 (imported once, not by every child)
+import torch
+import torch.utils.tensorboard  # imported once, not by every child
 import yaml
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from cory.cli.main import main
 from cory.config.parsing import read
@@ -20,7 +22,7 @@ from cory.config.schema import Config
 from cory.training import checkpoint
 from cory_env.tasks.echo import Task as Echo
 from tests.helpers.faults import end, fork
-from tests.helpers.runs import same, traces, with_cached_entry_points, without_report, write_manifest
+from tests.helpers.runs import same, traces, without_report, write_manifest
 
 N = 6
 CUTS = {
@@ -62,10 +64,9 @@ class Twelve(Echo):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_starts():
-    """What every child would do anew is done once, here: entry points, the parser's types, imports."""
+    """Runs without report; the parser's types are looked up once, here, and not by every child."""
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
-        with_cached_entry_points(patch)
         read(COMMON, default=Config(), about="", command="")
         yield
 
@@ -110,7 +111,10 @@ Harm = Callable[[Path, Path], object]
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, tiny_folder) -> Callable[[str, str], Whole]:
     """Runs by kind of policy and algorithm, each made once."""
-    data = tmp_path_factory.mktemp("data")
+    data, tiny = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("one-layer")
+    AutoTokenizer.from_pretrained(tiny_folder).save_pretrained(tiny)
+    torch.manual_seed(0)
+    GPT2LMHeadModel(GPT2Config.from_pretrained(tiny_folder, n_layer=1)).save_pretrained(tiny)
     for split, count in (("train", 12), ("test", 4)):
         rows = [{"text": f"{n} out of ten in the {split} set, I thought"} for n in range(count)]
         (data / f"{split}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
@@ -120,7 +124,7 @@ def whole(tmp_path_factory, tiny_folder) -> Callable[[str, str], Whole]:
         folder = tmp_path_factory.mktemp("whole")
         run = folder / "run"
         own = (
-            word.replace("{data}", str(data)).replace("{tiny}", str(tiny_folder)) for word in POLICIES[kind]
+            word.replace("{data}", str(data)).replace("{tiny}", str(tiny)) for word in POLICIES[kind]
         )
         argv = (*COMMON, *own, "--policy.kind", kind, "--algorithm", algorithm, *ALGORITHMS[algorithm])
         train_in_new_process(folder, *argv, "--run", str(run))

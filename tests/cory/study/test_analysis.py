@@ -1,0 +1,117 @@
+"""Values of runs, comparisons, sweeps and reports of made-up runs."""
+
+import math
+
+import pytest
+
+from cory.study import analysis, report
+from cory.study.plan import make_plan
+from cory.study.results import assemble
+from cory.study.spec import make_spec
+from tests.cory.study.conftest import made_up_run
+
+OPTIONS = {"kl_coef": 0.1, "frontier": {"kl": 20.0, "reward": None}}
+GAINS = (0.30, 0.32, 0.28, 0.31, 0.29, 0.30)
+
+
+def made_up_results(values, gains=GAINS, **changes):
+    """Cooperative above independent by `gains`, one per seed."""
+    spec = make_spec(values | changes)
+    runs = [
+        made_up_run(arm, seed, 0.5 + 0.01 * seed + (gain if arm == "cooperative" else 0.0))
+        for seed, gain in enumerate(gains)
+        for arm in ("cooperative", "independent")
+    ]
+    return analysis.analyse(assemble(spec, make_plan(spec), runs))
+
+
+def test_value_of_a_run_is_the_mean_of_its_policies_at_the_end():
+    run = made_up_run("a", 0, 0.5, kl=2.0)
+    assert analysis.run_value(run, "task_reward", **OPTIONS) == pytest.approx(0.5)
+    assert analysis.run_value(run, "combined_reward", **OPTIONS) == pytest.approx(0.5 - 0.1 * 2.0)
+    assert analysis.run_value(run, "game/collective_reward", **OPTIONS) == pytest.approx(0.5 + 0.25)
+    assert analysis.run_value(run, "game/task_reward", **OPTIONS) == pytest.approx(0.375)
+    assert math.isnan(analysis.run_value(run, "pass_at_8", **OPTIONS))
+
+
+def test_value_of_a_frontier_is_the_mean_over_the_policies():
+    run = made_up_run("a", 0, 0.5, kl=2.0)
+    # Each policy's points are (0, 0) and (2, .5 +- .1); the reference's reward is 0.
+    assert analysis.run_value(run, "hypervolume", **OPTIONS) == pytest.approx(18 * 0.5)
+    assert analysis.run_value(run, "reward_at_kl/1", **OPTIONS) == pytest.approx(0.25)
+    assert math.isnan(analysis.run_value(run, "reward_at_kl/3", **OPTIONS))
+
+
+def test_survival_is_the_iteration_of_collapse_or_the_length_of_the_run():
+    assert analysis.run_value(made_up_run("a", 0, 0.5), "survival", **OPTIONS) == 20
+    assert analysis.run_value(made_up_run("a", 0, 0.5, collapsed_at=10), "survival", **OPTIONS) == 10
+
+
+def test_curve_is_the_mean_of_the_policies_at_each_evaluation():
+    run = made_up_run("a", 0, 0.5, kl=2.0)
+    assert analysis.curve(run, "combined_reward", kl_coef=0.1) == pytest.approx({0: 0.0, 20: 0.3})
+    assert analysis.curve(run, "game/collective_reward", kl_coef=0.1) == pytest.approx({20: 0.75})
+
+
+def test_comparison_is_paired_by_seed(values):
+    row = made_up_results(values)["statistics"][0]
+    assert (row["n"], row["seeds"]) == (6, [0, 1, 2, 3, 4, 5])
+    assert row["difference"] == pytest.approx(1.5 * 0.30)  # both seats' scores
+    assert row["low"] > 1.5 * 0.28
+    assert row["high"] < 1.5 * 0.32
+    assert row["p"] == 2 / 64
+    assert row["p_holm"] == 4 / 64
+    assert row["result"] == "supported"
+
+
+def test_lower_is_better_where_the_file_says_so(values):
+    results = made_up_results(values, gains=[-gain for gain in GAINS])
+    higher, lower = results["statistics"]
+    assert (higher["result"], lower["result"]) == ("refuted", "supported")
+    assert lower["p_improvement"] == 1.0
+
+
+def test_seeds_without_a_partner_do_not_count(values):
+    results = made_up_results(values)
+    results["runs"] = [
+        r for r in results["runs"] if (r["arm"], r["seed"]) not in {("independent", 1), ("cooperative", 3)}
+    ]
+    row = analysis.analyse(results)["statistics"][0]
+    assert row["seeds"] == [0, 2, 4, 5]
+    assert row["result"] == "undecided"
+    assert "too few for an interval" in analysis.words(row)
+
+
+def test_comparison_without_runs_is_undecided(values):
+    results = made_up_results(values, gains=())
+    assert [row["result"] for row in results["statistics"]] == ["undecided", "undecided"]
+    assert "No seed has finished" in results["verdicts"][0]["words"]
+
+
+def test_sweep_stands_for_the_area_under_its_arms(values):
+    sweeps = {"payoff": {"setting": "payoff", "arms": ["cooperative", "independent"]}}
+    results = made_up_results(values, sweeps=sweeps)
+    # lambda 0 and 1: the mean of both arms
+    areas = analysis.values_by_seed(results, "payoff", "relay", "task_reward")
+    assert areas[0] == pytest.approx(0.5 + 0.30 / 2)
+    # Final points (1, .8) and (1, .5) against (20, 0)
+    volumes = analysis.values_by_seed(results, "payoff", "relay", "hypervolume")
+    assert volumes[0] == pytest.approx(19 * 0.8)
+
+
+def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path):
+    sweeps = {"payoff": {"setting": "payoff", "arms": ["cooperative", "independent"]}}
+    results = made_up_results(values, sweeps=sweeps)
+    results["runs"][0]["collapsed_at"] = 10
+    page = report.write_report(results, tmp_path, ["independent/relay/seed-9 failed: <reason>"])
+    text, markdown = page.read_text("utf-8"), (tmp_path / "report.md").read_text("utf-8")
+    assert text.count("data:image/png;base64,") == 5
+    assert "&lt;reason&gt;" in text
+    for shown in ("combined_reward", "supported", "+0.450 (", "independent/relay/seed-9 failed", "1, after"):
+        assert shown in markdown
+    assert "| cooperative | 6 | 0.825 (" in markdown
+
+
+def test_report_of_no_runs_says_so(values, tmp_path):
+    page = report.write_report(made_up_results(values, gains=()), tmp_path)
+    assert "No seed has finished runs" in page.read_text("utf-8")

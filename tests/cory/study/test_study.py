@@ -1,0 +1,222 @@
+"""A study of tables from start to end: found again, continued, and with an arm that fails."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import yaml
+
+from cory.cli.main import main
+from cory.study import engine, study
+from cory.study.study import Study
+from cory.tracking.tracker import read
+from tests.helpers.runs import cut_run
+
+pytestmark = pytest.mark.runs_training
+SMALL = {"settings": {"iterations": 4, "checkpoint_every": 2}, "evaluation": {"queries": 4, "every": 2}}
+
+
+def small(values, **changes) -> dict:
+    return values | {
+        "settings": values["settings"] | SMALL["settings"],
+        "evaluation": SMALL["evaluation"],
+        **changes,
+    }
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two arms and a broken one, two seeds, trained once by one worker: folder, study, lines, result."""
+    from tests.cory.study.conftest import SMOKE
+
+    values = small(yaml.safe_load(SMOKE.read_text("utf-8")))
+    values["arms"]["broken"] = {"policy.kind": "no_such_package:Policy"}
+    values["out"] = str(tmp_path_factory.mktemp("study"))
+    lines: list[str] = []
+    finished = Study(**values).run(jobs=1, say=lines.append)
+    return values, lines, finished
+
+
+@pytest.fixture
+def copied(made, tmp_path):
+    """A copy of the study's folder; its values name it."""
+    values, _, finished = made
+    shutil.copytree(finished.page.parent, tmp_path / "study")
+    return values | {"out": str(tmp_path / "study")}, tmp_path / "study"
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    def refuse(*_args, **_options):
+        raise AssertionError("a run was trained")
+
+    monkeypatch.setattr(study, "Engine", refuse)
+
+
+def values_of(finished) -> dict:
+    return {
+        (run["arm"], run["seed"]): {key: run[key] for key in ("eval", "game", "budget", "settings_sha256")}
+        for run in finished.results["runs"]
+    }
+
+
+def test_study_trains_every_arm_and_seed(made):
+    _, lines, finished = made
+    assert [(run["arm"], run["seed"]) for run in finished.results["runs"]] == [
+        ("cooperative", 0),
+        ("cooperative", 1),
+        ("independent", 0),
+        ("independent", 1),
+    ]
+    run = finished.results["runs"][0]
+    assert run["budget"] == {"games": 128, "judge_calls": 256, "optimizer_steps": 32, "tokens_sampled": 256}
+    assert [point[0] for point in run["eval"]["llm_2"]["task_reward"]] == [0, 2, 4]
+    assert [row["n"] for row in finished.results["statistics"]] == [2, 2]
+    assert any("6 of 6 runs" in line for line in lines)
+    assert any("min left" in line for line in lines)
+
+
+def test_failing_arm_is_reported_with_its_log_and_does_not_stop_the_others(made):
+    _, lines, finished = made
+    assert [one.run.name for one in finished.failed] == ["broken/relay/seed-0", "broken/relay/seed-1"]
+    assert "no_such_package" in finished.failed[0].error
+    assert any("no_such_package" in line for line in finished.failed[0].log)
+    assert "broken/relay/seed-0 failed" in finished.page.read_text("utf-8")
+    assert "no_such_package" in "\n".join(lines)
+
+
+def test_finished_runs_are_found_again_from_their_directories(copied, no_training, made):
+    values, folder = copied
+    (folder / "results.json").unlink()
+    again = Study(**{**values, "arms": without_broken(values)}).run()
+    assert values_of(again) == values_of(made[2])
+
+
+def test_finished_runs_are_found_again_from_the_results(copied, no_training, made):
+    values, folder = copied
+    shutil.rmtree(folder / "cooperative")
+    again = Study(**{**values, "arms": without_broken(values)}).run()
+    assert values_of(again) == values_of(made[2])
+
+
+def test_study_continues_runs_that_are_missing_or_were_cut(copied, made):
+    values, folder = copied
+    (folder / "results.json").unlink()
+    shutil.rmtree(folder / "cooperative/relay/seed-0")
+    whole, run = folder / "whole", folder / "independent/relay/seed-1"
+    run.rename(whole)
+    cut_run(whole, run, 2)
+    rows = [{k: v for k, v in row.items() if not k.startswith(("time/", "speed/"))} for row in read(whole)]
+    lines: list[str] = []
+    again = Study(**{**values, "arms": without_broken(values)}).run(jobs=1, say=lines.append)
+    assert lines[0] == "study relay-smoke: 4 runs, 2 found, 2 to train"
+    assert "resumed at iteration 2" in run.with_name("seed-1.log").read_text("utf-8")
+    assert values_of(again) == values_of(made[2])
+    assert [
+        {k: v for k, v in row.items() if not k.startswith(("time/", "speed/"))} for row in read(run)
+    ] == rows
+
+
+def test_report_counts_again_without_training(copied, no_training, capsys, tmp_path):
+    values, folder = copied
+    (folder / "report.html").unlink()
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(values))
+    assert main(["study", str(path), "--report"]) == 0
+    assert (folder / "report.html").exists()
+    assert "results: " in capsys.readouterr().out
+
+
+def test_tampered_results_are_refused_before_anything_runs(copied, no_training):
+    values, folder = copied
+    path = folder / "results.json"
+    results = json.loads(path.read_text("utf-8"))
+    results["runs"][0]["eval"]["llm_1"]["task_reward"][-1][1] += 0.5
+    path.write_text(json.dumps(results))
+    with pytest.raises(ValueError, match="was changed after it was written"):
+        Study(**values).run()
+
+
+def test_changed_arm_is_refused_and_not_mixed_with_its_old_runs(copied, no_training):
+    values, _ = copied
+    arms = without_broken(values) | {"cooperative": {"payoff": "cooperative", "learner.lr": 0.2}}
+    with pytest.raises(ValueError, match=r"other settings: learner\.lr was 0\.1 and is 0\.2"):
+        Study(**{**values, "arms": arms}).run()
+
+
+def test_arms_seeds_and_out_narrow_the_study(values, tmp_path, monkeypatch):
+    trained = []
+    monkeypatch.setattr(engine.Engine, "train", lambda self, runs: trained.extend(runs) or [])
+    Study(**small(values)).run(arms=["independent"], seeds=3, out=tmp_path / "x", jobs=1)
+    assert [run.name for run in trained] == [f"independent/relay/seed-{n}" for n in range(3)]
+    assert (tmp_path / "x/results.json").exists()
+    with pytest.raises(ValueError, match="did you mean 'independent'"):
+        Study(**small(values)).run(arms=["independen"])
+
+
+def test_uncommitted_code_is_refused_for_the_committed_file(values, tmp_path, monkeypatch, no_training):
+    monkeypatch.setattr(study, "commit", lambda: "abc-dirty")
+    monkeypatch.setattr("cory.runtime.provenance.commit", lambda: "abc-dirty")
+    committed = tmp_path / "committed.json"
+    one = Study(**small(values, out=str(tmp_path / "out"), results=str(committed)))
+    with pytest.raises(ValueError, match="this tree has changes"):
+        one.run()
+    finished = one.run(allow_dirty=True, train=False)
+    assert finished.path == tmp_path / "out/results.json"
+    assert finished.results["dirty"] is True
+    assert not committed.exists()
+
+
+def test_study_without_runs_is_still_counted(values, tmp_path, capsys):
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(values | {"out": str(tmp_path / "out")}))
+    assert main(["study", str(path), "--report"]) == 0
+    assert "undecided. No seed has finished runs" in capsys.readouterr().out
+
+
+@pytest.mark.faults
+def test_killed_worker_and_ctrl_c_lose_no_more_than_iterations(values, tmp_path):
+    long = {"iterations": 300, "checkpoint_every": 5}
+    values |= {"settings": values["settings"] | long, "evaluation": {"queries": 4, "every": 0}}
+    values |= {"out": str(tmp_path / "out"), "seeds": 1}
+    path, folder = tmp_path / "study.yaml", tmp_path / "out/cooperative/relay/seed-0"
+    path.write_text(yaml.safe_dump(values))
+    command = [sys.executable, "-m", "cory.cli", "study", str(path), "--jobs", "1"]
+    for signalled, at, code in ((False, 20, 1), (True, 60, 130), (None, 0, 0)):
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            while signalled is not None and iterations(folder) < at:
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.05)
+            if signalled:
+                process.send_signal(signal.SIGINT)
+            elif signalled is not None:
+                (worker,) = psutil.Process(process.pid).children()
+                worker.kill()
+            error = process.communicate()[1]
+        assert process.returncode == code, error
+        assert signalled is not False or "its process ended with code -9" in error
+    log = folder.with_name("seed-0.log").read_text("utf-8")
+    assert log.count("resumed at iteration") == 2
+    assert iterations(folder) == 302  # and two evaluations
+
+
+def iterations(folder) -> int:
+    """Lines of a run's metrics."""
+    path = folder / "metrics.jsonl"
+    return len(path.read_text("utf-8").splitlines()) if path.exists() else 0
+
+
+def test_command_reports_bad_files_in_one_line(values, tmp_path, capsys):
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(values | {"sedes": 2}))
+    assert main(["study", str(path)]) == 2
+    assert "did you mean 'seeds'?" in capsys.readouterr().err
+
+
+def without_broken(values) -> dict:
+    return {name: settings for name, settings in values["arms"].items() if name != "broken"}
