@@ -82,9 +82,10 @@ def measure(name: str, data: Path) -> dict[str, Any]:
     if "--policy.model" in flags:
         make_start_model(Path(flags[flags.index("--policy.model") + 1]).name, data)
     folder = train(RUNS / f"{name}-{SEED}", [*COMMON, *flags, "--seed", str(SEED)])
-    if not (folder / "evaluation.json").exists():
-        run("cory.cli", "evaluate", str(folder))
-    evaluation = json.loads((folder / "evaluation.json").read_text())
+    path = folder / "evaluation.json"
+    if not path.exists():
+        run("cory.cli", "evaluate", str(folder), "--json", str(path))
+    evaluation = json.loads(path.read_text())
     return {
         "run": name,
         "train": " ".join(["cory train", *COMMON, *flags, "--seed", str(SEED)]),

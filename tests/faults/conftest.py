@@ -1,4 +1,4 @@
-"""Runs that start quickly, and a table at the end of a session: what was killed or damaged, and how it ended."""
+"""Runs that start quickly, and a table at the end of a session: what was killed or damaged."""
 
 from collections import Counter
 

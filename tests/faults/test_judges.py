@@ -1,7 +1,7 @@
 """Judges that fail, from the flag to the metrics.
 
-A judge that fails costs the scores it failed on; one that fails too often ends the run, which can be resumed once
-the judge is fixed.
+A judge that fails costs the scores it failed on; one that fails too often ends the run, which can be resumed
+once the judge is fixed.
 """
 
 import json
@@ -28,7 +28,8 @@ def flags(tmp_path, monkeypatch) -> list[str]:
     data.write_text("\n".join(json.dumps({"prompt": f"say {n}"}) for n in range(40)))
     return [
         *("train", "--task", "prompts", "--task.data", str(data), "--policy.model", str(folder)),
-        *("--max-response", "2", "6", "--evaluation.queries", "4", "--policy.device", "cpu", "--threads", "1"),
+        *("--max-response", "2", "6", "--evaluation.queries", "4", "--policy.device", "cpu"),
+        *("--threads", "1"),
     ]
 
 
@@ -55,7 +56,7 @@ def test_a_judge_that_hangs_dies_raises_and_scores_nan_or_nothing_ends_no_run(tm
 def test_a_run_that_its_judge_ended_resumes_from_where_it_was_once_the_judge_is_fixed(
     tmp_path, flags, monkeypatch, capsys
 ):
-    """The judge begins to fail in iteration 3; the last checkpoint due was that of 2. Its text is no markup."""
+    """The judge fails from iteration 3 on; the last checkpoint due was that of 2. Its text is no markup."""
     switch, run = tmp_path / "switch", tmp_path / "run"
     monkeypatch.setenv("FAILS_WHILE", str(switch))
     flags += ["--judge", FAILS, "--batch", "8", "--iterations", "5"]

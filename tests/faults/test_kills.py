@@ -1,7 +1,7 @@
 """A training process is killed with SIGKILL; the next one ends as if nothing had happened.
 
-Every kill is followed by a resume that must finish, with the weights, optimizers, metrics and samples of the run
-that was not killed, bit for bit.
+Every kill is followed by a resume that must finish, with the weights, optimizers, metrics and samples of the
+run that was not killed, bit for bit.
 """
 
 import json

@@ -1,9 +1,9 @@
 """Training processes that are killed with SIGKILL at a chosen boundary, or at any moment.
 
-A process that has imported everything forks, so that a kill and a resume take a fraction of a second. Boundaries
-are what a child does to the disk, seen by an audit hook and by wrappers around the functions that write whole
-files, which can also be cut short in the middle; the begin and the end of every phase of an iteration; and every
-check for signals: before every token and every step.
+A process that has imported everything forks, so that a kill and a resume take a fraction of a second.
+Boundaries are what a child does to the disk, seen by an audit hook and by wrappers around the functions that
+write whole files, which can also be cut short in the middle; the begin and the end of every phase of an
+iteration; and every check for signals: before every token and every step.
 """
 
 import gc
@@ -185,7 +185,7 @@ def fork(function: Callable[[], int], log: Path) -> int:
 
 
 def start(argv: Sequence[str], log: Path, *, fatal: int | None = None) -> int:
-    """Fork a child that runs `cory ARGV`; its process id. Its output goes to `log`, its boundaries beside it."""
+    """Fork a child that runs `cory ARGV`; its process id. Its boundaries are written beside `log`."""
 
     def run() -> int:
         boundaries = Boundaries(fatal)

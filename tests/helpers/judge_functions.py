@@ -1,4 +1,4 @@
-"""Judges that fail as users' functions do: each text names a fault. Quick to import, since workers import it."""
+"""Judges that fail as users' functions do: each text names a fault. Quick to import for workers."""
 
 import os
 import signal
@@ -103,7 +103,7 @@ def last_word(completions, **columns):
 
 
 def unreliable(texts):
-    """1.0 for each text; hangs, exits, raises, returns NaN or too few scores on an eighth of them, by their bytes."""
+    """1.0 for each text; hangs, exits, raises, returns NaN or too few scores on one in eight."""
     kinds = [sum(text.encode()) % 40 for text in texts]
     first = min(kinds)
     if first == 0:

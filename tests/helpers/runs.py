@@ -80,8 +80,9 @@ def traces(run: Path, iterations: int) -> dict[str, Any]:
         {key: value for key, value in row.items() if not key.startswith(("time/", "speed/"))}
         for row in read(run)
     ]
+    files = sorted(last.rglob("*.safetensors"))
     return {
-        "tensors": {str(path.relative_to(last)): load_file(path) for path in sorted(last.rglob("*.safetensors"))},
+        "tensors": {str(path.relative_to(last)): load_file(path) for path in files},
         "metrics": metrics,
         "state": json.loads((last / "trainer_state.json").read_text()),
         "samples": read_lines(run / "samples.jsonl"),

@@ -1,4 +1,4 @@
-"""A judge that any model's responses can be scored by. Quick to import, since workers import it."""
+"""A judge that any model's responses can be scored by. Quick to import for workers."""
 
 
 def judge(texts):

@@ -100,7 +100,8 @@ def split_arguments(argv: Sequence[str], options: type) -> tuple[list[str], list
     for word in argv:
         if word.startswith("-") and word[1:2] not in set("0123456789."):
             name = word.lstrip("-").split("=", 1)[0]
-            misspelt = name.split(".")[0] not in of_runs and difflib.get_close_matches(name, names, cutoff=0.8)
+            unknown = name.split(".")[0] not in of_runs
+            misspelt = unknown and difflib.get_close_matches(name, names, cutoff=0.8)
             part = ours if name in known or misspelt else settings
         part.append(word)
     return ours, settings

@@ -1,8 +1,8 @@
 """Pool of worker processes in which user functions run, each of which can be killed at any time.
 
-Every process leads a session and a process group of its own; if a call takes too long, uses too much memory
-or starts too many processes, the group is killed. This protects against accidents and against text that
-breaks a function; it is no sandbox against malicious code.
+If a call takes too long, uses too much memory or starts too many processes, the process is killed with
+everything it has started. This protects against accidents and against text that breaks a function; it is no
+sandbox against malicious code.
 """
 
 import json
@@ -10,20 +10,16 @@ import os
 import pickle
 import queue
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
 import weakref
 from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from inspect import Parameter
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from cory.judges.processes import POLL_INTERVAL, kill, memory_megabytes, session_members, start
 from cory_env.grading.reward_functions import Signature
 
 Source = tuple[str, str]
@@ -34,9 +30,6 @@ Outcome = list[float | str] | str
 
 IMPORT_TIMEOUT = 120.0
 """Seconds that a process may take to start and import a function."""
-
-POLL_INTERVAL = 0.1
-"""Seconds between checks of the processes that a running call has started."""
 
 MAX_PROCESSES = 64
 """Processes that a function may have at once."""
@@ -60,22 +53,10 @@ class Worker:
     """One worker process."""
 
     def __init__(self, memory_mb: int, seconds: float) -> None:
-        ours, theirs = socket.socketpair()
-        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped process must not block us
-            ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(seconds) + 1, 0))
         paths = [path or os.getcwd() for path in (*sys.path, "")]
         one_thread = {"OPENBLAS_NUM_THREADS": "1"}  # it reserves memory for each thread
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "cory.judges.worker", str(theirs.fileno()), str(memory_mb)],
-                env={**one_thread, **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        self.link = Connection(ours.detach())
+        env = {**one_thread, **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+        self.process, self.link = start(memory_mb, seconds=seconds, env=env)
         self.memory_mb, self.seconds = memory_mb, seconds
         self.loaded: set[Source] = set()
 
@@ -141,12 +122,8 @@ class Worker:
         return f"ended with exit code {code}"
 
     def kill(self) -> None:
-        """Kill the process and everything in its group and session."""
-        others = set(session_members(self.process.pid)) - {self.process.pid}
-        for kill, pid in ((os.killpg, self.process.pid), *((os.kill, pid) for pid in others)):
-            with suppress(ProcessLookupError):
-                kill(pid, signal.SIGKILL)
-        self.process.wait()
+        """Kill the process and everything it has started."""
+        kill(self.process)
         self.link.close()
 
 
@@ -221,26 +198,3 @@ class Pool:
 def _kill_all(workers: set[Worker]) -> None:
     while workers:
         workers.pop().kill()
-
-
-def session_members(leader: int) -> list[int]:
-    """Return the processes in the session of `leader`; none on systems without /proc."""
-    members = []
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = file.read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:  # it has just ended
-            continue
-        if int(fields[3]) == leader:
-            members.append(int(file.parent.name))
-    return members
-
-
-def memory_megabytes(pid: int) -> float:
-    """Return the proportional set size of a process in MB; 0 if the system does not report it."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0.0
-    lines = (line.split() for line in text.splitlines())
-    return next((int(words[1]) / 1024 for words in lines if words[0] == "Pss:"), 0.0)

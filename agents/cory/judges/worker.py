@@ -1,8 +1,9 @@
 """Worker process that calls user functions and can be killed at any time.
 
-Started by `cory.judges.process_pool` as `python -m cory.judges.worker FD MEMORY_MB`. Standard library only,
-so that it starts fast and leaves the memory to the function. Replies are JSON: the parent process unpickles
-nothing that a function returned.
+Started by `cory.judges.processes` as `python -m cory.judges.worker LINK MEMORY_MB`. LINK is `fd:N`, a socket
+it inherits, or `port:N`, a port to connect to with the key that stdin holds. Standard library only, so that
+it starts fast and leaves the memory to the function. Replies are JSON: the parent process unpickles nothing
+that a function returned.
 """
 
 import faulthandler
@@ -11,15 +12,21 @@ import inspect
 import json
 import os
 import pickle
-import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import islice
 from math import isfinite
 from multiprocessing.connection import Connection
 from operator import attrgetter
-from typing import Any
+from typing import Any, NoReturn
+
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None  # type: ignore[assignment]
 
 MAX_ERROR = 300
 """Characters of an error that are passed on."""
@@ -32,17 +39,15 @@ Function = Callable[..., Iterable[Any]]
 
 def main() -> None:
     """Serve jobs until the connection closes, then kill everything that was started here."""
-    link, own = Connection(int(sys.argv[1])), os.getpid()
-    megabytes = int(sys.argv[2])
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if megabytes and sys.platform != "darwin":  # macOS refuses such a limit
-        resource.setrlimit(resource.RLIMIT_AS, (megabytes * 2**20, megabytes * 2**20))
+    kind, _, number = sys.argv[1].partition(":")
+    link, own = Connection(int(number) if kind == "fd" else _connected(int(number))), os.getpid()
+    _limit(int(sys.argv[2]))
     functions: dict[tuple[str, str], Function] = {}
     while True:
         try:
             job = pickle.loads(link.recv_bytes())
         except (EOFError, OSError):
-            os.killpg(own, signal.SIGKILL)
+            _end(leads_group=kind == "fd")
         with open(os.devnull, "w") as devnull:
             faulthandler.dump_traceback_later(job["seconds"] + ORPHAN_TIMEOUT, exit=True, file=devnull)
             try:
@@ -53,6 +58,34 @@ def main() -> None:
                 os._exit(0)
             faulthandler.cancel_dump_traceback_later()
         link.send_bytes(json.dumps(reply).encode())
+
+
+def _connected(port: int) -> int:
+    """Return the descriptor of a socket that is connected to a port of this machine and has sent the key."""
+    with socket.create_connection(("127.0.0.1", port)) as connected:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.sendall(sys.stdin.buffer.read())
+        return connected.detach()
+
+
+def _limit(megabytes: int) -> None:
+    """Limit the address space, where the system can: macOS refuses, Windows has no such limit."""
+    if resource is None:
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if megabytes and sys.platform != "darwin":
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes * 2**20, megabytes * 2**20))
+
+
+def _end(*, leads_group: bool) -> NoReturn:
+    """End this process with everything it has started."""
+    if leads_group:
+        os.killpg(os.getpid(), signal.SIGKILL)
+    psutil = importlib.import_module("psutil")
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    os._exit(0)
 
 
 def _run(job: dict[str, Any], functions: dict[tuple[str, str], Function]) -> dict[str, Any]:

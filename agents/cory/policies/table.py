@@ -33,7 +33,13 @@ class TablePolicy(Policy):
 
     def restore(self, folder: str | Path) -> None:
         """Load what `save` wrote, in place."""
-        self.load_state_dict(load_file(Path(folder) / "table.safetensors"))
+        saved = load_file(Path(folder) / "table.safetensors")
+        if any(saved[name].shape != own.shape for name, own in self.state_dict().items()):
+            raise ValueError(
+                f"{folder} holds a table of shape {tuple(saved['logits_SV'].shape)}; this task and response "
+                f"cap need {tuple(self.logits_SV.shape)}: name a table that was trained on the same task"
+            )
+        self.load_state_dict(saved)
 
     def cell(self, prompt_BP: Tensor, prompt_length_B: Tensor, at_T: Tensor) -> Tensor:
         """Return the rows of the table [B, T] for response positions `at_T`.

@@ -57,8 +57,8 @@ class Signals:
             self._number, self._received_at = number, time.monotonic()
             text = (
                 f"{signal.Signals(number).name}: stopping as soon as the state can be saved; an update in "
-                f"progress may take {self.grace:g} s more. A second signal ends the process at once, without a "
-                "checkpoint.\n"
+                f"progress may take {self.grace:g} s more. A second signal ends the process at once, without "
+                "a checkpoint.\n"
             )
             os.write(2, text.encode())  # a print may be interrupted by this very handler
         elif time.monotonic() - self._received_at > REPEATED_WITHIN:

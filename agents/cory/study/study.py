@@ -85,10 +85,14 @@ class Study:
         path = spec.results if spec.results is not None and not allow_dirty else spec.out / "results.json"
         committed = path == spec.results
         plan = make_plan(spec)
-        stored = results.load(path)
         if committed and train:
             results.check_clean(path, commit(), ())
-        known = results.reusable(stored, plan)
+        known: dict[str, dict[str, Any]] = {}
+        for source in dict.fromkeys(one for one in (spec.results, path) if one is not None):
+            stored = results.load(source)
+            known |= results.reusable(stored, plan)
+            if stored is not None and stored["learning_version"] != records.LEARNING_VERSION:
+                say(f"{source} has learning version {stored['learning_version']}: its runs are not used")
         outcomes: list[Outcome] = []
         todo = []
         for run in plan.runs:

@@ -191,7 +191,10 @@ def read_best(run: Path) -> dict[str, Any] | None:
 
 def write_best(run: Path, iteration: int, score: float) -> None:
     """Record a checkpoint as the best."""
-    write_text(run / "checkpoints/best.json", json.dumps({"iteration": iteration, "score": score}))
+    write_text(
+        run / "checkpoints/best.json",
+        json.dumps({"iteration": iteration, "score": score, "split": "validation"}),
+    )
 
 
 def _check_free_space(folder: Path, trained: Mapping[str, tuple[Any, torch.optim.Optimizer]]) -> None:

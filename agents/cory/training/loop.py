@@ -12,7 +12,7 @@ from cory.batch import Batch, columns
 from cory.judges import weighted_sum
 from cory.runtime.signals import Signals, Stopped
 from cory.tracking import alerts
-from cory.tracking.tracker import METRICS, SAMPLES, Tracker, read_lines
+from cory.tracking.tracker import SAMPLES, Tracker, read
 from cory.training import checkpoint, metrics
 from cory.training.snapshot import Snapshot, take_snapshot
 from cory.training.trainer import Trainer
@@ -55,9 +55,7 @@ class Loop:
         self.trainer, self.run, self.tracker, self.signals = trainer, run, tracker, signals
         self.config, self.say, self.documents = trainer.config, say, documents
         self.callbacks = callbacks
-        self.rows: list[Mapping[str, float]] = [
-            row for row in read_lines(run / METRICS) if "time/update/seconds" in row
-        ]
+        self.rows: list[Mapping[str, float]] = [row for row in read(run) if "time/update/seconds" in row]
         self.warned: set[str] = set()
         self.failed_saves = 0
         self.saving_seconds = 0.0

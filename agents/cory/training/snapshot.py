@@ -54,8 +54,8 @@ def check_states(states: Mapping[str, Mapping[str, Any]], algorithm: str) -> Non
             if not isinstance(key, str) or isinstance(value, Tensor) or not isinstance(value, int | float):
                 raise ValueError(
                     f"algorithm {algorithm!r} wrote {key!r}: {type(value).__name__} into the state of {seat} "
-                    "in its advantage hook; a state holds finite numbers by name, which checkpoints keep: use "
-                    "value.item()"
+                    "in its advantage hook; a state holds finite numbers by name, which checkpoints keep: "
+                    "use value.item()"
                 )
             if not np.isfinite(value):
                 raise ValueError(f"algorithm {algorithm!r} wrote {key!r}: {value} into the state of {seat}")

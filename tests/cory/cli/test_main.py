@@ -94,7 +94,8 @@ def test_a_run_repeats_its_evaluation_exactly(tmp_path, capsys, tiny_folder):
     assert main(["train", *flags]) == 0
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert main(["evaluate", str(run)]) == 0
-    metrics = json.loads((run / "evaluation.json").read_text())["metrics"]
+    (written,) = (run / "evaluations").glob("*[0-9a-f].json")
+    metrics = json.loads(written.read_text())["metrics"]
     for policy in ("reference", "llm_1", "llm_2"):
         for name, value in metrics[policy].items():
             assert last[f"eval/{policy}/{name}"] == value

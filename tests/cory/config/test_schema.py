@@ -79,7 +79,9 @@ def test_an_error_in_a_users_score_is_not_taken_for_a_diverged_run(tmp_path, mon
 
 
 def test_a_payoff_may_be_scheduled_and_every_setting_survives_a_round_trip_through_yaml(tmp_path):
-    config = config_of("--payoff", "cooperative", "--payoff.to", "-1", "--payoff.over", "10", "--task", "echo")
+    config = config_of(
+        "--payoff", "cooperative", "--payoff.to", "-1", "--payoff.over", "10", "--task", "echo"
+    )
     assert config.payoff_rule == Linear("cooperative", -1, 10)
     assert config_of("--payoff", "[[1, 0.5], [0, 1]]").payoff_rule == [[1, 0.5], [0, 1]]
     import yaml

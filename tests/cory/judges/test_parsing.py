@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cory.judges.config import JudgeConfig
 from cory import pocket
+from cory.judges.config import JudgeConfig
 from cory.judges.parsing import ParsedTerm, is_classifier, make, parse
 from cory_env.grading.reward_functions import Cases, ask
 
@@ -204,6 +204,6 @@ def test_classifiers_and_functions_add_up(made):
     text = ["a wonderful, moving film"]
     score = made("pocket")(text)[0]
     assert made(f"0.5*pocket + 2*{HERE}:faulty")(text) == [pytest.approx(0.5 * score + 2 * 24)]
-    swapped = make("pocket", JudgeConfig(label="0", output="probability"), device="cpu", aliases=ALIASES)(text)[0]
-    named = make("pocket", JudgeConfig(label="positive", output="probability"), device="cpu", aliases=ALIASES)(text)[0]
-    assert swapped + named == pytest.approx(1)
+    negative = made("pocket", label="0", output="probability")(text)[0]
+    positive = made("pocket", label="positive", output="probability")(text)[0]
+    assert negative + positive == pytest.approx(1)

@@ -205,7 +205,11 @@ if sys.argv[1] != "end":
 @pytest.mark.parametrize("ending", ["end", "kill"])
 def test_processes_end_with_the_run_however_it_ends(ending):
     run = subprocess.Popen(
-        [sys.executable, "-c", RUN, ending], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", RUN, ending],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     pid = int(run.stdout.readline())
     if ending == "kill":

@@ -172,6 +172,16 @@ def test_uncommitted_code_is_refused_for_the_committed_file(values, tmp_path, mo
     assert not committed.exists()
 
 
+def test_committed_results_are_used_where_uncommitted_code_is_allowed(copied, no_training, made, tmp_path):
+    values, folder = copied
+    shutil.move(folder / "results.json", tmp_path / "committed.json")
+    shutil.rmtree(folder / "cooperative")
+    values |= {"arms": without_broken(values), "results": str(tmp_path / "committed.json")}
+    finished = Study(**values).run(allow_dirty=True)
+    assert finished.path == folder / "results.json"
+    assert values_of(finished) == values_of(made[2])
+
+
 def test_study_without_runs_is_still_counted(values, tmp_path, capsys):
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(values | {"out": str(tmp_path / "out")}))

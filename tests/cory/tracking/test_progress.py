@@ -41,7 +41,7 @@ def test_a_log_has_a_line_for_every_fifth_iteration_with_the_minutes_left(clock,
 
 
 def test_the_minutes_left_of_a_resumed_run_count_its_own_iterations_only(clock, capsys):
-    """It resumes at 15 of 20 and takes 60 seconds for each of 5 iterations, the last of which is then done."""
+    """It resumes at 15 of 25 and takes 60 seconds for each of 5 iterations; 5 are left."""
     with RunProgress(start=15, iterations=25) as run:
         play(run, 5, clock, seconds=60)
     assert capsys.readouterr().err == f"iteration 20 of 25 (5.0 min left): {LINE}\n"

@@ -1,4 +1,4 @@
-"""Policies, critics and KL estimators of a user, named as module:Class and module:function, in runs of tables."""
+"""Policies, critics and KL estimators of a user, by module:Class and module:function, in runs of tables."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -104,7 +104,8 @@ class LastSeatCritic:
 
     def save(self, folder):
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({seat: value.detach() for seat, value in self.values.items()}, folder / "values.safetensors")
+        tensors = {seat: value.detach() for seat, value in self.values.items()}
+        save_file(tensors, folder / "values.safetensors")
 
     def restore(self, folder):
         for seat, saved in load_file(folder / "values.safetensors").items():

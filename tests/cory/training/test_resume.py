@@ -169,7 +169,8 @@ def test_what_another_process_saved_meanwhile_is_not_lost(tmp_path, finished, mo
 def stopped_run(tmp_path: Path, *more: str, signals: list[int], before_step: int = 0) -> tuple[int, str]:
     """Exit code and output of a process that sends itself `signals`.
 
-    It does so before the optimizer step `before_step` of the run or, if that is 0, in iteration 3 after its games.
+    It does so before the optimizer step `before_step` of the run or, if that is 0, in iteration 3 after its
+    games.
     """
     counts = {"steps": 0, "games": 0}
     step, with_critic_values = Learner.step, Trainer.with_critic_values
@@ -206,7 +207,7 @@ STEPS = 8
 @pytest.mark.parametrize("before_step", [0, 2 * STEPS + 4], ids=["after the games", "in the update"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_loses_nothing(tmp_path, whole, before_step, number):
-    """In iteration 3 before its update its start is saved; in the update of 2 that is finished, then 3's start saved."""
+    """Before the update of iteration 3 its start is saved; in the update of 2 that is finished first."""
     run = tmp_path / "run"
     code, output = stopped_run(tmp_path, signals=[number], before_step=before_step)
     assert code == 128 + number, output

@@ -1,6 +1,6 @@
 """N iterations equal k iterations, another process, and N - k iterations, bit for bit.
 
-For every kind of policy and two algorithms, with k at every place in an epoch of the data and around an exchange.
+For every kind of policy and two algorithms, with k at every place in an epoch and around an exchange.
 """
 
 import json
@@ -123,9 +123,7 @@ def whole(tmp_path_factory, tiny_folder) -> Callable[[str, str], Whole]:
     def made(kind: str, algorithm: str) -> Whole:
         folder = tmp_path_factory.mktemp("whole")
         run = folder / "run"
-        own = (
-            word.replace("{data}", str(data)).replace("{tiny}", str(tiny)) for word in POLICIES[kind]
-        )
+        own = (word.replace("{data}", str(data)).replace("{tiny}", str(tiny)) for word in POLICIES[kind])
         argv = (*COMMON, *own, "--policy.kind", kind, "--algorithm", algorithm, *ALGORITHMS[algorithm])
         train_in_new_process(folder, *argv, "--run", str(run))
         return Whole(run, traces(run, N))
