@@ -76,7 +76,7 @@ def test_models_from_outside_are_read_without_their_code_and_from_safetensors_on
                 if "Model" in ast.unparse(node.func):
                     assert given["use_safetensors"] == "True", f"{path} line {node.lineno}"
                 seen += 1
-    assert seen >= 6
+    assert seen >= 5
 
 
 class Payload:

@@ -55,14 +55,14 @@ def load_four_bit(path: str | Path, *, device: str = "cpu", precision: Precision
 
 def weight_count(path: str | Path) -> int:
     """Return the number of weights of a model, by its configuration; no weights are read."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 
     with hub.quiet():
         found = _located(path)
-        with _one_paragraph(f"the model {path}"):
+        with _one_paragraph(f"the model {path}"), torch.device("meta"):
             config = AutoConfig.from_pretrained(found, trust_remote_code=False)
-            with torch.device("meta"):
-                model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+            model = model_class(config)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -34,13 +35,18 @@ def environment() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Return the commit of this package's checkout, `-dirty` with changes; None without a checkout."""
+    """The commit of this project's checkout, `-dirty` with changes; None outside of one or without git."""
     root = Path(__file__).resolve().parents[3]
-    if shutil.which("git") is None or not (root / ".git").exists():
+    project = root / "pyproject.toml"
+    ours = project.exists() and re.search(
+        r'^name = "cory"$', project.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    if shutil.which("git") is None or not (root / ".git").exists() or not ours:
         return None
     command = ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
-    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    return result.stdout.strip() or None
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    found = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None
 
 
 def processor() -> str:

@@ -17,6 +17,7 @@ from cory.study.analysis import curve, metrics_of, values_by_seed
 from cory.study.plan import setting_value
 from cory.study.results import Results
 
+MARKERS = "os^D"
 FOREST = (
     "Difference of arm and baseline over the runs at equal seeds, with its 95 % interval; small dots: single "
     "seeds. The dotted line is the margin that was declared before the runs. Without an interval: fewer than "
@@ -59,6 +60,12 @@ def style_of(results: Results, arm: str) -> dict[str, Any]:
     """Colour and line of an arm, the same in all figures; lines change when colours are used up."""
     turn, place = divmod(list(results["arms"]).index(arm), len(PALETTE))
     return {"color": PALETTE[place], "linestyle": DASHES[turn % len(DASHES)]}
+
+
+def marker_of(results: Results, arm: str) -> dict[str, Any]:
+    """Colour and marker of an arm; markers change when colours are used up."""
+    turn, place = divmod(list(results["arms"]).index(arm), len(PALETTE))
+    return {"color": PALETTE[place], "marker": MARKERS[turn % len(MARKERS)], "linestyle": "none"}
 
 
 def _forest(results: Results) -> Figure | None:
@@ -126,13 +133,9 @@ def _frontier(results: Results) -> Figure | None:
         for arm in results["arms"]:
             kl, reward = (values_by_seed(results, arm, task, one) for one in ("kl", "task_reward"))
             if seeds := sorted(kl.keys() & reward.keys()):
-                x, y, color = (
-                    [kl[s] for s in seeds],
-                    [reward[s] for s in seeds],
-                    style_of(results, arm)["color"],
-                )
-                axes.plot(x, y, ".", color=color, alpha=0.5)
-                axes.plot(np.mean(x), np.mean(y), "o", color=color, label=arm, markersize=9)
+                x, y, style = [kl[s] for s in seeds], [reward[s] for s in seeds], marker_of(results, arm)
+                axes.plot(x, y, markersize=3, alpha=0.5, **style)
+                axes.plot(np.mean(x), np.mean(y), label=arm, markersize=9, **style)
         axes.set_xlabel("KL to the reference (nats)")
         axes.set_ylabel("task reward")
         return bool(axes.lines)
@@ -197,16 +200,14 @@ def survival(runs: list[Mapping[str, Any]]) -> statistics.Survival:
 def _grid(results: Results, metrics: list[str], panel: Callable[[Axes, str, str], bool]) -> Figure | None:
     """A figure with a panel per metric and task, two to a row; None if nothing is drawn."""
     pairs = [(metric, task) for metric in metrics for task in results["kl_coef"]]
-    rows = math.ceil(len(pairs) / 2)
-    figure = Figure(figsize=(9.5, 3.1 * rows + 0.5), layout="constrained")
+    columns = min(2, len(pairs))
+    rows = math.ceil(len(pairs) / columns)
+    figure = Figure(figsize=(9.5 if columns == 2 else 6.5, 3.1 * rows + 0.7), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).flatten()
     drawn = False
     handles: dict[Any, Any] = {}
-    for axes, (metric, task) in zip(
-        figure.subplots(rows, 2, squeeze=False).flatten(),
-        [*pairs, *[("", "")] * (2 * rows - len(pairs))],
-        strict=True,
-    ):
-        if not metric or not panel(axes, metric, task):
+    for axes, (metric, task) in zip(grid, pairs, strict=False):
+        if not panel(axes, metric, task):
             axes.remove()
             continue
         drawn = True
@@ -214,6 +215,8 @@ def _grid(results: Results, metrics: list[str], panel: Callable[[Axes, str, str]
             axes.set_title(task)
         lines, labels = axes.get_legend_handles_labels()
         handles |= dict(zip(labels, lines, strict=True))
+    for axes in grid[len(pairs) :]:
+        axes.remove()
     if not drawn:
         return None
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)

@@ -122,7 +122,7 @@ def _collapsed(results: Results, arm: str, task: str) -> str:
         return "0" if runs else "-"
     horizon = min(run["iterations"] for run in runs)
     mean = statistics.restricted_mean(survival(runs), horizon)
-    return f"{collapsed}, after {mean:.1f} of {horizon} on average"
+    return f"{collapsed} ({mean:.1f} of {horizon} iterations without)"
 
 
 def _comparisons(results: Results) -> Table:

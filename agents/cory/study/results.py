@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cory.runtime.provenance import environment, processor
-from cory.study.plan import Plan, PlannedRun, differing
+from cory.study.plan import Plan, differing
 from cory.study.records import LEARNING_VERSION
 from cory.study.spec import Spec
 from cory.training.checkpoint import write_text
@@ -96,17 +96,17 @@ def reusable(results: Mapping[str, Any] | None, plan: Plan) -> dict[str, dict[st
     if results is None or results["learning_version"] != LEARNING_VERSION:
         return {}
     wanted = {(run.arm, run.task): run for run in plan.runs}
-    same = {
-        key: _stored_settings(results, run) is not None
-        and not differing(_without_seed(_stored_settings(results, run) or {}), _without_seed(run.settings))
-        for key, run in wanted.items()
-    }
+    same = set()
+    for key, run in wanted.items():
+        stored = results["arms"].get(run.arm, {}).get("config", {}).get(run.task)
+        if stored is not None and not differing({**stored, "seed": run.seed}, run.settings):
+            same.add(key)
     return {
         f"{run['arm']}/{run['task']}/seed-{run['seed']}": run
         for run in results["runs"]
         if run["status"] == "finished"
         and run["learning_version"] == LEARNING_VERSION
-        and same.get((run["arm"], run["task"]), False)
+        and (run["arm"], run["task"]) in same
     }
 
 
@@ -143,11 +143,6 @@ def _arm(arm: str, spec: Spec, plan: Plan) -> dict[str, Any]:
         "settings": dict(spec.arms[arm]),
         "config": {run.task: _without_seed(run.settings) for run in plan.runs if run.arm == arm},
     }
-
-
-def _stored_settings(results: Mapping[str, Any], run: PlannedRun) -> dict[str, Any] | None:
-    config: dict[str, Any] | None = results["arms"].get(run.arm, {}).get("config", {}).get(run.task)
-    return config
 
 
 def _without_seed(settings: Mapping[str, Any]) -> dict[str, Any]:

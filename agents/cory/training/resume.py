@@ -1,7 +1,6 @@
 """Resuming a run: its newest complete checkpoint, unchanged settings, and a lock on the run directory."""
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock, Timeout
 
 from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.training import checkpoint
@@ -36,29 +36,34 @@ CHANGEABLE = (
 """Settings that may change on resume: names or the beginnings of names."""
 
 LOCK = ".lock"
+LOCK_HOLDER = ".lock-holder"
+"""Holds the process id of who holds the lock: Windows does not let others read a locked file."""
 
 
 def is_empty(run: Path) -> bool:
     """Whether the directory is absent, or holds only files that are written before the settings."""
-    return not run.exists() or {path.name for path in run.iterdir()} <= {LOCK, "config.yaml.part"}
+    written_before = {LOCK, LOCK_HOLDER, "config.yaml.part"}
+    return not run.exists() or {path.name for path in run.iterdir()} <= written_before
 
 
 @contextlib.contextmanager
 def locked(run: Path) -> Iterator[None]:
     """Lock the run directory for this process; ValueError if another process holds the lock."""
-    with (run / LOCK).open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            raise ValueError(
-                f"process {file.read().strip() or '?'} is training in {run}; wait for it, stop it, or name "
-                "another directory with --run"
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+    lock, holder = FileLock(run / LOCK), run / LOCK_HOLDER
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        process = holder.read_text(encoding="utf-8") if holder.exists() else "?"
+        raise ValueError(
+            f"process {process} is training in {run}; wait for it, stop it, or name another directory with "
+            "--run"
+        ) from None
+    try:
+        holder.write_text(str(os.getpid()), encoding="utf-8")
         yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
 
 
 def newest_whole(run: Path) -> tuple[Path | None, list[str]]:

@@ -15,7 +15,14 @@ from cory.report.model_card import write_card
 from cory.runtime.provenance import environment
 from cory.tracking.tracker import METRICS
 from cory.training import checkpoint
-from cory.training.resume import LOCK, check_settings_unchanged, is_empty, newest_whole, rewind
+from cory.training.resume import (
+    LOCK,
+    LOCK_HOLDER,
+    check_settings_unchanged,
+    is_empty,
+    newest_whole,
+    rewind,
+)
 from cory.training.trainer import Trainer
 from cory_env.tasks.base import counted
 
@@ -42,7 +49,7 @@ def begin(trainer: Trainer, run: Path) -> int:
     for path in sorted(run.iterdir(), key=lambda path: (path.name == "config.yaml", path.name)):
         if path.is_dir():
             shutil.rmtree(path)
-        elif path.name != LOCK:
+        elif path.name not in (LOCK, LOCK_HOLDER):
             path.unlink()
     write_settings(trainer.config, run, environment() | {"data": data_of(trainer)})
     (run / METRICS).touch()

@@ -84,7 +84,7 @@ def test_an_embedded_model_with_other_weights_is_refused(tmp_path, tiny_folder, 
     """Another version of this package may embed another model under the same name."""
     saved_adapter("pocket", tmp_path)
     monkeypatch.setitem(pocket.MODELS, "pocket", tiny_folder)
-    with pytest.raises(ValueError, match=r"belongs to an embedded model 'pocket' with sha256 \w{12}, and this"):
+    with pytest.raises(ValueError, match=r"belongs to an embedded model 'pocket' with sha256 \w{12}"):
         load_model(tmp_path)
 
 
@@ -92,5 +92,5 @@ def test_a_backbone_that_is_not_here_is_named_with_what_to_do(tiny_folder, tmp_p
     shutil.copytree(tiny_folder, tmp_path / "model")
     saved_adapter(tmp_path / "model", tmp_path / "adapter")
     shutil.rmtree(tmp_path / "model")
-    with pytest.raises(ValueError, match=r"no model folder .*/model.* name its base in base_model_name_or_path"):
+    with pytest.raises(ValueError, match=r"no model folder .*/model.* name its base in base_model_"):
         load_model(tmp_path / "adapter")

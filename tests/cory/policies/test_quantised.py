@@ -117,7 +117,7 @@ def test_a_run_in_four_bits_trains_on_a_cpu(wide, bitsandbytes, tmp_path, monkey
     (tmp_path / "my.jsonl").write_text("\n".join(json.dumps({"prompt": f"film {n}"}) for n in range(16)))
     without_report(monkeypatch)
     command = [
-        *("train", "--task", "prompts", "--task.data", str(tmp_path / "my.jsonl"), "--judge", "regex:[aeiou]"),
+        *("train", "--task", "prompts", "--task.data", str(tmp_path / "my.jsonl"), "--judge", "regex:a"),
         *("--policy.kind", "lora_team", "--policy.model", str(wide), "--policy.device", "cpu"),
         *("--policy.precision", precision, "--lora.four-bit", "yes", "--lora.rank", "4", "--batch", "4"),
         *("--max-response", "3", "4", "--evaluation.every", "0", "--evaluation.queries", "2"),

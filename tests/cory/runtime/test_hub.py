@@ -97,7 +97,7 @@ def test_a_hub_that_responds_is_reachable_whatever_it_says(monkeypatch, status):
         connection, _ = server.accept()
         with connection:
             connection.recv(4096)
-            connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+            connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")

@@ -107,7 +107,13 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
     text, markdown = page.read_text("utf-8"), (tmp_path / "report.md").read_text("utf-8")
     assert text.count("data:image/png;base64,") == 5
     assert "&lt;reason&gt;" in text
-    for shown in ("combined_reward", "supported", "+0.450 (", "independent/relay/seed-9 failed", "1, after"):
+    for shown in (
+        "combined_reward",
+        "supported",
+        "+0.450 (",
+        "independent/relay/seed-9 failed",
+        "1 (18.3 of 20 iterations without)",
+    ):
         assert shown in markdown
     assert "| cooperative | 6 | 0.825 (" in markdown
 

@@ -79,6 +79,13 @@ def test_sweep_over_no_number_is_refused_before_the_first_run(values):
         planned(values, sweeps={"payoff": sweeps["payoff"] | {"setting": "task"}})
 
 
+def test_settings_survive_the_journey_to_a_worker(values):
+    """A worker reads the flat settings as flags; numbers below 0, lists, none and matrices are among them."""
+    arms = {"a": {"payoff": -0.4}, "b": {"payoff": "[[1, 0.5], [0, 1]]"}, "c": {"kl.final": None}}
+    for run in planned(values, arms=arms, primary=[], seeds=1).runs:
+        assert plan.completed(run.settings) == run.settings
+
+
 def test_hash_is_of_the_values_whatever_their_order():
     assert (
         plan.digest({"a": 1, "b": [2]}) == plan.digest({"b": [2], "a": 1}) != plan.digest({"a": 1, "b": [3]})

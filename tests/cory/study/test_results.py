@@ -93,6 +93,12 @@ def test_runs_with_equal_settings_are_used_again_whatever_their_seed(values, spe
     ]
 
 
+def test_a_setting_that_is_new_since_does_not_repeat_runs(spec, plan, clean):
+    stored = assembled(spec, plan, [made_up_run("cooperative", 1, 0.5)])
+    del stored["arms"]["cooperative"]["config"]["relay"]["checkpoint_minutes"]
+    assert list(results.reusable(stored, plan)) == ["cooperative/relay/seed-1"]
+
+
 def test_runs_of_another_learning_version_are_not_used_again(spec, plan, clean):
     stored = assembled(spec, plan, [made_up_run("cooperative", 0, 0.5)])
     assert results.reusable(stored | {"learning_version": 0}, plan) == {}

@@ -38,22 +38,23 @@ def command(tiny_folder, tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.runs_training
 def test_a_run_in_two_halves_is_the_run_in_one(command):
     """The second half runs in these objects made anew, and once more in a fresh process."""
-    assert main([*command, "--iterations", "4", "--run", "whole"]) == 0
-    want = traces(Path("whole"), 4)
+    assert main([*command, "--iterations", "3", "--run", "whole"]) == 0
+    want = traces(Path("whole"), 3)
     moments = want["tensors"]["optimizer_llm_1.safetensors"]
     assert moments["0.state1"].dtype == torch.uint8
     assert moments["0.state1"].any()
     assert main([*command, "--iterations", "2", "--run", "here"]) == 0
     shutil.copytree("here", "there")
-    rest = ["--iterations", "4", "--resume", "must", "--run"]
+    rest = ["--iterations", "3", "--resume", "must", "--run"]
     assert main([*command, *rest, "here"]) == 0
-    assert same(traces(Path("here"), 4), want)
+    assert same(traces(Path("here"), 3), want)
     paths = f"import sys; sys.path[:0] = [{str(ROOT / 'agents')!r}, {str(ROOT)!r}]; "
     script = paths + "from cory.cli.main import main; sys.exit(main(sys.argv[1:]))"
     subprocess.run([sys.executable, "-c", script, *command, *rest, "there"], check=True, timeout=300)
-    assert same(traces(Path("there"), 4), want)
+    assert same(traces(Path("there"), 3), want)
 
 
 def test_adapters_of_a_team_save_every_tensor_of_their_moments(tiny_folder, tmp_path):

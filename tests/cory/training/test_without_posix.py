@@ -1,0 +1,147 @@
+"""Training, evaluation and user functions where POSIX modules are missing, as on Windows."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cory.judges import processes
+from cory.judges.config import JudgeConfig
+from cory.judges.parsing import make
+from cory.training.resume import LOCK_HOLDER, is_empty, locked
+from tests.helpers.runs import FLAGS
+
+ROOT = Path(__file__).parents[3]
+START = f"""
+import sys
+import psutil  # its modules for Linux need some of these, those for Windows do not
+sys.path[:0] = [{str(ROOT / "agents")!r}, {str(ROOT)!r}]
+for name in ("fcntl", "resource", "pwd", "grp", "termios"):
+    sys.modules[name] = None
+"""
+COMMANDS = [
+    ["train", *FLAGS, "--run", "run", "--iterations", "2"],
+    ["train", *FLAGS, "--run", "run", "--iterations", "3", "--resume", "must"],
+    ["evaluate", "run", "--queries", "4"],
+]
+MAIN = f"""
+from cory.cli.main import main
+for command in {COMMANDS!r}:
+    assert main(command) == 0, command
+"""
+HOLD = """
+import pathlib
+from cory.training.resume import locked
+with locked(pathlib.Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def python(script: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", START + script, *words],
+        cwd=cwd, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+
+
+@pytest.mark.runs_training
+def test_a_table_trains_resumes_and_is_evaluated_without_posix_modules(tmp_path):
+    done = python(MAIN, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run/report.html").exists()
+
+
+@pytest.mark.parametrize("start", [START, "import sys\n" + START.split("for name")[0]])
+def test_a_lock_of_another_process_is_refused_with_its_id(tmp_path, start):
+    """With system locks and with none but the file's existence."""
+    held = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", start + HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert held.stdout.readline() == "locked\n"
+    refused = python(HOLD, str(tmp_path), cwd=tmp_path) if start is START else None
+    if refused is not None:
+        assert f"process {held.pid} is training in {tmp_path}" in refused.stderr
+    else:
+        with pytest.raises(ValueError, match=f"process {held.pid} is training in"), locked(tmp_path):
+            pass
+    held.kill()
+    held.communicate()
+    assert is_empty(tmp_path)
+    assert (tmp_path / LOCK_HOLDER).read_text() == str(held.pid)
+    if start is not START:
+        with locked(tmp_path):  # the system frees the lock of a process that was killed
+            assert (tmp_path / LOCK_HOLDER).read_text() == str(os.getpid())
+        assert not (tmp_path / LOCK_HOLDER).exists()
+
+
+@pytest.fixture
+def no_posix(tmp_path, monkeypatch):
+    """Workers without the module `resource`, started without sessions and inherited sockets."""
+    (tmp_path / "resource.py").write_text("raise ImportError('no such module here')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(processes, "POSIX", False)
+
+
+def ended(pid: int) -> bool:
+    """Whether a process has ended within some seconds, even if its parent has not taken notice."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def judge_of(name: str, **options):
+    config = JudgeConfig(max_failures=1.0, failed_score=-5.0, **options)
+    return make(f"tests.helpers.judge_functions:{name}", config, device="cpu")
+
+
+def test_functions_run_and_fail_without_posix_as_with_it(no_posix):
+    judge = judge_of("faulty", timeout=2.0)
+    assert judge(["ab", "abcd"]) == [2, 4]
+    assert judge(["ab", "raise", "x" * 10**6]) == [2, -5, 10**6]
+    assert judge(["hang"]) == [-5]
+    assert judge(["exit"]) == [-5]
+    assert judge(["abc"]) == [3]
+    reasons = [row["failure"] for row in judge.failures()]
+    assert reasons == ["KeyError: 'no such word'", "took more than 2 s", "ended with exit code 3"]
+    judge.close()
+
+
+def test_a_module_that_ends_its_process_is_refused_without_posix(no_posix, tmp_path):
+    (tmp_path / "breaks_off.py").write_text("import os\nos._exit(7)\n")
+    with pytest.raises(ValueError, match=r"cannot be imported .its process ended with exit code 7"):
+        make("breaks_off:f", JudgeConfig(), device="cpu")
+
+
+def test_children_and_memory_are_found_and_killed_without_sessions(no_posix, tmp_path, monkeypatch):
+    """Three children of 80 MB each, more than 200 in all."""
+    monkeypatch.setenv("FORKED", str(tmp_path / "pids"))
+    judge = judge_of("faulty", timeout=60.0, memory_mb=200)
+    (worker,) = judge.terms[0].judge.pool._all
+    assert worker.process.pid in processes.session_members(worker.process.pid)
+    assert os.getsid(worker.process.pid) == os.getsid(0)  # no session of its own: the simulation holds
+    assert judge(["heavy"]) == [-5]
+    assert judge.failures()[0]["failure"].startswith("held ")
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 3
+    assert all(ended(pid) for pid in [worker.process.pid, *pids])
+    judge.close()
+
+
+def test_a_worker_that_never_connects_is_reported(no_posix, monkeypatch):
+    command = [sys.executable, "-c", "import sys; sys.exit(9)"]
+    monkeypatch.setattr(processes, "_command", lambda link, memory_mb: command)
+    with pytest.raises(ValueError, match="its process ended with exit code 9"):
+        judge_of("faulty")
