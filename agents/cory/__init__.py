@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     )
     from cory.config import presets
     from cory.config.schema import Config
+    from cory.study import Study
     from cory.training.trainer import Trainer
 
 __version__ = "0.2.0"
 __all__ = [
     "Config",
     "Run",
+    "Study",
     "Trainer",
     "evaluate",
     "load",
@@ -48,6 +50,7 @@ __all__ = [
 
 _MODULES = {
     "Config": "cory.config.schema",
+    "Study": "cory.study",
     "Trainer": "cory.training.trainer",
     "presets": "cory.config.presets",
 }

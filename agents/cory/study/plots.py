@@ -219,5 +219,5 @@ def _grid(results: Results, metrics: list[str], panel: Callable[[Axes, str, str]
         axes.remove()
     if not drawn:
         return None
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2 * columns)
     return figure

@@ -47,6 +47,7 @@ def train(folder: Path, settings: Mapping[str, Any], out: TextIO) -> dict[str, s
             resume="auto" if begun else "never",
             overwrite=not begun,
             callbacks=[Reporter(out)],
+            report=False,  # it takes longer than a small run; `cory report RUN` draws it
         )
     except Stopped as stopped:
         print(stopped, *stopped.__notes__, sep="; ", file=sys.stderr)
@@ -62,8 +63,6 @@ def train(folder: Path, settings: Mapping[str, Any], out: TextIO) -> dict[str, s
 def main() -> None:
     """Train what stdin names, until it ends or a run is stopped."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    # Drawing a page takes longer than a small run. `cory report RUN` draws it.
-    vars(training_run)["write_report"] = lambda run: run / "report.html"
     for line in sys.stdin:
         job = json.loads(line)
         folder = Path(job["folder"])

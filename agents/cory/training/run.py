@@ -39,11 +39,12 @@ def train(
     resume: Resume = "never",
     trainer: Trainer | None = None,
     callbacks: Sequence[object] = (),
+    report: bool = True,
 ) -> Path:
     """Train by `config` in `run`, from the start or from its newest checkpoint; the path of the report.
 
     A `trainer` that is given is used instead of a new one. `callbacks`: see `cory.training.loop.Callback`.
-    Raises `Stopped` after a signal; its notes say how to resume.
+    Without `report` no page is drawn. Raises `Stopped` after a signal; its notes say how to resume.
     """
     cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
     silence_transformers()
@@ -79,7 +80,7 @@ def train(
         if (chosen := choose_export(trainer, run)) is not None:
             progress.say(chosen)
         export(trainer, run)
-        return write_report(run)
+        return write_report(run) if report else run / "report.html"
 
 
 def opening_lines(trainer: Trainer, start: int, resumed: Path | None, skipped: Sequence[str]) -> list[str]:
