@@ -56,7 +56,7 @@ def in_game(policy, config=FEW):
 
 
 def test_responses_do_not_depend_on_the_batch_size_or_on_earlier_evaluations(policy):
-    config = replace(FEW, queries=20, samples=3)
+    config = replace(FEW, queries=10, samples=3)
     first = {}
     for batch in (7, 7, 1, 64):
         now = {"standalone": responses_of(policy, replace(config, batch=batch))}
@@ -68,7 +68,7 @@ def test_responses_do_not_depend_on_the_batch_size_or_on_earlier_evaluations(pol
             metrics = responses.metrics(kl_coef=0.3)
             assert metrics == pytest.approx(before.metrics(kl_coef=0.3), abs=1e-5)
             for name, values_QS in responses.arrays.items():
-                assert values_QS.shape == (20, 3)
+                assert values_QS.shape == (10, 3)
                 np.testing.assert_allclose(values_QS, before.arrays[name], atol=1e-5)
 
 
