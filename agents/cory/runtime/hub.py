@@ -1,4 +1,4 @@
-"""Models on the Hugging Face hub: asked for once, with a short timeout, then looked up in the local cache."""
+"""Models on the Hugging Face hub: one request with a short timeout, and the local cache where it fails."""
 
 import logging
 import queue
@@ -15,7 +15,7 @@ def located(name: str | Path) -> str | Path:
     """Return where to load a model from: a folder or, while the hub responds, its name on the hub.
 
     While the hub does not respond, it is the folder of the model in the hub's cache; ValueError if there is
-    none. A hub that does not respond is not asked again: its client would retry every file for minutes.
+    none. The hub gets no further request then: its client would retry every file for minutes.
     """
     if Path(name).is_dir() or is_reachable():
         return name

@@ -79,7 +79,7 @@ def test_sampler_and_learner_agree_as_closely_as_the_precision_rounds(
 
 
 def test_gradients_are_those_of_the_weights_that_four_bits_stand_for(wide, bitsandbytes):
-    """Through all layers, after a rollout without gradient: the way back leads through the 4-bit products."""
+    """Through all layers, after a rollout without gradient: they come back through the 4-bit products."""
     policy = make_team(wide, ("llm_1",), config=FOUR_BIT).policies["llm_1"]
     oracle = dequantised_team(wide, bitsandbytes).policies["llm_1"]
     for each in (policy, oracle):
@@ -138,15 +138,15 @@ def test_weights_are_counted_without_reading_any(wide, tmp_path):
 def test_auto_takes_four_bits_where_two_bytes_a_weight_do_not_fit(wide, bitsandbytes, monkeypatch):
     needed = 2 * weight_count(wide)
     auto = LoRAConfig(rank=4, four_bit="auto")
-    asked = []
+    devices = []
 
     def quantised(free: int) -> bool:
-        monkeypatch.setattr(memory, "free_bytes", lambda device: asked.append(device) or free)
+        monkeypatch.setattr(memory, "free_bytes", lambda device: devices.append(device) or free)
         return getattr(make_team(wide, ("llm_1",), config=auto).model, "is_quantized", False)
 
     assert not quantised(needed)
     assert quantised(needed - 1)
-    assert asked == [torch.device("cpu")] * 2
+    assert devices == [torch.device("cpu")] * 2
 
 
 def test_auto_and_no_need_no_bitsandbytes_where_the_backbone_fits(wide, monkeypatch):

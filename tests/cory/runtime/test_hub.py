@@ -77,8 +77,8 @@ def test_a_name_that_is_nowhere_is_refused(offline, name):
             load(name)
 
 
-def test_a_folder_asks_no_hub(monkeypatch, tmp_path):
-    monkeypatch.setattr(hub, "is_reachable", lambda: pytest.fail("asked"))
+def test_a_folder_needs_no_request(monkeypatch, tmp_path):
+    monkeypatch.setattr(hub, "is_reachable", lambda: pytest.fail("a request"))
     assert hub.located(tmp_path) == tmp_path
 
 

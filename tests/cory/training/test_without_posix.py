@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -16,10 +18,13 @@ from cory.training.resume import LOCK_HOLDER, is_empty, locked
 from tests.helpers.runs import FLAGS
 
 ROOT = Path(__file__).parents[3]
-START = f"""
+PATHS = f"""
 import sys
-import psutil  # its modules for Linux need some of these, those for Windows do not
 sys.path[:0] = [{str(ROOT / "agents")!r}, {str(ROOT)!r}]
+"""
+START = f"""
+{PATHS}
+import psutil  # its modules for Linux need some of these, those for Windows do not
 for name in ("fcntl", "resource", "pwd", "grp", "termios"):
     sys.modules[name] = None
 """
@@ -42,43 +47,53 @@ with locked(pathlib.Path(sys.argv[1])):
 """
 
 
-def python(script: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script in a process of its own."""
+@contextmanager
+def holder(run: Path, start: str) -> Iterator[int]:
+    """Another process that holds the lock of a run directory, by its id; it is killed at the end."""
+    words = [sys.executable, "-W", "ignore", "-c", start + HOLD, str(run)]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "locked\n"
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def run_python(script: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script without POSIX modules in a process of its own."""
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", START + script, *words],
-        cwd=cwd, capture_output=True, text=True, timeout=600,
+        cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
 
 
 @pytest.mark.runs_training
 def test_a_table_trains_resumes_and_is_evaluated_without_posix_modules(tmp_path):
-    done = python(MAIN, cwd=tmp_path)
+    done = run_python(MAIN, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run/report.html").exists()
 
 
-@pytest.mark.parametrize("start", [START, "import sys\n" + START.split("for name")[0]])
-def test_a_lock_of_another_process_is_refused_with_its_id(tmp_path, start):
-    """With system locks and with none but the file's existence."""
-    held = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", start + HOLD, str(tmp_path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert held.stdout.readline() == "locked\n"
-    refused = python(HOLD, str(tmp_path), cwd=tmp_path) if start is START else None
-    if refused is not None:
-        assert f"process {held.pid} is training in {tmp_path}" in refused.stderr
-    else:
-        with pytest.raises(ValueError, match=f"process {held.pid} is training in"), locked(tmp_path):
-            pass
-    held.kill()
-    held.communicate()
+def test_a_lock_is_refused_with_the_id_of_its_holder_and_freed_when_that_is_killed(tmp_path):
+    refused = pytest.raises(ValueError, match=r"is training in .*; wait for it, stop it, or name another")
+    with holder(tmp_path, PATHS) as pid, refused as caught, locked(tmp_path):
+        pass
+    assert str(caught.value).startswith(f"process {pid} ")
+    assert (tmp_path / LOCK_HOLDER).read_text() == str(pid)
     assert is_empty(tmp_path)
-    assert (tmp_path / LOCK_HOLDER).read_text() == str(held.pid)
-    if start is not START:
-        with locked(tmp_path):  # the system frees the lock of a process that was killed
-            assert (tmp_path / LOCK_HOLDER).read_text() == str(os.getpid())
-        assert not (tmp_path / LOCK_HOLDER).exists()
+    with locked(tmp_path):
+        assert (tmp_path / LOCK_HOLDER).read_text() == str(os.getpid())
+    assert not (tmp_path / LOCK_HOLDER).exists()
+
+
+def test_a_lock_without_system_locks_is_refused_and_freed_too(tmp_path):
+    """The lock is then that its file exists; the file of a process that was killed is taken over."""
+    with holder(tmp_path, START) as pid:
+        refused = run_python(HOLD, str(tmp_path), cwd=tmp_path)
+        assert f"process {pid} is training in {tmp_path}" in refused.stderr
+    assert is_empty(tmp_path)
+    assert run_python(HOLD, str(tmp_path), cwd=tmp_path).stdout == "locked\n"
 
 
 @pytest.fixture
