@@ -1,5 +1,6 @@
-"""What holds for all tests: which of them run training."""
+"""What holds for all tests: the library of matrix products, and which of them run training."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = item.path.relative_to(HERE).as_posix() if item.path.is_relative_to(HERE) else ""
         if path.startswith(RUNS_TRAINING):
             item.add_marker(pytest.mark.runs_training)
+
+
+@pytest.fixture(autouse=True)
+def matmul_library():
+    """Start each test with torch's own library for matrix products: a run sets one for its process."""
+    torch = sys.modules.get("torch")
+    if torch is None:  # the game's tests do without it
+        yield
+        return
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    yield
+    torch.backends.mkldnn.matmul.fp32_precision = before

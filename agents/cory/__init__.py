@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         register_task,
         train,
     )
+    from cory import rewards
     from cory.config import presets
     from cory.config.schema import Config
     from cory.study import Study
@@ -45,6 +46,7 @@ __all__ = [
     "register_kl",
     "register_policy",
     "register_task",
+    "rewards",
     "train",
 ]
 
@@ -53,6 +55,7 @@ _MODULES = {
     "Study": "cory.study",
     "Trainer": "cory.training.trainer",
     "presets": "cory.config.presets",
+    "rewards": "cory.rewards",
 }
 
 
@@ -60,7 +63,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'cory' has no attribute {name!r}")
     module = import_module(_MODULES.get(name, "cory.api"))
-    return module if name == "presets" else getattr(module, name)
+    return module if name in ("presets", "rewards") else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -3,17 +3,8 @@
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.helpers.models import CLASSES, make_model, make_tokenizer, save_backbone
-
-
-@pytest.fixture(autouse=True)
-def matmul_library():
-    """Start each test with torch's own library for matrix products: a run sets one for its process."""
-    before = torch.backends.mkldnn.matmul.fp32_precision
-    yield
-    torch.backends.mkldnn.matmul.fp32_precision = before
 
 
 @pytest.fixture(scope="session")

@@ -205,8 +205,8 @@ def _folder(path: str | Path) -> Path:
 
 
 def _in_four_bits(config: LoRAConfig, path: str | Path, device: str) -> bool:
-    """Whether to load the backbone in 4 bits; `auto`: if 2 bytes a weight do not fit the device's memory."""
+    """Whether to load the backbone in 4 bits; `auto`: if its float32 weights do not fit."""
     if config.four_bit != "auto":
         return config.four_bit == "yes"
     check_device(device)
-    return 2 * weight_count(path) > memory.free_bytes(torch.device(device))
+    return 4 * weight_count(path) > memory.free_bytes(torch.device(device))

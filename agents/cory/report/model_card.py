@@ -9,7 +9,8 @@ EMBEDDED = {
     "pocket-arithmetic": "the arithmetic LM of this project",
 }
 VALUE_HEAD = (
-    "`value_head.safetensors` is the value head it was trained with; text generation does not need it."
+    "`value_head.safetensors` is its value head, as it was at the start if the algorithm uses no values; "
+    "text generation does not need it."
 )
 
 

@@ -1,6 +1,7 @@
 """Build the parts of a run from its settings: task, judge, policies, game, learners, critic."""
 
 import importlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from importlib.metadata import entry_points
@@ -48,10 +49,11 @@ class Players(NamedTuple):
 
 def silence_transformers() -> None:
     """Switch off loading bars and advice about attention masks, which right padding does not need."""
-    from transformers.utils import logging
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # PEFT imports it and it prints a line
+    from transformers.utils import logging as transformers_logging
 
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
 
 
 def register_policy(kind: str, policy_class: type[Policy]) -> None:

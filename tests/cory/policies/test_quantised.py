@@ -135,8 +135,8 @@ def test_weights_are_counted_without_reading_any(wide, tmp_path):
     assert weight_count(tmp_path) == 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 2 * V * 64 + 64
 
 
-def test_auto_takes_four_bits_where_two_bytes_a_weight_do_not_fit(wide, bitsandbytes, monkeypatch):
-    needed = 2 * weight_count(wide)
+def test_auto_takes_four_bits_where_the_float32_weights_do_not_fit(wide, bitsandbytes, monkeypatch):
+    needed = 4 * weight_count(wide)
     auto = LoRAConfig(rank=4, four_bit="auto")
     devices = []
 
