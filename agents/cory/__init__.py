@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cory import rewards
     from cory.api import (
         Run,
         evaluate,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         register_task,
         train,
     )
-    from cory import rewards
     from cory.config import presets
     from cory.config.schema import Config
     from cory.study import Study
