@@ -1,13 +1,18 @@
-"""Payoffs: what each seat is paid, a mixing matrix times the scores of all seats.
+"""Payoffs: what each seat is paid, a function of the scores of all seats; mostly a matrix times the scores.
 
 The cooperative payoff is the collective reward of CORY: every seat is paid the sum of all scores,
-r_pioneer + r_observer for two seats (CORY paper, eq. 4). Other matrices weigh the scores otherwise.
+r_pioneer + r_observer for two seats (CORY paper, eq. 4). Other matrices weigh the scores otherwise. `best`
+and `added` are not linear, and any other function of the scores may be given.
 
 Shapes: B games, N seats.
 """
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any
 
 import numpy as np
 
@@ -36,10 +41,86 @@ class Linear:
             raise ValueError(f"iterations is {self.iterations}; a payoff needs 1 or more to change in")
 
 
-Payoff = Mix | Linear
-"""A constant payoff, or a schedule."""
+PayoffFunction = Callable[[np.ndarray, int], np.ndarray]
+"""(scores [B, N], iteration) -> payoffs [B, N], both float64."""
+
+Payoff = Mix | Linear | PayoffFunction
+"""A constant payoff, a schedule, or a function; a string may also name a function."""
 
 NAMES = ("cooperative", "independent", "competitive")
+GROUP = "cory.payoffs"
+"""Entry points of this group name a `PayoffFunction`, as `my_payoff = "my_package:my_payoff"`."""
+
+
+def best(scores_BN: np.ndarray, _iteration: int) -> np.ndarray:
+    """Pay every seat the highest score of the game."""
+    return np.repeat(scores_BN.max(1, keepdims=True), scores_BN.shape[1], axis=1)
+
+
+def added(scores_BN: np.ndarray, _iteration: int) -> np.ndarray:
+    """Pay each seat what the highest score would lose without it (a difference reward).
+
+    Scores are taken to be 0 or more: a single seat is paid its score.
+    """
+    N = scores_BN.shape[1]
+    without = [np.delete(scores_BN, i, axis=1).max(1, initial=0.0) for i in range(N)]
+    difference_BN: np.ndarray = scores_BN.max(1, keepdims=True) - np.stack(without, axis=1)
+    return difference_BN
+
+
+FUNCTIONS: dict[str, PayoffFunction] = {"best": best, "added": added}
+"""Payoffs that no matrix gives, by name; `register` adds to them."""
+
+
+def register(name: str, function: PayoffFunction) -> None:
+    """Make a function available as the payoff `name` in this process."""
+    if name in (*NAMES, *FUNCTIONS):
+        raise ValueError(f"there is a payoff {name!r} already; choose another name")
+    FUNCTIONS[name] = function
+
+
+def rule(kind: Payoff, seats: int, *, iteration: int = 0) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function from scores [B, N] to payoffs [B, N] that `kind` stands for at `iteration`.
+
+    ValueError for a payoff that does not exist or does not fit the seats; a function's payoffs are checked
+    whenever it is called.
+    """
+    function = kind if callable(kind) else _named(kind) if isinstance(kind, str) else None
+    if function is None:
+        return partial(pay, matrix(kind, seats, iteration=iteration))
+    return partial(_checked, function, kind if isinstance(kind, str) else repr(kind), iteration)
+
+
+def _named(name: str) -> PayoffFunction | None:
+    """The function called `name`, `module:function`, or None for the name of a matrix."""
+    if name in FUNCTIONS:
+        return FUNCTIONS[name]
+    installed: Mapping[str, Any] = {point.name: point for point in entry_points(group=GROUP)}
+    if name in installed:
+        loaded: PayoffFunction = installed[name].load()
+        return loaded
+    module_name, _, attribute = name.partition(":")
+    if not attribute:
+        return None
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"payoff {name!r} cannot be imported ({error}); write module:function") from error
+    if not callable(found):
+        raise ValueError(f"payoff {name!r} is no function of scores [B, N] and iteration")
+    own: PayoffFunction = found
+    return own
+
+
+def _checked(function: PayoffFunction, name: str, iteration: int, scores_BN: np.ndarray) -> np.ndarray:
+    """Call a payoff function; ValueError if it does not return finite payoffs of the scores' shape."""
+    payoffs_BN = np.asarray(function(scores_BN.copy(), iteration), dtype=np.float64)
+    if payoffs_BN.shape != scores_BN.shape or not np.isfinite(payoffs_BN).all():
+        raise ValueError(
+            f"payoff {name} returned shape {payoffs_BN.shape} for scores of shape {scores_BN.shape}, or "
+            "numbers that are not finite; return a payoff for every game and seat"
+        )
+    return payoffs_BN
 
 
 def matrix(kind: Payoff, seats: int, *, iteration: int = 0) -> np.ndarray:
@@ -70,9 +151,9 @@ def matrix(kind: Payoff, seats: int, *, iteration: int = 0) -> np.ndarray:
         try:
             kind = float(kind)
         except ValueError:
-            known = ", ".join(NAMES)
+            known = ", ".join((*NAMES, *FUNCTIONS))
             raise ValueError(
-                f"no payoff called {kind!r}; there are {known}, a number, an N x N matrix"
+                f"no payoff called {kind!r}; there are {known}, a number, an N x N matrix, module:function"
             ) from None
     mix = np.where(own == 1, 1.0, kind) if isinstance(kind, int | float) else kind
     try:

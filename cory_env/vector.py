@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cory_env.arrays import length_mask, pack
-from cory_env.payoff import Payoff, matrix, pay
+from cory_env.payoff import Payoff, rule
 from cory_env.tasks.base import Task, check_query, check_scores, checked_scores, takes_arrays
 from cory_env.types import Query, Response, response_range, seat_names
 from cory_env.views import QUERY, View, check_window, resolve_views
@@ -46,7 +46,7 @@ class VectorGame:
 
     def set_payoff(self, payoff: Payoff, *, iteration: int = 0) -> None:
         """Set the payoff from now on; a schedule is evaluated at `iteration`."""
-        self.W = matrix(payoff, len(self.seats), iteration=iteration)
+        self.pay = rule(payoff, len(self.seats), iteration=iteration)
 
     def reset(self, queries: Sequence[Query], caps: np.ndarray | int | None = None) -> None:
         """Begin one game per query; `caps` [B, N] bounds each response in tokens, a number bounds all."""
@@ -170,7 +170,7 @@ class VectorGame:
 
     def payoffs(self) -> np.ndarray:
         """Return the payoff of each seat, [B, N] float64."""
-        return pay(self.W, self.scores())
+        return self.pay(self.scores())
 
     def _at(self, seat: str) -> tuple[View, int]:
         """Return the view and the index of `seat`."""

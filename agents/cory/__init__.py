@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cory import rewards
-    from cory.api import (
-        Run,
-        evaluate,
-        load,
+    from cory.api.commands import evaluate, train
+    from cory.api.registration import (
         register_algorithm,
         register_critic,
         register_judge,
         register_kl,
         register_policy,
         register_task,
-        train,
     )
+    from cory.api.runs import Run, load
     from cory.config import presets
     from cory.config.schema import Config
     from cory.study import Study
@@ -52,17 +50,22 @@ __all__ = [
 
 _MODULES = {
     "Config": "cory.config.schema",
+    "Run": "cory.api.runs",
     "Study": "cory.study",
     "Trainer": "cory.training.trainer",
+    "evaluate": "cory.api.commands",
+    "load": "cory.api.runs",
     "presets": "cory.config.presets",
     "rewards": "cory.rewards",
+    "train": "cory.api.commands",
 }
+"""Where names are; those of `register_*` are in one module."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'cory' has no attribute {name!r}")
-    module = import_module(_MODULES.get(name, "cory.api"))
+    module = import_module(_MODULES.get(name, "cory.api.registration"))
     return module if name in ("presets", "rewards") else getattr(module, name)
 
 

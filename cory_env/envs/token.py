@@ -14,7 +14,7 @@ from pettingzoo.utils import wrappers
 
 from cory_env.envs.spaces import observation_space, state_space
 from cory_env.game import Game
-from cory_env.payoff import Payoff, matrix, pay
+from cory_env.payoff import Payoff, rule
 from cory_env.render import game_text
 from cory_env.tasks import load
 from cory_env.tasks.base import Task, check_query, checked_scores
@@ -109,7 +109,7 @@ class raw_env(AECEnv):
 
     def set_payoff(self, payoff: Payoff, *, iteration: int = 0) -> None:
         """Set the payoff of games that end from now on; a schedule is evaluated at `iteration`."""
-        self.W = matrix(payoff, len(self.possible_agents), iteration=iteration)
+        self.pay = rule(payoff, len(self.possible_agents), iteration=iteration)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Begin a game on a query of the task; `seed` determines this game and every later one.
@@ -185,7 +185,7 @@ class raw_env(AECEnv):
 
     def _pay(self, seats: Sequence[str]) -> None:
         """Pay `seats` their payoffs and terminate them."""
-        payoffs = pay(self.W, np.array([list(self._scores.values())]))[0].tolist()
+        payoffs = self.pay(np.array([list(self._scores.values())]))[0].tolist()
         for seat in seats:
             self.rewards[seat] += payoffs[self.possible_agents.index(seat)]
             self.terminations[seat] = True

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from cory_env.payoff import Linear, matrix, pay
+from cory_env import payoff
+from cory_env.payoff import Linear, matrix, pay, rule
 
 SCORES = np.array([[3.0, 1.0, 0.0]])
 
@@ -36,7 +37,7 @@ def test_one_seat_is_paid_its_score():
         (
             "cooperativ",
             2,
-            "no payoff called 'cooperativ'; there are cooperative, independent, competitive, a number",
+            "no payoff called 'cooperativ'; there are cooperative, independent, competitive, best, added, a",
         ),
         ([[1, 0]], 2, r"has shape \(1, 2\); 2 seats need \(2, 2\)"),
         ([1, 2], 2, r"has shape \(2,\); 2 seats need"),
@@ -85,3 +86,62 @@ def test_a_payoff_without_a_schedule_is_constant():
 def test_a_wrong_schedule_is_refused(make, fault):
     with pytest.raises(ValueError, match=fault):
         make()
+
+
+@pytest.mark.parametrize(
+    ("name", "payoffs"),
+    [
+        ("best", [[3.0, 3.0, 3.0], [2.0, 2.0, 2.0]]),
+        ("added", [[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]]),  # the second game's best is there twice
+    ],
+)
+def test_payoffs_of_the_best_score_by_hand(name, payoffs):
+    assert rule(name, 3)(np.array([[3.0, 1.0, 0.0], [2.0, 2.0, 1.0]])).tolist() == payoffs
+
+
+def test_one_seat_adds_its_score():
+    assert rule("added", 1)(np.array([[3.0]])).tolist() == [[3.0]]
+
+
+def product(scores_BN: np.ndarray, iteration: int) -> np.ndarray:
+    return np.full_like(scores_BN, iteration) * scores_BN.prod(1, keepdims=True)
+
+
+def test_any_function_of_scores_and_iteration_pays():
+    scores = np.array([[2.0, 3.0]])
+    assert rule(product, 2, iteration=4)(scores).tolist() == [[24.0, 24.0]]
+    assert rule(f"{__name__}:product", 2, iteration=1)(scores).tolist() == [[6.0, 6.0]]
+
+
+def test_a_registered_payoff_has_a_name_of_its_own(monkeypatch):
+    monkeypatch.setattr(payoff, "FUNCTIONS", dict(payoff.FUNCTIONS))
+    payoff.register("product", product)
+    assert rule("product", 2, iteration=2)(np.array([[1.0, 1.0]])).tolist() == [[2.0, 2.0]]
+    with pytest.raises(ValueError, match="there is a payoff 'best' already"):
+        payoff.register("best", product)
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        (lambda scores_BN, _: scores_BN[:, :1], r"returned shape \(1, 1\) for scores of shape \(1, 2\)"),
+        (lambda scores_BN, _: scores_BN / 0, "not finite"),
+        (f"{__name__}:absent", "cannot be imported"),
+        ("no_such_module:function", "cannot be imported"),
+        (f"{__name__}:SCORES", "is no function of scores"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_a_function_that_cannot_pay_is_refused(function, fault):
+    with pytest.raises(ValueError, match=fault):
+        rule(function, 2)(np.array([[1.0, 1.0]]))
+
+
+def test_a_function_cannot_change_the_scores():
+    def spoil(scores_BN: np.ndarray, _iteration: int) -> np.ndarray:
+        scores_BN[:] = 9
+        return scores_BN
+
+    scores = np.array([[1.0, 1.0]])
+    rule(spoil, 2)(scores)
+    assert scores.tolist() == [[1.0, 1.0]]

@@ -27,6 +27,9 @@ class Requirements(NamedTuple):
     group: int = 1
     """Games per query; the games of a group are neighbours in every batch."""
 
+    scaled_payoffs: bool = True
+    """Whether it can learn from payoffs that `payoff_scaling` has changed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:

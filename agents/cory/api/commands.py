@@ -43,16 +43,13 @@ def train(
 
     Args:
         model: A folder, a hub name, an embedded model, or a pair (transformers model, tokenizer), which is
-        copied for
-            every policy and for the reference. By default the preset's.
+            copied for every policy and for the reference. By default the preset's.
         dataset: A `datasets.Dataset` or `DatasetDict`, a list of dicts, or a file; the task is then
-        `prompts`. Rows in
-            memory are written to `data/` beside the run directory, so that the run can be resumed and
-            evaluated.
+            `prompts`. Rows in memory are written to `data/` beside the run directory, so that the run can be
+            resumed and evaluated.
         reward: A function `f(prompts, completions, **columns) -> list[float]`, several of them (summed), or
-        a judge
-            as `--judge` takes it. Functions run in this process; a name `module:function` runs in workers
-            with limits.
+            a judge as `--judge` takes it. Functions run in this process; a name `module:function` runs in
+            workers with limits.
         task: A task object or the name of one.
         preset: Settings to start from.
         run: Run directory; by default a new one under `runs/`.

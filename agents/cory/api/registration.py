@@ -7,17 +7,8 @@ from cory.api.rewards import Reward
 from cory.functional import kl
 from cory.judges import parsing
 from cory.learner import central_critic
-from cory.training.factory import register_policy
+from cory.training.factory import register_policy as register_policy
 from cory_env import tasks
-
-__all__ = [
-    "register_algorithm",
-    "register_critic",
-    "register_judge",
-    "register_kl",
-    "register_policy",
-    "register_task",
-]
 
 
 def register_algorithm(name: str, module: Any) -> None:

@@ -11,7 +11,7 @@ from tyro.conf import Positional
 from cory import rng
 from cory.config.parsing import parse, split_arguments
 from cory.policies.base import Policy
-from cory.training.factory import load_players, silence_transformers
+from cory.training.factory import game_options, load_players, silence_transformers
 from cory.training.targets import find
 from cory_env.envs.token import raw_env
 from cory_env.render import printable
@@ -64,16 +64,7 @@ def command(argv: Sequence[str]) -> None:
     policies_by_seat = {
         seat: policies[(i - options.exchange) % len(policies)] for i, seat in enumerate(seats)
     }
-    windows = [policy.window for policy in policies if policy.window is not None]
-    env = raw_env(
-        task,
-        seats=config.seats,
-        payoff=config.payoff_rule,
-        views=config.sees,
-        max_response=config.max_response,
-        window=min(windows, default=None),
-        render_mode="human",
-    )
+    env = raw_env(task, **game_options(config, loaded), render_mode="human")
     for seat, policy in policies_by_seat.items():
         print(f"{seat}: {'you' if seat == options.seat else policy.name}")
     queries = task.queries("test")

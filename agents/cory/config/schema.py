@@ -19,7 +19,7 @@ from cory.policies.lora_config import LoRAConfig
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.runtime.cpu import Matmul
 from cory.tracking.alerts import AlertsConfig as AlertsConfig
-from cory_env.payoff import Linear, Mix, Payoff, matrix
+from cory_env.payoff import Linear, Mix, Payoff, rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +135,9 @@ class Config:
 
     payoff: str = "cooperative"
     """How scores become payoffs: cooperative (the sum of all scores, CORY's collective reward), independent,
-    competitive, a number lambda (own + lambda * others), or a matrix as JSON, `[[1, 0.5], [0, 1]]`: row i
-    pays seat i."""
+    competitive, best (each is paid the highest score), added (each what the highest score loses without it),
+    a number lambda (own + lambda * others), a matrix as JSON, `[[1, 0.5], [0, 1]]`: row i pays seat i, or
+    `module:function` (scores [B, N], iteration) -> payoffs [B, N]."""
 
     payoff_options: Annotated[PayoffConfig, arg(name="payoff")] = field(default_factory=PayoffConfig)
 
@@ -231,7 +232,7 @@ class Config:
             raise ValueError(
                 f"max_response is {low} {high}; give the smallest and the largest cap in order, from 1"
             )
-        matrix(self.payoff_rule, self.seats)
+        rule(self.payoff_rule, self.seats)
         if self.policy.models and len(self.policy.models) != self.seats:
             raise ValueError(
                 f"policy.models names {len(self.policy.models)} models for {self.seats} seats; one per policy"
@@ -244,6 +245,11 @@ class Config:
         needs = algorithm.needs(self.algorithm_options)
         if self.batch % needs.group:
             raise ValueError(f"a batch of {self.batch} games does not divide into groups of {needs.group}")
+        if self.payoff_scaling.scaling != "none" and not needs.scaled_payoffs:
+            raise ValueError(
+                f"algorithm {self.algorithm!r} replaces payoffs by credits of its own; leave out "
+                f"--payoff-scaling.scaling {self.payoff_scaling.scaling}"
+            )
         if self.critic.kind != "own" and not needs.values:
             raise ValueError(
                 f"algorithm {self.algorithm!r} uses no values; leave out --critic.kind {self.critic.kind}"

@@ -43,6 +43,13 @@ class EvaluationConfig:
     """`own` samples the policy's distribution; `paper` with repetition penalty 1.1, then top-k 10, then top-p
     0.7; `greedy` takes the likeliest token. KL and perplexity are of the policy's own in any case."""
 
+    average: bool = False
+    """Whether the mean of the weights of two or more policies is evaluated too, as `average`."""
+
+    team: bool = False
+    """Whether games of all seats on the held-out queries are evaluated too, as `team`: what the policies do
+    together."""
+
     threshold: float | None = None
     """The task reward from which a response counts as correct; by default 1 if all rewards are 0 or 1."""
 

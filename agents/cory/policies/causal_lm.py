@@ -27,9 +27,9 @@ from cory.policies.gradient_checkpointing import recomputable_layers, recomputin
 from cory.policies.kernels import CpuKernels, fused_lm_head
 from cory.policies.kv_cache import CachedDecoder
 from cory.policies.loading import eos_ids, head_shape, load_model, pad_id
+from cory.policies.lora_config import VALUE_HEAD
 from cory.policies.precision import Precision, autocast, cast_linear_weights, check_precision, resolved
 
-VALUE_HEAD = "value_head.safetensors"
 RELEASED_PENALTY = 1.1
 """Repetition penalty of the released scripts."""
 ACTIVATIONS_PER_CHANNEL, KEPT_PER_CHANNEL = 34, 18

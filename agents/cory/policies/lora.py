@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from cory import pocket
 from cory.policies import lora_adapters
-from cory.policies.causal_lm import VALUE_HEAD, CausalLMPolicy
+from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.kernels import CpuKernels
 from cory.policies.loading import check_device, load_four_bit, load_model, weight_count
-from cory.policies.lora_config import BACKBONE, SETTINGS, LoRAConfig, shared_name, weights_sha256
+from cory.policies.lora_config import BACKBONE, SETTINGS, VALUE_HEAD, LoRAConfig, shared_name, weights_sha256
 from cory.policies.precision import Precision
 from cory.runtime import memory
 

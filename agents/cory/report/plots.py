@@ -1,10 +1,10 @@
 """Plots of a run, drawn from its curves. Colour is the policy, line style the seat it sat in."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -44,22 +44,33 @@ class Plot(NamedTuple):
     caption: str
 
 
+T = TypeVar("T")
+Kind: TypeAlias = tuple[str, str, str, Callable[[T], Figure | None]]
+"""Name of the file, title, caption, and what draws the figure (None if there is nothing to show)."""
+
+
 def draw(curves: Curves, folder: Path) -> list[Plot]:
     """Draw every plot the run has metrics for, as `folder/*.png`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    kinds: list[tuple[str, str, str, Callable[[Curves], Figure | None]]] = [
+    kinds: list[Kind[Curves]] = [
         ("training", "Training", TRAINING, _training),
         ("held_out", "Held-out evaluation, each policy standalone", HELD_OUT, _held_out),
+        ("team", "Held-out games of the team", TEAM, _team),
         ("frontier", "Task reward against KL", FRONTIER, _frontier),
         ("updates", "Other training metrics", UPDATES, _updates),
         ("speed", "Time and speed", SPEED, _speed),
     ]
+    return draw_kinds(kinds, curves, folder)
+
+
+def draw_kinds(kinds: Sequence[Kind[T]], source: T, folder: Path) -> list[Plot]:
+    """Draw every kind that has something to show, as `folder/<name>.png`; earlier figures are removed."""
+    folder.mkdir(parents=True, exist_ok=True)
     plots = []
     for name, title, caption, draw_figure in kinds:
         path = folder / f"{name}.png"
         path.unlink(missing_ok=True)
         with matplotlib.rc_context(STYLE):
-            figure = draw_figure(curves)
+            figure = draw_figure(source)
             if figure is not None:
                 figure.savefig(path)
                 plots.append(Plot(path, title, caption))
@@ -75,6 +86,10 @@ TRAINING = (
 HELD_OUT = (
     "Every policy responds to the same held-out queries, given the query only, without a partner. The "
     "dashed line is the frozen reference that the policies started from."
+)
+TEAM = (
+    "Games of all seats on the held-out queries. Colour is the seat, `all` the team: its collective reward "
+    "is the sum of the scores, the best reward the highest score of a game."
 )
 FRONTIER = (
     "Held-out task reward against the KL to the reference, one point per evaluation; the last one is filled. "
@@ -92,6 +107,27 @@ def _training(curves: Curves) -> Figure | None:
 def _held_out(curves: Curves) -> Figure | None:
     shown = [q for q in quantities(curves, ["eval"]) if not q.startswith("pass_at_")]
     return _panels(curves, shown, _draw_standalone, columns=3, size=(3.7, 2.7))
+
+
+def _team(curves: Curves) -> Figure | None:
+    shown = [q for q in quantities(curves, ["team"]) if not q.startswith("pass_at_")]
+    figure = _panels(curves, shown, _draw_team, columns=3, size=(3.7, 2.7))
+    if figure is not None:
+        lines = [Line2D([], [], color=colour, label=seat) for seat, colour in _team_colours(curves).items()]
+        figure.legend(handles=lines, loc="outside upper center", ncols=len(lines))
+    return figure
+
+
+def _team_colours(curves: Curves) -> dict[str, str]:
+    """The seats of held-out games, `all` last, with their colours."""
+    names = [*seats(curves), "all"]
+    return {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(names)}
+
+
+def _draw_team(axes: Axes, curves: Curves, quantity: str) -> None:
+    for seat, colour in _team_colours(curves).items():
+        if (curve := curves.get(Key("team", seat, quantity))) is not None:
+            axes.plot(*curve, color=colour, marker="o" if len(curve.iterations) <= 30 else "", markersize=3.5)
 
 
 def _updates(curves: Curves) -> Figure | None:
@@ -116,7 +152,8 @@ def _panels(
     for axes in grid[len(shown) :]:
         axes.remove()
     figure.align_ylabels()
-    _legend(figure, curves, by_seat=panel is draw_by_seat)
+    if panel is not _draw_team:
+        _legend(figure, curves, by_seat=panel is draw_by_seat)
     return figure
 
 

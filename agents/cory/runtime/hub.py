@@ -3,8 +3,10 @@
 import logging
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 TIMEOUT = 3.0
@@ -32,7 +34,12 @@ def located(name: str | Path) -> str | Path:
 
 
 def is_reachable() -> bool:
-    """Whether the hub responds within `TIMEOUT` seconds, with whatever status."""
+    """Whether the hub responds within `TIMEOUT` seconds, with whatever status; asked once a minute."""
+    return _reachable(int(time.monotonic() // 60))
+
+
+@lru_cache(maxsize=1)
+def _reachable(_minute: int) -> bool:
     responses: queue.Queue[bool] = queue.Queue()
     # A thread, since looking up the host's name has no timeout of its own.
     threading.Thread(target=lambda: responses.put(_responds()), daemon=True).start()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cory.evaluation import averaging
 from cory.study import statistics
 from cory.study.plan import setting_value
 from cory.study.records import Points
@@ -14,6 +15,8 @@ from cory.study.results import Results
 TABLE = ("combined_reward", "task_reward", "kl")
 """Metrics in the table of arms, and those of the comparisons after them."""
 GAME_TOTAL = "game/collective_reward"
+OF_AVERAGE = "average/"
+"""Prefix of metrics of the mean of the policies' weights."""
 
 Run = Mapping[str, Any]
 
@@ -25,12 +28,14 @@ def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, A
     if metric == GAME_TOTAL:
         scores = [_last(seat.get("task_reward")) for seat in run["game"].values()]
         return sum(scores) if scores else math.nan
+    if metric.startswith("team/"):
+        return _last(_team(run, metric))
     if metric.startswith("game/"):
         return _mean([_last(seat.get(metric.partition("/")[2])) for seat in run["game"].values()])
     if metric == "hypervolume" or metric.startswith("reward_at_kl/"):
         curves = [(_values(one.get("kl")), _values(one.get("task_reward"))) for one in _trained(run)]
         return _mean([_frontier_value(kl, reward, metric, frontier, run) for kl, reward in curves])
-    return _mean([points[-1][1] for _, points in _quantities(run, metric, kl_coef) if points])
+    return _mean([points[-1][1] for points in _quantities(run, metric, kl_coef) if points])
 
 
 def curve(run: Run, metric: str, *, kl_coef: float) -> dict[int, float]:
@@ -39,8 +44,10 @@ def curve(run: Run, metric: str, *, kl_coef: float) -> dict[int, float]:
         quantity, seats = metric.partition("/")[2], list(run["game"].values())
         series = [seat.get("task_reward" if metric == GAME_TOTAL else quantity, []) for seat in seats]
         factor = len(series) if metric == GAME_TOTAL else 1
+    elif metric.startswith("team/"):
+        series, factor = [_team(run, metric)], 1
     else:
-        series, factor = [points for _, points in _quantities(run, metric, kl_coef)], 1
+        series, factor = _quantities(run, metric, kl_coef), 1
     by_iteration: dict[int, list[float]] = {}
     for points in series:
         for iteration, value in points:
@@ -188,22 +195,39 @@ def _frontier_value(
     return statistics.hypervolume(kl, reward, kl=frontier["kl"], reward=base) if kl else math.nan
 
 
-def _quantities(run: Run, metric: str, kl_coef: float) -> list[tuple[str, Points]]:
-    """A quantity of every trained policy; combined reward with the coefficient that all arms share."""
-    found = []
-    for policy, quantities in run["eval"].items():
-        if policy == "reference":
-            continue
-        points: Points = quantities.get(metric, [])
-        if metric == "combined_reward":
-            pairs = zip(quantities.get("task_reward", []), quantities.get("kl", []), strict=True)
-            points = [[iteration, reward - kl_coef * kl] for (iteration, reward), (_, kl) in pairs]
-        found.append((policy, points))
-    return found
+def _team(run: Run, metric: str) -> Points:
+    """`team/<seat>/<quantity>`, or `team/<quantity>` of all seats."""
+    *seat, quantity = metric.removeprefix("team/").split("/")
+    points: Points = run.get("team", {}).get(seat[0] if seat else "all", {}).get(quantity, [])
+    return points
 
 
-def _trained(run: Run) -> list[Mapping[str, Points]]:
-    return [quantities for policy, quantities in run["eval"].items() if policy != "reference"]
+def _quantities(run: Run, metric: str, kl_coef: float) -> list[Points]:
+    """A quantity of every trained policy; combined reward with the coefficient that all arms share.
+
+    With the prefix `average/` it is that of the mean of their weights.
+    """
+    of_average, quantity = metric.startswith(OF_AVERAGE), metric.removeprefix(OF_AVERAGE)
+    if quantity != "combined_reward":
+        return [found.get(quantity, []) for found in _trained(run, of_average=of_average)]
+    return [
+        [
+            [iteration, reward - kl_coef * kl]
+            for (iteration, reward), (_, kl) in zip(
+                found.get("task_reward", []), found.get("kl", []), strict=True
+            )
+        ]
+        for found in _trained(run, of_average=of_average)
+    ]
+
+
+def _trained(run: Run, *, of_average: bool = False) -> list[Mapping[str, Points]]:
+    """Evaluations of the trained policies, or of the mean of their weights."""
+    return [
+        quantities
+        for policy, quantities in run["eval"].items()
+        if (policy == averaging.NAME) == of_average and not policy.startswith("reference")
+    ]
 
 
 def _values(points: Points | None) -> list[float]:

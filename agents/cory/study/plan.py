@@ -104,8 +104,14 @@ def setting_value(settings: Mapping[str, Any], name: str, *, log: bool = False) 
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """The sha256 of settings, whatever their order."""
-    return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
+    """The sha256 of the settings that are not at their defaults, whatever their order.
+
+    A setting that is added later, and left at its default, does not change it.
+    """
+    kinds = {name: settings[name] for name in ("task", "algorithm") if name in settings}
+    defaults = completed(kinds)
+    changed = {name: value for name, value in settings.items() if defaults.get(name) != value}
+    return hashlib.sha256(json.dumps(kinds | changed, sort_keys=True).encode()).hexdigest()
 
 
 def completed(settings: Settings) -> dict[str, Any]:

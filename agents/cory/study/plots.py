@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from cory.report.plots import DASHES, PALETTE, STYLE, Plot
+from cory.report.plots import DASHES, PALETTE, Kind, Plot, draw_kinds
 from cory.study import statistics
 from cory.study.analysis import curve, metrics_of, values_by_seed
 from cory.study.plan import setting_value
@@ -36,24 +35,14 @@ SURVIVAL = "Share of runs without a sign of collapse (Kaplan-Meier) over the eva
 
 def draw(results: Results, folder: Path) -> list[Plot]:
     """Draw every figure the results have numbers for, as `folder/*.png`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    kinds: list[tuple[str, str, str, Callable[[Results], Figure | None]]] = [
+    kinds: list[Kind[Results]] = [
         ("differences", "Primary comparisons", FOREST, _forest),
         ("curves", "Learning curves", CURVES, _curves),
         ("frontier", "Task reward against KL", FRONTIER, _frontier),
         ("sweeps", "Sweeps", SWEEPS, _sweeps),
         ("survival", "Collapse", SURVIVAL, _survival),
     ]
-    plots = []
-    for name, title, caption, make in kinds:
-        path = folder / f"{name}.png"
-        path.unlink(missing_ok=True)
-        with matplotlib.rc_context(STYLE):
-            figure = make(results)
-            if figure is not None:
-                figure.savefig(path)
-                plots.append(Plot(path, title, caption))
-    return plots
+    return draw_kinds(kinds, results, folder)
 
 
 def style_of(results: Results, arm: str) -> dict[str, Any]:

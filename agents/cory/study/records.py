@@ -48,6 +48,16 @@ def write_origin(folder: Path, planned: PlannedRun) -> None:
     write_text(origin_of(folder), json.dumps(origin, indent=1))
 
 
+def elsewhere(out: Path) -> dict[str, Path]:
+    """Run directories of the studies beside `out`, begun with today's learning version, by their settings."""
+    found = {}
+    for path in sorted(out.parent.glob("*/*/*/seed-*.json")):
+        origin = json.loads(path.read_text(encoding="utf-8"))
+        if origin["learning_version"] == LEARNING_VERSION and out not in path.parents:
+            found[origin["settings_sha256"]] = path.with_suffix("")
+    return found
+
+
 def check_belongs(folder: Path, planned: PlannedRun) -> None:
     """Raise ValueError if the directory holds another run: other settings or another learning version."""
     settings = settings_in(folder)
@@ -85,16 +95,20 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         "collapsed_at": collapsed_at(evaluated),
         "budget": budget(rows, planned.settings),
         "eval": evaluated,
+        "team": evaluations(rows, place="team"),
         "game": game(rows, planned.iterations),
     }
 
 
-def evaluations(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Points]]:
-    """Standalone evaluations: policy -> quantity -> points; the reference is one of the policies."""
+def evaluations(rows: Iterable[Mapping[str, Any]], *, place: str = "eval") -> dict[str, dict[str, Points]]:
+    """Standalone evaluations: policy -> quantity -> points; the reference is one of the policies.
+
+    With `place` team, those of games: seat, or `all` for the team, -> quantity -> points.
+    """
     found: dict[str, dict[str, Points]] = {}
     for row in rows:
         for key, value in _metrics(row):
-            if key.place == "eval":
+            if key.place == place:
                 points = found.setdefault(key.policy, {}).setdefault(key.quantity, [])
                 points.append([row["iteration"], value])
     return found

@@ -110,6 +110,19 @@ def reusable(results: Mapping[str, Any] | None, plan: Plan) -> dict[str, dict[st
     }
 
 
+def shared(path: Path, plan: Plan) -> dict[str, dict[str, Any]]:
+    """Finished runs of the plan that stand in the results of other studies in the same folder, by name."""
+    wanted = {run.sha256: run for run in plan.runs}
+    found = {}
+    for other in sorted(path.parent.glob("*.json")):
+        stored = load(other) if other != path else None
+        for row in stored["runs"] if stored is not None else ():
+            run = wanted.get(row["settings_sha256"])
+            if run is not None and row["learning_version"] == LEARNING_VERSION:
+                found[run.name] = {**row, "arm": run.arm, "task": run.task}
+    return found
+
+
 def check_one_learning_version(runs: Sequence[Mapping[str, Any]]) -> None:
     """Raise ValueError for runs of several learning versions."""
     if len(versions := sorted({run["learning_version"] for run in runs})) > 1:

@@ -31,10 +31,12 @@ class Comparison:
     """Arms or sweeps."""
     metric: str = "combined_reward"
     """A quantity of the standalone evaluation (mean over the policies), `game/<quantity>` (mean over the
-    seats at the end of training), `game/collective_reward` (sum of the seats' scores), `hypervolume`,
-    `reward_at_kl/<nats>`, `survival` (iterations without collapse)."""
+    seats at the end of training), `game/collective_reward` (sum of the seats' scores), `average/<quantity>`
+    (standalone, of the mean of the policies' weights, with `evaluation.average`),
+    `team/<seat>/<quantity>` and `team/<quantity>` (held-out games of all seats, with `evaluation.team`),
+    `hypervolume`, `reward_at_kl/<nats>`, `survival` (iterations without collapse)."""
     margin: float = 0.0
-    """In the metric's unit, 0 or more."""
+    """In the metric's unit, 0 or more. A study file may give one per task: `{reviews: 0.1, sums: 0.02}`."""
     direction: str = "higher"
     """Whether `higher` or `lower` is better."""
     task: str | None = None
@@ -135,7 +137,11 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
         seeds=_seeds(values.get("seeds", 5)),
         evaluation=_mapping(values, "evaluation"),
         budgets=_mapping(values, "budgets"),
-        primary=tuple(_make(Comparison, one, "a primary comparison") for one in values.get("primary") or ()),
+        primary=tuple(
+            _make(Comparison, one, "a primary comparison")
+            for written in values.get("primary") or ()
+            for one in _by_task(written)
+        ),
         sweeps={
             _name(name, "sweep"): _make(Sweep, {**one, "arms": tuple(one.get("arms", ()))}, f"sweep {name!r}")
             for name, one in _mapping(values, "sweeps").items()
@@ -198,6 +204,14 @@ def _make(kind: Any, values: Any, where: str) -> Any:
         return kind(**values)
     except TypeError as error:
         raise ValueError(f"{where} lacks a key ({error})") from error
+
+
+def _by_task(written: Any) -> list[Any]:
+    """A comparison as written, or one per task where its margin is given by task."""
+    margins = written.get("margin") if isinstance(written, Mapping) else None
+    if not isinstance(margins, Mapping):
+        return [written]
+    return [{**written, "task": task, "margin": margin} for task, margin in margins.items()]
 
 
 def _names(kind: Any) -> list[str]:

@@ -88,6 +88,8 @@ class Study:
         if committed and train:
             results.check_clean(path, commit(), ())
         known: dict[str, dict[str, Any]] = {}
+        if spec.results is not None:
+            known |= results.shared(spec.results, plan)
         for source in dict.fromkeys(one for one in (spec.results, path) if one is not None):
             stored = results.load(source)
             known |= results.reusable(stored, plan)
@@ -95,11 +97,14 @@ class Study:
                 say(f"{source} has learning version {stored['learning_version']}: its runs are not used")
         outcomes: list[Outcome] = []
         todo = []
+        elsewhere = records.elsewhere(spec.out)
         for run in plan.runs:
             folder = spec.out / run.name
             if run.name in known:
                 continue
             records.check_belongs(folder, run)
+            if not folder.exists():
+                folder = elsewhere.get(run.sha256, folder)
             if records.finished(folder, run.iterations):
                 known[run.name] = records.record(run, folder)
             elif train and (arms is None or run.arm in arms):

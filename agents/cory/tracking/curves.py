@@ -9,7 +9,7 @@ from cory.tracking.tracker import Curve, Key
 
 Curves = Mapping[Key, Curve]
 
-NOT_SEATS = ("eval", "validation", "all", "judge", "time", "speed")
+NOT_SEATS = ("eval", "team", "validation", "all", "judge", "time", "speed")
 """First parts of metric names that are not seats."""
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 LABELS = {
     "task_reward": "task reward (judge's units)",
     "accuracy": "correct responses (share)",
+    "collective_reward": "collective reward (sum of scores)",
+    "best_reward": "best score of a game",
     "payoff": "payoff (judge's units)",
     "kl": "KL to the reference (nats per response)",
     "kl_per_token": "KL to the reference (nats per token)",

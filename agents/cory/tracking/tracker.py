@@ -22,8 +22,8 @@ SAMPLES = "samples.jsonl"
 class Key(NamedTuple):
     """The three parts of a metric's name.
 
-    `place` is a seat, `eval`, `validation`, `all`, `judge`, `time` or `speed`; `policy` names the policy,
-    judge or phase.
+    `place` is a seat, `eval`, `team`, `validation`, `all`, `judge`, `time` or `speed`; `policy` names the
+    policy, judge or phase, and the seat (or `all`) for `team`.
     """
 
     place: str

@@ -285,16 +285,20 @@ def make_measures(config: Config) -> dict[str, Measure]:
 
 
 def make_game(config: Config, task: Task, policies: Mapping[str, Policy]) -> VectorGame:
-    """The game of the settings, for prompts and responses that fit the smallest window of the policies."""
+    """The game of the settings."""
+    return VectorGame(task, **game_options(config, policies))
+
+
+def game_options(config: Config, policies: Mapping[str, Policy]) -> dict[str, Any]:
+    """Arguments of every view of the game; prompts and responses fit the policies' smallest window."""
     windows = [policy.window for policy in policies.values() if policy.window is not None]
-    return VectorGame(
-        task,
-        seats=config.seats,
-        views=config.sees,
-        payoff=config.payoff_rule,
-        max_response=config.max_response,
-        window=min(windows, default=None),
-    )
+    return {
+        "seats": config.seats,
+        "views": config.sees,
+        "payoff": config.payoff_rule,
+        "max_response": config.max_response,
+        "window": min(windows, default=None),
+    }
 
 
 def make_learners(config: Config, policies: Mapping[str, Policy]) -> dict[str, Learner]:

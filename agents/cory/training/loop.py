@@ -139,6 +139,10 @@ class Loop:
         eta, threshold = self.config.kl.coef, self.config.evaluation.threshold
         policies = list(self.trainer.policies)
         found |= metrics.evaluation_metrics(responses, policies, kl_coef=eta, threshold=threshold)
+        if self.config.evaluation.team:
+            on_progress("evaluating the team", {})
+            team = self.trainer.evaluate_team(iteration, interrupt=self.signals.check)
+            found |= metrics.team_metrics(team, kl_coef=eta, threshold=threshold)
         validation = self.trainer.validate(
             interrupt=self.signals.check, on_policy=lambda name: on_progress(f"validating {name}", {})
         )

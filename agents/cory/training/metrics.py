@@ -6,6 +6,7 @@ Shapes: B games, T response tokens.
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
+import numpy as np
 import torch
 
 from cory.batch import Batch
@@ -85,6 +86,27 @@ def validation_metrics(
         for name, found in responses.items()
         for quantity, value in found.metrics(kl_coef=kl_coef, threshold=threshold).items()
         if quantity in VALIDATION
+    }
+
+
+def team_metrics(
+    responses: Mapping[str, Responses], *, kl_coef: float, threshold: float | None
+) -> dict[str, float]:
+    """Metrics of games of the team: `team/<seat>/<quantity>`, and under `team/all` those of all seats.
+
+    Of all seats: the collective reward (sum of the scores), the best score of a game, and the sum of the
+    seats' combined rewards.
+    """
+    found = {
+        f"team/{seat}/{quantity}": value
+        for seat, of_seat in responses.items()
+        for quantity, value in of_seat.metrics(kl_coef=kl_coef, threshold=threshold).items()
+    }
+    scores_NQS = np.stack([of_seat.arrays["task_reward"] for of_seat in responses.values()])
+    return found | {
+        "team/all/collective_reward": float(scores_NQS.sum(0).mean()),
+        "team/all/best_reward": float(scores_NQS.max(0).mean()),
+        "team/all/combined_reward": sum(found[f"team/{seat}/combined_reward"] for seat in responses),
     }
 
 

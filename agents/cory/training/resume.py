@@ -19,7 +19,6 @@ CHANGEABLE = (
     "checkpoint_minutes",
     "evaluation.every",
     "export",
-    "checkpoint_minutes",
     "export_best",
     "failed_saves",
     "grace",

@@ -13,7 +13,9 @@ from torch import Tensor
 from cory import algorithms, rng
 from cory.batch import Batch, concat, stack
 from cory.config.schema import Config
-from cory.evaluation.evaluator import Responses, Split, evaluate_standalone
+from cory.evaluation import averaging
+from cory.evaluation.averaging import averaged
+from cory.evaluation.evaluator import Responses, Split, evaluate_in_game, evaluate_standalone
 from cory.functional.advantage import Advantage
 from cory.judges import weighted_sum
 from cory.learner.learner import Learner
@@ -97,18 +99,25 @@ class Trainer:
         check_states(states, self.config.algorithm)
         updates: dict[str, dict[str, float]] = {}
         with clock.phase("update"):
-            for name, learner in self.learners.items():
-                data = self.learning_data(iteration, name, seating, batches, advantages)
-                updates[name] = learner.update(*data[:3], interrupt=interrupt_update)
+            learning_data = {  # of all policies before any weight moves
+                name: self.learning_data(iteration, name, seating, batches, advantages)
+                for name in self.learners
+            }
+            for name, data in learning_data.items():
+                updates[name] = self.learners[name].update(*data[:3], interrupt=interrupt_update)
                 updates[name]["sampler_difference"] = data.sampler_difference
         of_critic = self.update_critic(advantages, clock)
-        self._fingerprints = {name: policy.fingerprint() for name, policy in self.policies.items()}
+        self._note_fingerprints()
         self.learning = False
         eta, eos = self.config.kl.coef, self.task.tokenizer.eos
         found = metrics.iteration_metrics(
             seating, batches, advantages, updates, clock.seconds, kl_coef=eta, eos=eos
         )
         return found | of_critic | weighted_sum.metrics(self.task)
+
+    def _note_fingerprints(self) -> None:
+        """Note the weights as they are; `begin_iteration` finds changes since."""
+        self._fingerprints = {name: policy.fingerprint() for name, policy in self.policies.items()}
 
     def seating(self, iteration: int) -> Mapping[str, str]:
         """Which policy sits in which seat."""
@@ -234,9 +243,25 @@ class Trainer:
             self.reference_responses = {
                 name: self._evaluate(policy, interrupt, on_policy) for name, policy in references.items()
             }
-        return self.reference_responses | {
+        found = self.reference_responses | {
             name: self._evaluate(policy, interrupt, on_policy) for name, policy in self.policies.items()
         }
+        if self.config.evaluation.average and len(self.policies) > 1:
+            with averaged(list(self.policies.values())) as average:
+                found[averaging.NAME] = self._evaluate(average, interrupt, on_policy)
+            self._note_fingerprints()  # the weights were away, and are back
+        return found
+
+    def evaluate_team(self, iteration: int, *, interrupt: Interrupt = never) -> dict[str, Responses]:
+        """Responses of every seat in games on the held-out queries, seated as in `iteration`."""
+        seating = self.seating(iteration)
+        return evaluate_in_game(
+            self.game,
+            {seat: self.policies[name] for seat, name in seating.items()},
+            self.config.evaluation,
+            measures=self.measures,
+            interrupt=interrupt,
+        )
 
     def validate(
         self, *, interrupt: Interrupt = never, on_policy: Callable[[str], None] = lambda name: None

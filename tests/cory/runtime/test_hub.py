@@ -70,6 +70,20 @@ def test_a_model_in_the_cache_loads_without_a_hub(offline, tiny_folder, tmp_path
     assert policy.vocab_size == CausalLMPolicy.load("llm_1", tiny_folder).vocab_size
 
 
+@pytest.fixture(autouse=True)
+def not_asked_yet():
+    """The hub is asked again in every test: responses are kept for a minute."""
+    hub._reachable.cache_clear()
+
+
+def test_the_hub_is_asked_once_for_several_models(monkeypatch):
+    asked = []
+    monkeypatch.setattr(hub, "_responds", lambda: asked.append(1) is None)
+    monkeypatch.setattr(hub.time, "monotonic", lambda: 5.0)
+    assert [hub.located(f"owner/{i}") for i in range(3)] == ["owner/0", "owner/1", "owner/2"]
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize("name", ["no such name", "a/b"])
 def test_a_name_that_is_nowhere_is_refused(offline, name):
     for load in (hub.located, Classifier):

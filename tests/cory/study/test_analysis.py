@@ -34,6 +34,15 @@ def test_value_of_a_run_is_the_mean_of_its_policies_at_the_end():
     assert math.isnan(analysis.run_value(run, "pass_at_8", **OPTIONS))
 
 
+def test_value_of_the_average_is_apart_from_the_policies():
+    run = made_up_run("a", 0, 0.5)
+    run["eval"]["average"] = {"task_reward": [[20, 0.9]], "kl": [[20, 2.0]]}
+    settings = {"kl_coef": 0.1, "frontier": {}}
+    assert analysis.run_value(run, "task_reward", **settings) == pytest.approx(0.5)
+    assert analysis.run_value(run, "average/task_reward", **settings) == pytest.approx(0.9)
+    assert analysis.run_value(run, "average/combined_reward", **settings) == pytest.approx(0.9 - 0.1 * 2)
+
+
 def test_value_of_a_frontier_is_the_mean_over_the_policies():
     run = made_up_run("a", 0, 0.5, kl=2.0)
     # Each policy's points are (0, 0) and (2, .5 +- .1); the reference's reward is 0.

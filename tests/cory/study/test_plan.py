@@ -7,7 +7,7 @@ import yaml
 
 from cory.study import plan, records
 from cory.study.plan import make_plan
-from cory.study.spec import make_spec
+from cory.study.spec import make_spec, read_spec
 from tests.cory.study.conftest import ROOT
 
 
@@ -90,6 +90,21 @@ def test_hash_is_of_the_values_whatever_their_order():
     assert (
         plan.digest({"a": 1, "b": [2]}) == plan.digest({"b": [2], "a": 1}) != plan.digest({"a": 1, "b": [3]})
     )
+
+
+def test_hash_leaves_out_what_is_at_its_default(values):
+    """A setting that is added later does not make another run of an old one."""
+    run = planned(values).runs[0]
+    without = {name: value for name, value in run.settings.items() if name != "evaluation.average"}
+    assert plan.digest(without) == run.sha256
+    assert plan.digest({**without, "evaluation.average": True}) != run.sha256
+
+
+def test_every_committed_study_can_be_planned():
+    for path in sorted((ROOT / "benchmarks/studies").glob("*.yaml")):
+        spec = read_spec(path)
+        assert make_plan(spec).runs, path
+        assert make_plan(spec.narrowed()).runs, path
 
 
 def test_stored_settings_without_a_newer_one_are_the_same_run(values):

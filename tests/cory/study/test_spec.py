@@ -38,6 +38,13 @@ def test_bad_values_say_what_to_write(values, changes, message):
         make_spec(values | changes)
 
 
+def test_margin_by_task_is_a_comparison_per_task(values):
+    values |= {"tasks": {"one": {}, "two": {}}}
+    values["primary"] = [{"arm": "cooperative", "baseline": "independent", "margin": {"one": 0.1, "two": 2}}]
+    found = [(one.task, one.margin) for one in make_spec(values).primary]
+    assert found == [("one", 0.1), ("two", 2)]
+
+
 def test_seeds_are_a_number_or_a_list(values):
     assert make_spec(values | {"seeds": 3}).seeds == (0, 1, 2)
     assert make_spec(values | {"seeds": [7, 5, 7]}).seeds == (7, 5)

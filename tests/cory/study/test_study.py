@@ -104,6 +104,31 @@ def test_finished_runs_are_found_again_from_the_results(copied, no_training, mad
     assert values_of(again) == values_of(made[2])
 
 
+def test_finished_runs_of_a_study_beside_it_are_used(copied, no_training, made, tmp_path):
+    """An arm of another name with the same settings is the same run."""
+    values, _ = copied
+    arms = {"sum": values["arms"]["cooperative"]}
+    other = Study(**values | {"arms": arms, "primary": [], "out": str(tmp_path / "other")}).run(say=str)
+    assert values_of(other) == {
+        ("sum", seed): found for (arm, seed), found in values_of(made[2]).items() if arm == "cooperative"
+    }
+
+
+def test_finished_runs_in_the_results_beside_are_used(copied, no_training, made, tmp_path, monkeypatch):
+    monkeypatch.setattr(study.results, "check_clean", lambda *_: None)
+    values, folder = copied
+    committed = tmp_path / "committed"
+    committed.mkdir()
+    shutil.copy(folder / "results.json", committed / "first.json")
+    shutil.rmtree(folder)
+    second = values | {"arms": {"sum": values["arms"]["cooperative"]}, "primary": []}
+    second |= {"results": str(committed / "second.json"), "out": str(tmp_path / "second")}
+    found = values_of(Study(**second).run(say=str))
+    assert found == {
+        ("sum", seed): run for (arm, seed), run in values_of(made[2]).items() if arm == "cooperative"
+    }
+
+
 def test_study_continues_runs_that_are_missing_or_were_cut(copied, made):
     values, folder = copied
     (folder / "results.json").unlink()

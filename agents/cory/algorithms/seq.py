@@ -1,0 +1,96 @@
+"""seq: PPO with credit by sequence, which is the cooperative payoff with less variance.
+
+The seats respond one after another, so no seat can change the scores of earlier seats: in its collective
+reward they are noise. Of a later seat's score it causes only what its response makes likelier; the chance in
+the later seat's sampling is noise too. Seat i is therefore credited with
+
+    r_i + others * sum over later seats j of (V_j + seat_lam (r_j - V_j))
+
+in place of r_i + others * sum over all other j of r_j. V_j is the value that the critic gives to the prompt
+of j, which holds the response of i: the score that j expects before it responds. With `seat_lam` 1 later
+scores are taken as they were drawn, with 0 as expected; it is GAE's lambda for the step between seats. With a
+critic that is right, all have the gradient of the cooperative payoff in expectation. A critic that sees less
+than the score depends on cannot be right: where an observer is not shown the query (relay), take the central
+critic (`critic.kind` central) or `seat_lam` 1.
+
+V_j stands for r_j only where j is credited with its own score alone, which is the last seat; the scores of
+seats between are taken as they were drawn. With the KL penalty in the reward V_j is less by the penalty that
+seat j expects. Related: COSAC (arXiv:2604.17693), for teams that are paid one common reward.
+
+Shapes: B games, T response tokens.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cory.algorithms import ppo
+from cory.algorithms.base import AlgorithmState, Requirements
+from cory.algorithms.ppo import token_loss, verdict
+from cory.batch import Batch
+from cory.functional.advantage import Advantage
+
+__all__ = ["Config", "advantage", "credits", "needs", "token_loss", "verdict"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(ppo.Config):
+    """Settings of PPO, and how later seats' scores are credited."""
+
+    others: float = 1.0
+    """Weight of the other seats' scores: that of the payoff, which is 1 for `cooperative`."""
+
+    seat_lam: float = 0.0
+    """Weight of the last seat's score as drawn, against what its critic expected."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.seat_lam <= 1:
+            raise ValueError(f"algorithm.seat_lam is {self.seat_lam}; choose a value from 0 to 1")
+
+
+def needs(config: Config) -> Requirements:
+    """Require a value head, and payoffs as they are paid."""
+    return Requirements(scaled_payoffs=False)
+
+
+def advantage(
+    batches: Mapping[str, Batch],
+    rewards: Mapping[str, Tensor],
+    config: Config,
+    states: Mapping[str, AlgorithmState],
+) -> dict[str, Advantage]:
+    """Compute PPO's advantages from the credits in place of the payoffs.
+
+    ValueError if the payoff is not a seat's score plus `others` times the scores of all other seats.
+    """
+    total_B = sum(batch.score_B for batch in batches.values())
+    for seat, batch in batches.items():
+        payoff_B = batch.score_B + config.others * (total_B - batch.score_B)
+        if not torch.allclose(payoff_B, batch.payoff_B, rtol=1e-4, atol=1e-4):
+            raise ValueError(
+                f"seq credits {seat} for its own score and {config.others:g} times those of the others, and "
+                "the payoff is another one; set payoff and algorithm.others to the same number, or payoff "
+                "cooperative and algorithm.others 1"
+            )
+    credited = {}
+    for seat, credit_B in credits(batches, others=config.others, seat_lam=config.seat_lam).items():
+        batch = batches[seat]
+        last_B1 = batch.response_length_B[:, None] - 1
+        change_B1 = (credit_B - batch.payoff_B)[:, None].to(rewards[seat])
+        credited[seat] = rewards[seat].scatter_add(1, last_B1, change_B1)
+    return ppo.advantage(batches, credited, config, states)
+
+
+def credits(batches: Mapping[str, Batch], *, others: float, seat_lam: float) -> dict[str, Tensor]:
+    """What each seat is credited with, [B] by seat, in the order of play."""
+    later_B = torch.zeros_like(next(iter(batches.values())).score_B)
+    found = {}
+    for i, (seat, batch) in enumerate(reversed(list(batches.items()))):
+        found[seat] = batch.score_B + others * later_B
+        value_B = batch.values_BT[:, 0]
+        is_last = i == 0
+        later_B = later_B + (value_B + seat_lam * (batch.score_B - value_B) if is_last else batch.score_B)
+    return {seat: found[seat] for seat in batches}

@@ -1,0 +1,115 @@
+"""Credit by sequence: literals by hand, equal expectation, and the optimum of relay."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from cory import algorithms
+from cory.algorithms import seq
+from cory.batch import Batch
+from cory.learner.central_critic import CriticConfig
+from cory.rollout.role_exchange import ExchangeConfig
+from cory.training.trainer import Trainer
+from tests.helpers.tables import flagged
+
+
+def played(scores: list[list[float]], values: list[list[float]], *, others: float = 1.0) -> dict[str, Batch]:
+    """One batch per seat from scores and first values, both by seat; responses of one token."""
+    scores_NB, values_NB = torch.tensor(scores), torch.tensor(values)
+    ones_B = torch.ones(scores_NB.shape[1], dtype=torch.long)
+    batches = {}
+    for i in range(len(scores)):
+        values_BT = values_NB[i][:, None]
+        same = dict.fromkeys(
+            ("behaviour_logprobs_BT", "old_logprobs_BT", "ref_logprobs_BT", "exact_kl_BT"),
+            torch.zeros_like(values_BT),
+        )
+        batches["pioneer_0" if i == 0 else f"observer_{i}"] = Batch(
+            prompt_BP=ones_B[:, None],
+            prompt_length_B=ones_B,
+            response_BT=ones_B[:, None],
+            response_length_B=ones_B,
+            values_BT=values_BT,
+            score_B=scores_NB[i],
+            payoff_B=scores_NB[i] + others * (scores_NB.sum(0) - scores_NB[i]),
+            **same,
+        )
+    return batches
+
+
+@pytest.mark.parametrize(
+    ("others", "seat_lam", "pioneer"),
+    [
+        (1.0, 0.0, [1 + 0.25, 0 + 0.75]),  # own score + the observer's first value
+        (1.0, 1.0, [1 + 2.0, 0 + 4.0]),  # own score + the observer's score
+        (0.5, 0.5, [1 + 0.5 * (0.25 + 0.5 * 1.75), 0 + 0.5 * (0.75 + 0.5 * 3.25)]),
+        (0.0, 0.0, [1.0, 0.0]),
+    ],
+)
+def test_credits_of_two_seats(others, seat_lam, pioneer):
+    batches = played([[1.0, 0.0], [2.0, 4.0]], [[9.0, 9.0], [0.25, 0.75]])
+    found = seq.credits(batches, others=others, seat_lam=seat_lam)
+    assert found["pioneer_0"].tolist() == pioneer
+    assert found["observer_1"].tolist() == [2.0, 4.0]  # whatever the pioneer scored
+
+
+def test_of_three_seats_only_the_last_has_a_value_for_its_score():
+    batches = played([[1.0], [10.0], [100.0]], [[7.0], [7.0], [50.0]])
+    found = seq.credits(batches, others=1.0, seat_lam=0.0)
+    assert {seat: credit_B.tolist() for seat, credit_B in found.items()} == {
+        "pioneer_0": [1.0 + 10.0 + 50.0],
+        "observer_1": [10.0 + 50.0],
+        "observer_2": [100.0],
+    }
+
+
+def test_advantages_are_those_of_ppo_with_the_credits_as_payoffs():
+    """KL penalties stay in the rewards: of the last token only the payoff is replaced."""
+    batches = played([[1.0, 0.0], [2.0, 4.0]], [[0.5, 0.5], [0.25, 0.75]])
+    penalty_B = torch.tensor([0.125, 0.25])
+    rewards = {seat: (batch.payoff_B - penalty_B)[:, None] for seat, batch in batches.items()}
+    found = seq.advantage(batches, rewards, seq.Config(whiten=False), {seat: {} for seat in batches})
+    assert found["pioneer_0"].advantage_BT[:, 0].tolist() == [1.25 - 0.125 - 0.5, 0.75 - 0.25 - 0.5]
+    assert found["observer_1"].advantage_BT[:, 0].tolist() == [2 - 0.125 - 0.25, 4 - 0.25 - 0.75]
+
+
+def test_another_payoff_than_the_credited_one_is_refused():
+    batches = played([[1.0, 0.0], [2.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]], others=-1.0)
+    rewards = {seat: batch.payoff_B[:, None] for seat, batch in batches.items()}
+    with pytest.raises(ValueError, match="seq credits pioneer_0 for its own score and 1 times"):
+        seq.advantage(batches, rewards, seq.Config(), {seat: {} for seat in batches})
+
+
+def test_scaled_payoffs_are_refused_before_a_run_starts():
+    with pytest.raises(ValueError, match="replaces payoffs by credits"):
+        flagged("--algorithm", "seq", "--payoff-scaling.scaling", "normalise")
+
+
+def test_a_lambda_outside_zero_to_one_is_refused():
+    with pytest.raises(ValueError, match=r"algorithm\.seat_lam is 1\.5"):
+        algorithms.load("seq").Config(seat_lam=1.5)
+
+
+@pytest.mark.parametrize("critic", ["central", "own"])
+def test_cooperation_is_learned_on_relay(critic):
+    """A pioneer that maximises its own score leaves the sum at 1.5 or below; the best is 1.9.
+
+    The observer does not see the secret, so its own critic cannot tell which message deserves credit: the
+    score as it was drawn can (`seat_lam` 1), and the central critic.
+    """
+    config = replace(
+        flagged("--task", "relay", "--algorithm", "seq", "--max-response", "1", "1", "--batch", "96"),
+        exchange=ExchangeConfig(every=0),
+        critic=CriticConfig(kind=critic, lr=1e-2, epochs=20) if critic == "central" else CriticConfig(),
+        algorithm_options=seq.Config(seat_lam=0.0 if critic == "central" else 1.0),
+    )
+    config = replace(config, learner=replace(config.learner, value_lr=0.1), kl=replace(config.kl, coef=0.0))
+    trainer = Trainer(config)
+    sums = []
+    for iteration in range(40):
+        metrics = trainer.iterate(iteration)
+        sums.append(sum(score for key, score in metrics.items() if key.endswith("/task_reward")))
+    assert sums[0] < 1.1
+    assert math.fsum(sums[-5:]) / 5 > 1.75

@@ -1,0 +1,59 @@
+"""The mean of policies' weights: its value, and that the policies are as before."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from cory.evaluation.averaging import averaged, mean_weights
+from cory.evaluation.evaluator import EvaluationConfig
+from cory.policies.table import TablePolicy
+from cory.training.trainer import Trainer
+from tests.helpers.tables import flagged
+
+
+def table(name: str, fill: float, *, vocab_size: int = 5) -> TablePolicy:
+    policy = TablePolicy(name, vocab_size=vocab_size, eos=frozenset({0}), pad=0, max_response=1)
+    for weight in policy.parameters():
+        torch.nn.init.constant_(weight, fill)
+    return policy
+
+
+def test_mean_of_one_and_four_is_two_and_a_half_and_both_stay():
+    one, four = table("one", 1.0), table("four", 4.0)
+    with averaged([one, four]) as average:
+        assert average.name == "average"
+        assert all(bool((weight == 2.5).all()) for weight in average.parameters())
+    assert one.name == "one"
+    assert all(bool((weight == 1).all()) for weight in one.parameters())
+    assert all(bool((weight == 4).all()) for weight in four.parameters())
+
+
+def test_weights_are_back_after_an_error():
+    one, four = table("one", 1.0), table("four", 4.0)
+    with pytest.raises(RuntimeError, match="inside"), averaged([one, four]):
+        raise RuntimeError("inside")
+    assert all(bool((weight == 1).all()) for weight in one.parameters())
+
+
+def test_policies_of_two_shapes_have_no_mean():
+    with pytest.raises(ValueError, match="one, two differ in shape"):
+        mean_weights([table("one", 1.0), table("two", 1.0, vocab_size=6)])
+
+
+def test_a_trainer_evaluates_the_average_and_goes_on_as_without():
+    found = {}
+    for average in (False, True):
+        config = replace(flagged(), evaluation=EvaluationConfig(queries=8, average=average))
+        trainer = Trainer(config)
+        trainer.iterate(0)
+        evaluated = trainer.evaluate()
+        assert ("average" in evaluated) == average
+        trainer.iterate(1)
+        found[average] = [weight.clone() for p in trainer.policies.values() for weight in p.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(found[False], found[True], strict=True))
+
+
+def test_one_policy_has_no_average():
+    config = flagged("--seats", "1", "--exchange.every", "0", "--evaluation.average")
+    assert set(Trainer(config).evaluate()) == {"reference", "llm_1"}

@@ -1,0 +1,56 @@
+"""Held-out games of the team: logged on request, the same games whoever learns, and plotted."""
+
+import numpy as np
+import pytest
+
+from cory.evaluation.evaluator import Responses
+from cory.report import plots
+from cory.tracking.curves import Curves
+from cory.tracking.tracker import Curve, Key
+from cory.training.metrics import team_metrics
+from cory.training.trainer import Trainer
+from tests.helpers.tables import flagged
+
+
+def responses(scores: list[list[float]], kl: float) -> Responses:
+    rewards_QS = np.array(scores)
+    others = dict.fromkeys(("length", "reference_nats"), np.ones_like(rewards_QS))
+    arrays = {"task_reward": rewards_QS, "kl": np.full_like(rewards_QS, kl), **others}
+    texts = [["a"] * rewards_QS.shape[1]] * len(scores)
+    return Responses(queries=["q"] * len(scores), texts=texts, ids=[], arrays=arrays)
+
+
+def test_collective_and_best_reward_by_hand():
+    """Two queries x two samples: sums 1, 1, 2, 0 and best scores 1, 1, 1, 0."""
+    team = {
+        "pioneer_0": responses([[1.0, 0.0], [1.0, 0.0]], kl=2.0),
+        "observer_1": responses([[0.0, 1.0], [1.0, 0.0]], kl=4.0),
+    }
+    found = team_metrics(team, kl_coef=0.1, threshold=None)
+    assert found["team/all/collective_reward"] == 1.0
+    assert found["team/all/best_reward"] == 0.75
+    assert found["team/all/combined_reward"] == pytest.approx(1.0 - 0.1 * (2 + 4))
+    assert found["team/observer_1/task_reward"] == 0.5
+    assert found["team/pioneer_0/pass_at_2"] == 1.0
+
+
+def test_games_are_those_of_the_seating_and_change_nothing():
+    config = flagged("--exchange.every", "1", "--evaluation.queries", "8")
+    trainer, other = Trainer(config), Trainer(config)
+    first = trainer.evaluate_team(0)
+    assert set(first) == {"pioneer_0", "observer_1"}
+    trainer.iterate(0), other.iterate(0)
+    metrics = [t.iterate(1) for t in (trainer, other)]
+    scores = [{k: v for k, v in found.items() if k.endswith("task_reward")} for found in metrics]
+    assert scores[0] == scores[1]
+
+
+def test_the_page_draws_the_team(tmp_path):
+    curves: Curves = {
+        Key("pioneer_0", "llm_1", "task_reward"): Curve([0], [0.0]),
+        Key("observer_1", "llm_2", "task_reward"): Curve([0], [0.0]),
+        Key("team", "observer_1", "task_reward"): Curve([0, 5], [0.1, 0.5]),
+        Key("team", "all", "collective_reward"): Curve([0, 5], [0.2, 0.9]),
+    }
+    drawn = {plot.path.stem: plot.caption for plot in plots.draw(curves, tmp_path)}
+    assert "sum of the scores" in drawn["team"]
