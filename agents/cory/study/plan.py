@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ class PlannedRun:
         """Iterations of the run."""
         return int(self.settings["iterations"])
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """Hash of the settings."""
         return digest(self.settings)
@@ -109,7 +110,7 @@ def digest(settings: Mapping[str, Any]) -> str:
     A setting that is added later, and left at its default, does not change it.
     """
     kinds = {name: settings[name] for name in ("task", "algorithm") if name in settings}
-    defaults = completed(kinds)
+    defaults = _defaults(**kinds)
     changed = {name: value for name, value in settings.items() if defaults.get(name) != value}
     return hashlib.sha256(json.dumps(kinds | changed, sort_keys=True).encode()).hexdigest()
 
@@ -123,6 +124,12 @@ def completed(settings: Settings) -> dict[str, Any]:
         return plain(read(flags_from(dict(settings)), default=Config(), about="", command="cory study"))
     except ValueError:
         return dict(settings)
+
+
+@cache
+def _defaults(**kinds: str) -> dict[str, Any]:
+    """All settings at their defaults for a task and an algorithm."""
+    return completed(kinds)
 
 
 def settings_in(folder: Path) -> dict[str, Any] | None:
