@@ -1,6 +1,7 @@
 """Plans: every configuration is built and compared before the first run."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -102,9 +103,9 @@ def test_hash_leaves_out_what_is_at_its_default(values):
 
 def test_every_committed_study_can_be_planned():
     for path in sorted((ROOT / "benchmarks/studies").glob("*.yaml")):
-        spec = read_spec(path)
+        spec = replace(read_spec(path), seeds=(0,))
         assert make_plan(spec).runs, path
-        assert make_plan(spec.narrowed()).runs, path
+        assert set(spec.narrowed().arms) <= set(spec.arms), path
 
 
 def test_stored_settings_without_a_newer_one_are_the_same_run(values):
