@@ -115,7 +115,7 @@ def test_a_pickle_in_place_of_any_file_of_a_checkpoint_never_runs(
 ):
     """The manifest agrees with it."""
     trainer = trainer_of(kind, tiny_folder)
-    folder = checkpoint.save(tmp_path, 0, trainer.learners, trainer.state())
+    folder = trainer.save(tmp_path, 0)
     manifest = folder / checkpoint.MANIFEST
     sound = manifest.read_text()
     victims = [folder / name for name in json.loads(sound)]

@@ -3,19 +3,71 @@
 Shapes: T response tokens, K chosen tokens.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
 
 from cory.token_loss import TokenLoss
 
 Verdict = Literal["step", "skip", "stop"]
 """What to do with a minibatch's gradient: take the step, skip it, or end this policy's update."""
 
-AlgorithmState = dict[str, float]
-"""Numbers an algorithm keeps between iterations. They belong to the policy, move with it through every
-exchange and are saved in its checkpoints."""
+
+class State(dict[str, Any]):
+    """What an algorithm keeps between iterations: numbers, tensors, and lists and dicts of them by name.
+
+    A policy's state belongs to the policy, moves with it through every exchange and is saved in its
+    checkpoints; a team's state belongs to all. An object of another class with these two methods, such as an
+    `nn.Module` or an optimiser, may take its place (`policy_state`, `team_state`).
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """The content, to be saved."""
+        return dict(self)
+
+    def load_state_dict(self, content: Mapping[str, Any]) -> None:
+        """Replace the content by what `state_dict` returned."""
+        self.clear()
+        self.update(content)
+
+
+AlgorithmState = State
+
+
+def check_state(state: Any, owner: str, algorithm: str) -> None:
+    """Raise ValueError for a state that a checkpoint cannot hold; `owner` is a policy or the team."""
+    if not all(hasattr(state, method) for method in ("state_dict", "load_state_dict")):
+        raise ValueError(
+            f"the state that algorithm {algorithm!r} made for {owner} is {type(state).__name__}; it needs "
+            "state_dict and load_state_dict"
+        )
+    _check_value(dict(state.state_dict()), f"algorithm {algorithm!r}: the state of {owner}")
+
+
+def _check_value(value: Any, where: str) -> None:
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            if not isinstance(key, str | int):
+                raise ValueError(f"{where} has the key {key!r}; keys are texts or whole numbers")
+            _check_value(one, f"{where}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for i, one in enumerate(value):
+            _check_value(one, f"{where}[{i}]")
+    elif isinstance(value, Tensor):
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise ValueError(f"{where} is a tensor with numbers that are not finite")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{where} is {value}; checkpoints hold finite numbers")
+    elif not isinstance(value, int | str | None):
+        raise ValueError(
+            f"{where} is a {type(value).__name__}; checkpoints hold numbers, texts, tensors, and lists and "
+            "dicts of them"
+        )
 
 
 class Requirements(NamedTuple):
@@ -56,6 +108,17 @@ class Algorithm:
     update: Callable[..., dict[str, float]] | None
     """(learner, batch, advantage, config) -> metrics, in place of the learner's passes of token losses."""
 
+    update_all: Callable[..., dict[str, dict[str, float]]] | None
+    """(team, batches, advantages, config) -> metrics by policy, in place of one update after another.
+
+    `team` (`cory.learner.team.Team`) has the learners, the seating and the orders of rows."""
+
+    policy_state: Callable[..., Any]
+    """(learner, config) -> the policy's state, by default an empty `State`."""
+
+    team_state: Callable[..., Any]
+    """(learners, config) -> the team's state, by default an empty `State`."""
+
     @classmethod
     def from_module(cls, name: str, module: ModuleType) -> "Algorithm":
         """Collect the hooks of `module`; ValueError if a mandatory one is missing."""
@@ -72,4 +135,7 @@ class Algorithm:
             needs=getattr(module, "needs", lambda config: Requirements()),
             verdict=getattr(module, "verdict", lambda metrics, config: "step"),
             update=getattr(module, "update", None),
+            update_all=getattr(module, "update_all", None),
+            policy_state=getattr(module, "policy_state", lambda learner, config: State()),
+            team_state=getattr(module, "team_state", lambda learners, config: State()),
         )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cory.algorithms.base import Algorithm, AlgorithmState, Verdict
+from cory.algorithms.base import Algorithm, Verdict
 from cory.batch import Batch
 from cory.functional import kl, token_rewards
 from cory.functional.advantage import Advantage
@@ -64,16 +64,15 @@ class Learner:
         """Start anew but for the weights: optimiser, KL coefficient, statistics, the algorithm's state."""
         self.kl_coef = self.kl_config.coef
         self.moments = token_rewards.Moments()
-        self.algorithm_state: AlgorithmState = {}
         self.negative_kl_streak = 0
         self.optimizer = make_optimizer(self.policy, self.config)
+        self.algorithm_state: Any = self.algorithm.policy_state(self, self.algorithm_config)
 
     def state(self) -> dict[str, Any]:
         """What belongs to the policy beside its weights and its optimiser, as JSON."""
         return {
             "kl_coef": self.kl_coef,
             "moments": vars(self.moments),
-            "algorithm_state": self.algorithm_state,
             "negative_kl_streak": self.negative_kl_streak,
             "version": self.policy.version,
         }
@@ -81,7 +80,6 @@ class Learner:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Load what `state` returned."""
         self.kl_coef, self.moments = state["kl_coef"], token_rewards.Moments(**state["moments"])
-        self.algorithm_state = dict(state["algorithm_state"])
         self.negative_kl_streak = state["negative_kl_streak"]
         self.policy.version = state["version"]
 

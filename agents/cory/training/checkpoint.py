@@ -17,6 +17,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 MANIFEST = "MANIFEST.json"
+ALGORITHM = "algorithm"
+"""Name of the two files of an algorithm's state: its structure as JSON, its tensors as safetensors."""
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -53,6 +55,30 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     part.replace(path)
 
 
+def encode(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Return nested numbers, texts, lists, dicts and tensors as JSON; the tensors are added to `tensors`."""
+    if isinstance(value, Mapping):
+        return {"dict": [[key, encode(one, tensors)] for key, one in value.items()]}
+    if isinstance(value, list | tuple):
+        return [encode(one, tensors) for one in value]
+    if isinstance(value, Tensor):
+        name = str(len(tensors))
+        tensors[name] = value
+        return {"tensor": name}
+    return value
+
+
+def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Return what `encode` was given; tuples come back as lists."""
+    if isinstance(encoded, list):
+        return [decode(one, tensors) for one in encoded]
+    if isinstance(encoded, dict):
+        if "tensor" in encoded:
+            return tensors[encoded["tensor"]]
+        return {key: decode(one, tensors) for key, one in encoded["dict"]}
+    return encoded
+
+
 def _writable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return contiguous tensors, copies where two share memory: safetensors refuses to write those."""
     writable: dict[str, Tensor] = {}
@@ -84,15 +110,16 @@ def save(
     learners: Mapping[str, Any],
     state: Mapping[str, Any],
     *,
+    algorithm: Mapping[str, Any] = MappingProxyType({}),
     critic: Any = None,
     documents: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
     """Save the state at the start of `iteration` and return its folder.
 
     It holds weights, value heads and optimisers by policy name, those of a central critic under `critic`,
-    `state` as JSON, and `documents`, texts by file name. Written under a temporary name with the manifest
-    last, synced, then renamed. A complete checkpoint of this iteration is not written again. If the disk has
-    too little space, OSError is raised before anything is written.
+    `state` as JSON, `algorithm` (numbers and tensors), and `documents`, texts by file name. Written under a
+    temporary name with the manifest last, synced, then renamed. A complete checkpoint of this iteration is
+    not written again. If the disk has too little space, OSError is raised before anything is written.
     """
     final = folder_of(run, iteration)
     if final.exists() and is_whole(final):
@@ -109,6 +136,11 @@ def save(
     for name, text in documents.items():
         (part / name).write_text(text, encoding="utf-8")
     (part / "trainer_state.json").write_text(json.dumps({"iteration": iteration, **state}, indent=1))
+    state_tensors: dict[str, Tensor] = {}
+    encoded = json.dumps(encode(algorithm, state_tensors), indent=1)
+    (part / f"{ALGORITHM}.json").write_text(encoded, encoding="utf-8")
+    with _system_errors(part):
+        save_file(_writable(state_tensors), part / f"{ALGORITHM}.safetensors")
     entries = {_name(path, part): _entry(path) for path in _files(part)}
     (part / MANIFEST).write_text(json.dumps(entries, indent=1))
     for path in (*_files(part), *(path for path in part.rglob("*") if path.is_dir()), part):
@@ -119,14 +151,17 @@ def save(
     return final
 
 
-def load(folder: Path, learners: Mapping[str, Any], *, critic: Any = None) -> dict[str, Any]:
-    """Verify a checkpoint and load it into the learners and the central critic; return its `state`."""
+def load(
+    folder: Path, learners: Mapping[str, Any], *, critic: Any = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Verify a checkpoint, load it into the learners and the critic; return `state` and `algorithm`."""
     verify(folder)
     for name, (module, optimizer) in _trained(learners, critic).items():
         module.restore(folder / name)
         restore_optimizer(optimizer, load_file(folder / f"optimizer_{name}.safetensors"))
     state: dict[str, Any] = json.loads((folder / "trainer_state.json").read_text())
-    return state
+    encoded = json.loads((folder / f"{ALGORITHM}.json").read_text(encoding="utf-8"))
+    return state, decode(encoded, load_file(folder / f"{ALGORITHM}.safetensors"))
 
 
 def verify(folder: Path) -> None:

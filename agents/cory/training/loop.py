@@ -116,7 +116,10 @@ class Loop:
         if self.trainer.exchanged(iteration):
             self.call("on_exchange", iteration, self.trainer.seating(iteration))
         outlasts = self.seconds > self.config.grace
-        self.snapshot = take_snapshot(self.trainer.learners, self.trainer.state()) if outlasts else None
+        self.snapshot = None
+        if outlasts:
+            states = self.trainer.state(), self.trainer.algorithm_states()
+            self.snapshot = take_snapshot(self.trainer.learners, *states)
         start = time.monotonic()
         found = self.trainer.iterate(
             iteration, interrupt=self.signals.check, interrupt_update=self.signals.check_grace
@@ -181,14 +184,7 @@ class Loop:
         start = time.perf_counter()
         try:
             self.tracker.flush()  # a run that resumes here writes no earlier line again
-            folder = checkpoint.save(
-                self.run,
-                iteration,
-                self.trainer.learners,
-                self.trainer.state() | {"seating": dict(self.trainer.seating(iteration))},
-                critic=self.trainer.critic,
-                documents=self.documents,
-            )
+            folder = self.trainer.save(self.run, iteration, documents=self.documents)
             checkpoint.keep_last(self.run, self.config.keep_checkpoints)
         except OSError as error:
             self.failed_saves += 1

@@ -58,8 +58,7 @@ def begin(trainer: Trainer, run: Path) -> int:
 
 def restore(trainer: Trainer, run: Path, folder: Path) -> int:
     """Load the checkpoint in `folder` and drop everything logged after it; the next iteration."""
-    state = checkpoint.load(folder, trainer.learners, critic=trainer.critic)
-    trainer.restore(state)
+    state = trainer.load(folder)
     iteration = int(state["iteration"])
     rewind(run, iteration)
     for late in checkpoint.finished(run):

@@ -1,10 +1,9 @@
-"""The trained state in memory, so that an update can be undone; and what a state may hold."""
+"""The trained state in memory, so that an update can be undone."""
 
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,14 +13,19 @@ from cory.training.checkpoint import optimizer_tensors, restore_optimizer
 
 
 class Snapshot(NamedTuple):
-    """Weights, optimizers and `Trainer.state()` at the start of an iteration."""
+    """Weights, optimizers and other state at the start of an iteration."""
 
     tensors: dict[str, dict[str, Tensor]]
     """By policy: trained parameters and optimizer states, in main memory."""
     state: dict[str, Any]
+    """`Trainer.state()`."""
+    algorithm: dict[str, Any]
+    """`Trainer.algorithm_states()`."""
 
 
-def take_snapshot(learners: Mapping[str, Learner], state: Mapping[str, Any]) -> Snapshot | None:
+def take_snapshot(
+    learners: Mapping[str, Learner], state: Mapping[str, Any], algorithm: Mapping[str, Any]
+) -> Snapshot | None:
     """A copy of the trained state in main memory; None if that is more than half of what is free."""
     tensors = {
         name: {
@@ -34,7 +38,7 @@ def take_snapshot(learners: Mapping[str, Learner], state: Mapping[str, Any]) -> 
     if size > free_bytes(torch.device("cpu")) // 2:
         return None
     copies = {name: {key: t.to("cpu", copy=True) for key, t in of.items()} for name, of in tensors.items()}
-    return Snapshot(copies, deepcopy(dict(state)))
+    return Snapshot(copies, deepcopy(dict(state)), deepcopy(dict(algorithm)))
 
 
 def restore_tensors(learners: Mapping[str, Learner], snapshot: Snapshot) -> None:
@@ -45,17 +49,3 @@ def restore_tensors(learners: Mapping[str, Learner], snapshot: Snapshot) -> None
                 parameter.copy_(tensors[f"parameter.{i}"])
         saved = {k.removeprefix("optimizer."): t for k, t in tensors.items() if k.startswith("optimizer.")}
         restore_optimizer(learners[name].optimizer, saved)
-
-
-def check_states(states: Mapping[str, Mapping[str, Any]], algorithm: str) -> None:
-    """Raise ValueError if an algorithm's state holds anything but numbers, which checkpoints cannot keep."""
-    for seat, state in states.items():
-        for key, value in state.items():
-            if not isinstance(key, str) or isinstance(value, Tensor) or not isinstance(value, int | float):
-                raise ValueError(
-                    f"algorithm {algorithm!r} wrote {key!r}: {type(value).__name__} into the state of {seat} "
-                    "in its advantage hook; a state holds finite numbers by name, which checkpoints keep: "
-                    "use value.item()"
-                )
-            if not np.isfinite(value):
-                raise ValueError(f"algorithm {algorithm!r} wrote {key!r}: {value} into the state of {seat}")

@@ -4,14 +4,14 @@ Shapes: B games, T response tokens.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from cory import algorithms, rng
-from cory.batch import Batch, concat, stack
+from cory.algorithms.base import check_state
+from cory.batch import Batch
 from cory.config.schema import Config
 from cory.evaluation import averaging
 from cory.evaluation.averaging import averaged
@@ -19,6 +19,7 @@ from cory.evaluation.evaluator import Responses, Split, evaluate_in_game, evalua
 from cory.functional.advantage import Advantage
 from cory.judges import weighted_sum
 from cory.learner.learner import Learner
+from cory.learner.team import Team, check_advantages, checked_updates
 from cory.policies.base import Policy
 from cory.rollout.role_exchange import exchanges_before, seating_at
 from cory.rollout.rollout import play
@@ -26,23 +27,12 @@ from cory.rollout.spec import RolloutSpec
 from cory.runtime.clock import Clock
 from cory.runtime.memory import MemoryBudget, memory_budget
 from cory.runtime.signals import Interrupt, never
-from cory.training import metrics
+from cory.training import checkpoint, metrics
 from cory.training.factory import make_critic, make_game, make_learners, make_measures, make_players
-from cory.training.snapshot import Snapshot, check_states, restore_tensors
+from cory.training.snapshot import Snapshot, restore_tensors
 from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.tasks.base import Task, validation_queries
 from cory_env.types import Query
-
-
-class LearningData(NamedTuple):
-    """What one policy learns from in an iteration."""
-
-    batch: Batch
-    advantage: Advantage
-    orders: list[Tensor]
-    """A permutation of the rows per epoch."""
-    sampler_difference: float
-    """Largest difference in nats between sampler and learner on a token."""
 
 
 class Trainer:
@@ -66,6 +56,7 @@ class Trainer:
         self.learners = dict(learners) if learners is not None else make_learners(config, self.policies)
         self.measures = make_measures(config)
         self.algorithm = algorithms.load(config.algorithm)
+        self.team_state = self.algorithm.team_state(self.learners, config.algorithm_options)
         self.group = self.algorithm.needs(config.algorithm_options).group
         self.game = make_game(config, self.task, self.policies)
         self.critic = make_critic(config, self.references, self.game)
@@ -93,19 +84,19 @@ class Trainer:
         self.batches = batches = self.with_critic_values(batches, clock)
         interrupt()
         self.learning = True
-        rewards = self.rewards(seating, batches)
-        states = {seat: self.learners[name].algorithm_state for seat, name in seating.items()}
-        advantages = self.algorithm.advantage(batches, rewards, self.config.algorithm_options, states)
-        check_states(states, self.config.algorithm)
-        updates: dict[str, dict[str, float]] = {}
+        team = self.team(iteration, seating, interrupt_update)
+        advantages = self.advantages(team, batches)
         with clock.phase("update"):
-            learning_data = {  # of all policies before any weight moves
-                name: self.learning_data(iteration, name, seating, batches, advantages)
-                for name in self.learners
-            }
-            for name, data in learning_data.items():
-                updates[name] = self.learners[name].update(*data[:3], interrupt=interrupt_update)
-                updates[name]["sampler_difference"] = data.sampler_difference
+            data = {name: team.data(name, batches, advantages) for name in self.learners}
+            updates: dict[str, dict[str, float]] = {}
+            if self.algorithm.update_all is not None:
+                options = self.config.algorithm_options
+                updates = checked_updates(self.algorithm.update_all(team, batches, advantages, options), team)
+            else:
+                for name, learner in self.learners.items():
+                    updates[name] = learner.update(*data[name][:3], interrupt=interrupt_update)
+            for name in updates:
+                updates[name]["sampler_difference"] = data[name].sampler_difference
         of_critic = self.update_critic(advantages, clock)
         self._note_fingerprints()
         self.learning = False
@@ -181,40 +172,26 @@ class Trainer:
         exchange = self.config.exchange
         return iteration % exchange.every if exchange.restart_rng and exchange.every else iteration
 
-    def learning_data(
-        self,
-        iteration: int,
-        name: str,
-        seating: Mapping[str, str],
-        batches: Mapping[str, Batch],
-        advantages: Mapping[str, Advantage],
-    ) -> LearningData:
-        """What one policy learns from: the rows of every seat it sat in, in an order for each epoch."""
-        seats = [seat for seat in seating if seating[seat] == name]
-        batch = stack(Batch, [batches[seat] for seat in seats])
-        columns = zip(*(advantages[seat] for seat in seats), strict=True)
+    def team(self, iteration: int, seating: Mapping[str, str], interrupt: Interrupt = never) -> Team:
+        """The policies of an iteration in their seats, with their learners."""
         key = (self.config.seed, "order", self.rng_iteration(iteration))
-        orders = [
-            torch.from_numpy(rng.permutation((*key, name, epoch), len(batch)))
-            for epoch in range(self.learners[name].epochs)
-        ]
-        difference = float((batch.behaviour_logprobs_BT - batch.old_logprobs_BT).abs().max())
-        if difference > self.policies[name].tolerance:
-            raise ArithmeticError(
-                f"iteration {iteration}: sampler and learner disagree by {difference:.2g} nats on a token of "
-                f"policy {name!r}; the distribution that is sampled is not the one that is scored"
-            )
-        device = batch.response_BT.device
-        advantage = Advantage(*(concat(column) for column in columns))
-        return LearningData(batch, advantage, [order_B.to(device) for order_B in orders], difference)
+        return Team(
+            learners=self.learners,
+            seating=seating,
+            order_key=key,
+            state=self.team_state,
+            interrupt=interrupt,
+        )
 
-    def rewards(self, seating: Mapping[str, str], batches: Mapping[str, Batch]) -> dict[str, Tensor]:
-        """Token rewards of every seat, by the learner of the policy that sits there."""
-        rewards: dict[str, Tensor] = {}
-        for name, learner in self.learners.items():
-            seats = [seat for seat in seating if seating[seat] == name]
-            rewards |= zip(seats, learner.rewards([batches[seat] for seat in seats]), strict=True)
-        return {seat: rewards[seat] for seat in seating}
+    def advantages(self, team: Team, batches: Mapping[str, Batch]) -> dict[str, Advantage]:
+        """Advantages of every seat by the algorithm; ValueError for results that do not fit the batches."""
+        states = {seat: self.learners[name].algorithm_state for seat, name in team.seating.items()}
+        options, name = self.config.algorithm_options, self.config.algorithm
+        found = self.algorithm.advantage(batches, team.rewards(batches), options, states)
+        check_advantages(found, batches, name)
+        for policy, learner in self.learners.items():
+            check_state(learner.algorithm_state, policy, name)
+        return found
 
     def with_critic_values(self, batches: dict[str, Batch], clock: Clock) -> dict[str, Batch]:
         """The batches with the central critic's values, or as they are without one."""
@@ -329,7 +306,27 @@ class Trainer:
         """Return to the state of `snapshot`, in place; an update that was in progress is undone."""
         restore_tensors(self.learners, snapshot)
         self.restore(snapshot.state)
+        self.restore_algorithm(snapshot.algorithm)
         self._fingerprints, self.learning = {}, False
+
+    def save(self, run: Path, iteration: int, *, documents: Mapping[str, str] | None = None) -> Path:
+        """Write the checkpoint of the start of `iteration` into a run directory; its folder."""
+        return checkpoint.save(
+            run,
+            iteration,
+            self.learners,
+            self.state() | {"seating": dict(self.seating(iteration))},
+            algorithm=self.algorithm_states(),
+            critic=self.critic,
+            documents=documents or {},
+        )
+
+    def load(self, folder: Path) -> dict[str, Any]:
+        """Load a checkpoint, bit for bit; its state, with the `iteration` that comes next."""
+        state, algorithm = checkpoint.load(folder, self.learners, critic=self.critic)
+        self.restore(state)
+        self.restore_algorithm(algorithm)
+        return state
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold beside tensors."""
@@ -338,6 +335,17 @@ class Trainer:
             "learners": {name: learner.state() for name, learner in self.learners.items()},
             "memory_budget": budget.state(),
         }
+
+    def algorithm_states(self) -> dict[str, Any]:
+        """What the algorithm keeps for each policy and for the team: numbers and tensors."""
+        policies = {name: one.algorithm_state.state_dict() for name, one in self.learners.items()}
+        return {"policies": policies, "team": self.team_state.state_dict()}
+
+    def restore_algorithm(self, states: Mapping[str, Any]) -> None:
+        """Load what `algorithm_states` returned."""
+        for name, state in states["policies"].items():
+            self.learners[name].algorithm_state.load_state_dict(state)
+        self.team_state.load_state_dict(states["team"])
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Load what `state` returned."""

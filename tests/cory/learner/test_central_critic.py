@@ -18,7 +18,6 @@ from cory.learner.optimizer import LearnerConfig
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.table import TablePolicy
 from cory.rollout.role_exchange import ExchangeConfig
-from cory.training import checkpoint
 from cory.training.trainer import Trainer
 from tests.helpers.models import make_model, make_tokenizer
 
@@ -213,8 +212,8 @@ def test_a_checkpoint_goes_on_with_it_bit_for_bit(tmp_path, cut):
     want = [learned(whole.iterate(iteration)) for iteration in range(8)]
     for iteration in range(cut):
         first.iterate(iteration)
-    folder = checkpoint.save(tmp_path, cut, first.learners, first.state(), critic=first.critic)
-    second.restore(checkpoint.load(folder, second.learners, critic=second.critic))
+    folder = first.save(tmp_path, cut)
+    second.load(folder)
     assert [learned(second.iterate(iteration)) for iteration in range(cut, 8)] == want[cut:]
     pairs = zip(whole.critic.heads.parameters(), second.critic.heads.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
@@ -229,8 +228,8 @@ def test_a_checkpoint_without_the_critics_optimiser_does_not_go_on_the_same(tmp_
     trainer, other = Trainer(CENTRAL), Trainer(CENTRAL)
     for iteration in range(3):
         trainer.iterate(iteration)
-    folder = checkpoint.save(tmp_path, 3, trainer.learners, trainer.state(), critic=trainer.critic)
-    other.restore(checkpoint.load(folder, other.learners, critic=other.critic))
+    folder = trainer.save(tmp_path, 3)
+    other.load(folder)
     other.critic.optimizer = torch.optim.Adam(other.critic.heads.parameters(), lr=CENTRAL.critic.lr)
     losses = [[one.iterate(i)["all/critic/value_loss"] for one in (trainer, other)] for i in (3, 4)]
     assert losses[0][0] == losses[0][1]

@@ -184,9 +184,9 @@ def test_a_restored_trainer_continues_as_if_nothing_had_happened(tmp_path, cut):
     want = rewards_of(whole, 8)
     first = Trainer(config)
     rewards_of(first, cut)
-    folder = checkpoint.save(tmp_path, cut, first.learners, first.state())
+    folder = first.save(tmp_path, cut)
     second = Trainer(config)
-    second.restore(checkpoint.load(folder, second.learners))
+    second.load(folder)
     got = [
         {key: value for key, value in second.iterate(i).items() if key.endswith("/task_reward")}
         for i in range(cut, 8)
@@ -201,7 +201,7 @@ def test_a_restored_trainer_continues_as_if_nothing_had_happened(tmp_path, cut):
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove", "add"])
 def test_a_damaged_checkpoint_is_refused(tmp_path, harm):
     trainer = Trainer(TABLES)
-    folder = checkpoint.save(tmp_path, 0, trainer.learners, trainer.state())
+    folder = trainer.save(tmp_path, 0)
     victim = folder / "llm_1/table.safetensors"
     content = bytearray(victim.read_bytes())
     if harm == "flip":

@@ -1,0 +1,136 @@
+"""The team of an iteration: policies in their seats with their learners, as joint updates see them.
+
+Shapes: B games, T response tokens, K chosen tokens, V vocabulary, N positions of a chunk.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cory import rng
+from cory.algorithms.base import State
+from cory.batch import Batch, concat, stack
+from cory.functional.advantage import Advantage
+from cory.learner.learner import Learner
+from cory.policies.base import Policy
+from cory.policies.chunked_loss import chunks
+from cory.policies.scoring import all_hidden_states, evaluate
+
+
+class LearningData(NamedTuple):
+    """What one policy learns from in an iteration."""
+
+    batch: Batch
+    """The rows of every seat it sat in."""
+    advantage: Advantage
+    orders: list[Tensor]
+    """A permutation of the rows per epoch."""
+    sampler_difference: float
+    """Largest difference in nats between sampler and learner on a token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Team:
+    """Policies and learners of one iteration, in the order of play."""
+
+    learners: Mapping[str, Learner]
+    """By the policy's name."""
+
+    seating: Mapping[str, str]
+    """Seat -> policy, in the order of play."""
+
+    order_key: rng.Key
+    """Key of the random order of rows."""
+
+    state: State = field(default_factory=State)
+    """What the algorithm keeps for the team; each learner holds its policy's `algorithm_state`."""
+
+    interrupt: Callable[[], None] = lambda: None
+    """To be called before every optimiser step; may raise."""
+
+    def policy(self, seat: str) -> Policy:
+        """The policy in `seat`."""
+        return self.learners[self.seating[seat]].policy
+
+    def seats_of(self, name: str) -> list[str]:
+        """The seats of a policy; more than one for a shared policy."""
+        return [seat for seat, policy in self.seating.items() if policy == name]
+
+    def rewards(self, batches: Mapping[str, Batch]) -> dict[str, Tensor]:
+        """Token rewards [B, T] of every seat, by the learner of the policy that sits there."""
+        rewards: dict[str, Tensor] = {}
+        for name, learner in self.learners.items():
+            seats = self.seats_of(name)
+            rewards |= zip(seats, learner.rewards([batches[seat] for seat in seats]), strict=True)
+        return {seat: rewards[seat] for seat in self.seating}
+
+    def data(
+        self, name: str, batches: Mapping[str, Batch], advantages: Mapping[str, Advantage]
+    ) -> LearningData:
+        """What one policy learns from, in an order for each epoch.
+
+        ArithmeticError if its log-probs are not those its tokens were sampled with.
+        """
+        seats, learner = self.seats_of(name), self.learners[name]
+        batch = stack(Batch, [batches[seat] for seat in seats])
+        columns = zip(*(advantages[seat] for seat in seats), strict=True)
+        orders = [
+            torch.from_numpy(rng.permutation((*self.order_key, name, epoch), len(batch)))
+            for epoch in range(learner.epochs)
+        ]
+        difference = float((batch.behaviour_logprobs_BT - batch.old_logprobs_BT).abs().max())
+        if difference > learner.policy.tolerance:
+            raise ArithmeticError(
+                f"sampler and learner disagree by {difference:.2g} nats on a token of policy {name!r}; the "
+                "distribution that is sampled is not the one that is scored"
+            )
+        device = batch.response_BT.device
+        advantage = Advantage(*(concat(column) for column in columns))
+        return LearningData(batch, advantage, [order_B.to(device) for order_B in orders], difference)
+
+    def logprobs(self, seat: str, batch: Batch) -> Tensor:
+        """Log-probs [B, T] of the chosen tokens under the policy in `seat` as it is now, no gradient."""
+        return evaluate(self.policy(seat), batch).logprobs_BT
+
+    @torch.no_grad()
+    def distributions(self, seat: str, batch: Batch) -> Iterator[tuple[slice, Tensor]]:
+        """Log-probs over the vocabulary at the chosen tokens: slices of K with [N, V], chunk by chunk.
+
+        K runs over the chosen tokens, row by row; a chunk is freed when the next one is made.
+        """
+        policy = self.policy(seat)
+        state_KD = all_hidden_states(policy, batch)
+        for at in chunks(len(state_KD), policy.max_logit_rows()):
+            yield at, policy.logits(state_KD[at]).float().log_softmax(-1)
+
+
+def check_advantages(found: Mapping[str, Advantage], batches: Mapping[str, Batch], algorithm: str) -> None:
+    """Raise ValueError for advantages of the wrong seats or shapes, or with numbers that are not finite."""
+    where = f"algorithm {algorithm!r}: the advantage hook"
+    if set(found) != set(batches):
+        raise ValueError(
+            f"{where} returned seats {', '.join(map(str, found)) or 'none'}; return {', '.join(batches)}"
+        )
+    for seat, advantage in found.items():
+        for name, tensor in zip(Advantage._fields, advantage, strict=True):
+            want = tuple(batches[seat].response_BT.shape)
+            if not isinstance(tensor, Tensor) or tuple(tensor.shape) != want:
+                got = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
+                raise ValueError(f"{where} returned {name} of {seat} with shape {got}; the batch has {want}")
+            if not bool(tensor.isfinite().all()):
+                raise FloatingPointError(
+                    f"{where} returned {name} of {seat} with numbers that are not finite"
+                )
+
+
+def checked_updates(updates: Mapping[str, Mapping[str, float]], team: Team) -> dict[str, dict[str, float]]:
+    """The metrics of a joint update; ValueError if they are not those of every policy, numbers by name."""
+    if set(updates) != set(team.learners):
+        raise ValueError(
+            f"update_all returned metrics of {', '.join(map(str, updates)) or 'no policy'}; return a dict of "
+            f"numbers for each of {', '.join(team.learners)}"
+        )
+    return {name: {key: float(value) for key, value in of.items()} for name, of in updates.items()}

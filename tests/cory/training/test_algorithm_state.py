@@ -1,0 +1,156 @@
+"""What an algorithm keeps: numbers, tensors, modules and optimizers survive a checkpoint bit for bit."""
+
+from dataclasses import dataclass, replace
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cory.algorithms import ppo
+from cory.algorithms.base import Algorithm, State, check_state
+from cory.training.checkpoint import decode, encode
+from cory.training.trainer import Trainer
+from tests.helpers.tables import flagged
+
+
+class Mixer:
+    """A layer with its optimiser: what a value-mixing critic keeps for the team."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.layer = nn.Linear(2, 1)
+        self.optimizer = torch.optim.Adam(self.layer.parameters(), lr=0.1)
+
+    def state_dict(self) -> dict:
+        return {"layer": self.layer.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, content: dict) -> None:
+        self.layer.load_state_dict(content["layer"])
+        self.optimizer.load_state_dict(content["optimizer"])
+
+
+def mixing() -> Algorithm:
+    """PPO that trains the team's mixer on the scores, and tracks a moving mean [2] for each policy."""
+    module = ModuleType("mixing")
+    module.Config, module.token_loss = ppo.Config, ppo.token_loss
+
+    def advantage(batches, rewards, config, states):
+        for seat, batch in batches.items():
+            mean = torch.stack([batch.score_B.mean(), batch.payoff_B.mean()])
+            states[seat]["mean"] = 0.9 * states[seat].get("mean", torch.zeros(2)) + 0.1 * mean
+        return ppo.advantage(batches, rewards, config, states)
+
+    def update_all(team, batches, advantages, config):
+        scores_BN = torch.stack([batch.score_B for batch in batches.values()], dim=1)
+        loss = (team.state.layer(scores_BN).squeeze(1) - scores_BN.sum(1)).square().mean()
+        team.state.optimizer.zero_grad()
+        loss.backward()
+        team.state.optimizer.step()
+        found = {}
+        for name, learner in team.learners.items():
+            batch, advantage, orders, _ = team.data(name, batches, advantages)
+            found[name] = learner.update(batch, advantage, orders, interrupt=team.interrupt)
+            found[name]["mixer_loss"] = loss.item()
+        return found
+
+    module.advantage, module.update_all = advantage, update_all
+    module.team_state = lambda learners, config: Mixer()
+    return Algorithm.from_module("mixing", module)
+
+
+@pytest.fixture
+def with_mixer(monkeypatch):
+    monkeypatch.setattr("cory.algorithms.load", lambda name: mixing())
+    return flagged("--exchange.every", "2")
+
+
+def learned(metrics: dict[str, float]) -> dict[str, float]:
+    return {key: value for key, value in metrics.items() if not key.startswith(("time/", "speed/"))}
+
+
+def test_a_resumed_run_is_the_run_in_one_across_an_exchange(with_mixer, tmp_path):
+    whole = Trainer(with_mixer)
+    want = [learned(whole.iterate(i)) for i in range(5)]
+    first = Trainer(with_mixer)
+    for i in range(3):
+        first.iterate(i)
+    second = Trainer(with_mixer)
+    second.load(first.save(tmp_path, 3))
+    assert [learned(second.iterate(i)) for i in (3, 4)] == want[3:]
+    assert want[4]["pioneer_0/llm_1/mixer_loss"] < want[0]["pioneer_0/llm_1/mixer_loss"]
+    for one, other in zip(
+        whole.team_state.layer.parameters(), second.team_state.layer.parameters(), strict=True
+    ):
+        assert torch.equal(one, other)
+    means = [trainer.learners["llm_2"].algorithm_state["mean"] for trainer in (whole, second)]
+    assert torch.equal(*means)
+    assert bool(means[0].any())
+
+
+def test_metrics_of_a_joint_update_are_those_of_every_policy(with_mixer):
+    trainer = Trainer(with_mixer)
+    trainer.algorithm = replace(trainer.algorithm, update_all=lambda *_: {"llm_1": {}})
+    with pytest.raises(ValueError, match="update_all returned metrics of llm_1; return a dict"):
+        trainer.iterate(0)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fault"),
+    [
+        (lambda found: {"pioneer_0": found["pioneer_0"]}, "returned seats pioneer_0; return pioneer_0, obs"),
+        (
+            lambda found: found | {"observer_1": found["observer_1"]._replace(advantage_BT=torch.zeros(2))},
+            r"returned advantage_BT of observer_1 with shape \(2,\)",
+        ),
+        (
+            lambda found: (
+                found | {"observer_1": found["observer_1"]._replace(return_BT=found["observer_1"][1] / 0)}
+            ),
+            "returned return_BT of observer_1 with numbers that are not finite",
+        ),
+    ],
+)
+def test_a_wrong_advantage_is_refused_before_any_weight_moves(spoil, fault):
+    trainer = Trainer(flagged())
+    before = [weight.clone() for p in trainer.policies.values() for weight in p.parameters()]
+    good = trainer.algorithm.advantage
+    trainer.algorithm = replace(trainer.algorithm, advantage=lambda *args: spoil(good(*args)))
+    with pytest.raises(
+        (ValueError, FloatingPointError), match=f"algorithm 'ppo': the advantage hook {fault}"
+    ):
+        trainer.iterate(0)
+    after = [weight for p in trainer.policies.values() for weight in p.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@dataclass
+class Stateless:
+    number: float
+
+
+@pytest.mark.parametrize(
+    ("state", "fault"),
+    [
+        (State(mean=float("nan")), r"the state of llm_1\['mean'\] is nan"),
+        (State(mean=torch.tensor([0.0, float("inf")])), "is a tensor with numbers that are not finite"),
+        (State(rows=[1, {"x": object()}]), r"\['rows'\]\[1\]\['x'\] is a object"),
+        (State({(1, 2): 3}), r"has the key \(1, 2\)"),
+        (Stateless(1.0), "is Stateless; it needs state_dict and load_state_dict"),
+    ],
+)
+def test_a_state_that_a_checkpoint_cannot_hold_is_refused(state, fault):
+    with pytest.raises(ValueError, match=fault):
+        check_state(state, "llm_1", "mine")
+
+
+def test_encoding_is_exact():
+    content = {
+        "numbers": [1, 0.1, True, None, "text"],
+        3: {"tensor": torch.arange(3, dtype=torch.bfloat16), "empty": {}},
+    }
+    tensors: dict[str, Tensor] = {}
+    found = decode(encode(content, tensors), tensors)
+    assert found["numbers"] == content["numbers"]
+    assert torch.equal(found[3]["tensor"], content[3]["tensor"])
+    assert found[3]["empty"] == {}
