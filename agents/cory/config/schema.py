@@ -15,6 +15,7 @@ from cory.functional.token_rewards import PayoffScalingConfig
 from cory.judges.config import JudgeConfig
 from cory.learner.central_critic import CriticConfig
 from cory.learner.optimizer import LearnerConfig
+from cory.learner.sharing import SharingConfig
 from cory.policies.lora_config import LoRAConfig
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.runtime.cpu import Matmul
@@ -164,6 +165,7 @@ class Config:
 
     critic: CriticConfig = field(default_factory=CriticConfig)
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
+    sharing: SharingConfig = field(default_factory=SharingConfig)
     lora: LoRAConfig = field(default_factory=LoRAConfig)
     kl: KLConfig = field(default_factory=KLConfig)
     payoff_scaling: PayoffScalingConfig = field(default_factory=PayoffScalingConfig)
@@ -254,7 +256,18 @@ class Config:
             raise ValueError(
                 f"algorithm {self.algorithm!r} uses no values; leave out --critic.kind {self.critic.kind}"
             )
+        if self.sharing.same_view or self.sharing.both_views:
+            self._check_sharing()
         self.learner.check_batch(self.batch * (self.seats if self.policy.shared else 1))
+
+    def _check_sharing(self) -> None:
+        """Raise ValueError where there is nothing to share, or values and payoffs are not the policies'."""
+        if self.seats == 1 or self.policy.shared:
+            raise ValueError("sharing needs two policies or more; leave it out with one")
+        if self.critic.kind != "own" or self.payoff_scaling.scaling != "none":
+            raise ValueError(
+                "sharing uses each policy's own critic and unscaled payoffs; leave the others out"
+            )
 
     @property
     def policy_names(self) -> tuple[str, ...]:

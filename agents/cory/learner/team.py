@@ -3,7 +3,7 @@
 Shapes: B games, T response tokens, K chosen tokens, V vocabulary, N positions of a chunk.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class LearningData(NamedTuple):
     """What one policy learns from in an iteration."""
 
     batch: Batch
-    """The rows of every seat it sat in."""
+    """The rows of every seat it sat in, and those shared with it."""
     advantage: Advantage
     orders: list[Tensor]
     """A permutation of the rows per epoch."""
@@ -47,6 +47,9 @@ class Team:
 
     state: State = field(default_factory=State)
     """What the algorithm keeps for the team; each learner holds its policy's `algorithm_state`."""
+
+    shared: Mapping[str, Sequence[tuple[Batch, Advantage]]] = field(default_factory=dict)
+    """Rows that a policy learns from beside its own (`cory.learner.sharing`), by policy."""
 
     interrupt: Callable[[], None] = lambda: None
     """To be called before every optimiser step; may raise."""
@@ -75,20 +78,22 @@ class Team:
         ArithmeticError if its log-probs are not those its tokens were sampled with.
         """
         seats, learner = self.seats_of(name), self.learners[name]
-        batch = stack(Batch, [batches[seat] for seat in seats])
-        columns = zip(*(advantages[seat] for seat in seats), strict=True)
-        orders = [
-            torch.from_numpy(rng.permutation((*self.order_key, name, epoch), len(batch)))
-            for epoch in range(learner.epochs)
-        ]
-        difference = float((batch.behaviour_logprobs_BT - batch.old_logprobs_BT).abs().max())
+        own = stack(Batch, [batches[seat] for seat in seats])
+        difference = float((own.behaviour_logprobs_BT - own.old_logprobs_BT).abs().max())
         if difference > learner.policy.tolerance:
             raise ArithmeticError(
                 f"sampler and learner disagree by {difference:.2g} nats on a token of policy {name!r}; the "
                 "distribution that is sampled is not the one that is scored"
             )
+        others = self.shared.get(name, ())
+        batch = stack(Batch, [own, *(rows for rows, _ in others)])
+        parts = [*(advantages[seat] for seat in seats), *(advantage for _, advantage in others)]
+        advantage = Advantage(*(concat(column) for column in zip(*parts, strict=True)))
+        orders = [
+            torch.from_numpy(rng.permutation((*self.order_key, name, epoch), len(batch)))
+            for epoch in range(learner.epochs)
+        ]
         device = batch.response_BT.device
-        advantage = Advantage(*(concat(column) for column in columns))
         return LearningData(batch, advantage, [order_B.to(device) for order_B in orders], difference)
 
     def logprobs(self, seat: str, batch: Batch) -> Tensor:

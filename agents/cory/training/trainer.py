@@ -4,6 +4,7 @@ Shapes: B games, T response tokens.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cory.evaluation.averaging import averaged
 from cory.evaluation.evaluator import Responses, Split, evaluate_in_game, evaluate_standalone
 from cory.functional.advantage import Advantage
 from cory.judges import weighted_sum
+from cory.learner import sharing
 from cory.learner.learner import Learner
 from cory.learner.team import Team, check_advantages, checked_updates
 from cory.policies.base import Policy
@@ -86,6 +88,9 @@ class Trainer:
         self.learning = True
         team = self.team(iteration, seating, interrupt_update)
         advantages = self.advantages(team, batches)
+        if self.config.sharing.same_view or self.config.sharing.both_views:
+            with clock.phase("share"):
+                team = replace(team, shared=self.shared(team, batches))
         with clock.phase("update"):
             data = {name: team.data(name, batches, advantages) for name in self.learners}
             updates: dict[str, dict[str, float]] = {}
@@ -192,6 +197,11 @@ class Trainer:
         for policy, learner in self.learners.items():
             check_state(learner.algorithm_state, policy, name)
         return found
+
+    def shared(self, team: Team, batches: Mapping[str, Batch]) -> sharing.Shared:
+        """What each policy learns from beside its own rows."""
+        options = self.config.algorithm_options
+        return sharing.shared_rows(team, batches, self.algorithm, options, self.config.sharing)
 
     def with_critic_values(self, batches: dict[str, Batch], clock: Clock) -> dict[str, Batch]:
         """The batches with the central critic's values, or as they are without one."""
