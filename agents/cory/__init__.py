@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cory import rewards
+    from cory.api.averaging import average
     from cory.api.commands import evaluate, train
     from cory.api.registration import (
         register_algorithm,
         register_critic,
         register_judge,
         register_kl,
+        register_payoff,
         register_policy,
         register_task,
     )
@@ -35,6 +37,7 @@ __all__ = [
     "Run",
     "Study",
     "Trainer",
+    "average",
     "evaluate",
     "load",
     "presets",
@@ -42,6 +45,7 @@ __all__ = [
     "register_critic",
     "register_judge",
     "register_kl",
+    "register_payoff",
     "register_policy",
     "register_task",
     "rewards",
@@ -53,6 +57,7 @@ _MODULES = {
     "Run": "cory.api.runs",
     "Study": "cory.study",
     "Trainer": "cory.training.trainer",
+    "average": "cory.api.averaging",
     "evaluate": "cory.api.commands",
     "load": "cory.api.runs",
     "presets": "cory.config.presets",

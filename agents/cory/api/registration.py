@@ -8,7 +8,7 @@ from cory.functional import kl
 from cory.judges import parsing
 from cory.learner import central_critic
 from cory.training.factory import register_policy as register_policy
-from cory_env import tasks
+from cory_env import payoff, tasks
 
 
 def register_algorithm(name: str, module: Any) -> None:
@@ -31,6 +31,11 @@ def register_kl(name: str, estimator: kl.Estimator) -> None:
     if name in kl.ESTIMATORS:
         raise ValueError(f"there is a KL estimator {name!r} already; choose another name")
     kl.ESTIMATORS[name] = estimator
+
+
+def register_payoff(name: str, function: payoff.PayoffFunction) -> None:
+    """Make a function (scores [B, N], iteration) -> payoffs [B, N] available as `payoff=name`."""
+    payoff.register(name, function)
 
 
 def register_critic(name: str, critic_class: type) -> None:

@@ -13,7 +13,9 @@ USAGE = """usage: cory COMMAND [options]
   train      fine-tune policies by playing; without options, the pocket models on movie reviews
   evaluate   score runs, checkpoints or models on held-out queries, standalone and in the game
   play       watch the policies of a run play, or take a seat yourself
-  report     draw the report of one or more runs again
+  report     draw the report of runs again, compare two or more, or draw the paper's figures
+  probe      measure what the two seats of a trained team do to each other
+  average    write the mean of several policies' weights as one model
   study      train arms x seeds, compare them by comparisons fixed before the run
 
 `cory COMMAND --help` lists the options of a command; `cory --version` prints the version."""
@@ -22,7 +24,15 @@ USAGE = """usage: cory COMMAND [options]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. A user's mistake is one `error:` paragraph on stderr and code 2."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    commands = {"train": train, "evaluate": evaluate, "play": play, "report": report, "study": study}
+    commands = {
+        "train": train,
+        "evaluate": evaluate,
+        "play": play,
+        "report": report,
+        "probe": probe,
+        "average": average,
+        "study": study,
+    }
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE)
         return 0
@@ -111,6 +121,20 @@ def play(argv: list[str]) -> None:
 def report(argv: list[str]) -> None:
     """`cory report RUN...`: draw the reports of runs again."""
     from cory.cli.report import command
+
+    command(argv)
+
+
+def probe(argv: list[str]) -> None:
+    """`cory probe RUN...`: what the two seats do to each other."""
+    from cory.cli.probe import command
+
+    command(argv)
+
+
+def average(argv: list[str]) -> None:
+    """`cory average TARGET... --out FOLDER`."""
+    from cory.cli.average import command
 
     command(argv)
 

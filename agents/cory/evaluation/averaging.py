@@ -17,8 +17,10 @@ def trained(policy: Policy) -> list[nn.Parameter]:
     return [parameter for parameter in policy.parameters() if parameter.requires_grad]
 
 
-def mean_weights(policies: Sequence[Policy]) -> list[Tensor]:
-    """The mean of each trained weight over the policies; ValueError if they are not of one shape.
+def mean_weights(policies: Sequence[Policy], weights: Sequence[float] | None = None) -> list[Tensor]:
+    """The mean of each trained weight over the policies, weighted by `weights` over their sum.
+
+    ValueError if the policies are not of one shape, or the weights do not fit them.
 
     The mean is useful only of policies that started from the same weights, since only then do units of one
     correspond to those of the other.
@@ -28,14 +30,23 @@ def mean_weights(policies: Sequence[Policy]) -> list[Tensor]:
     if len(shapes) != 1:
         names = ", ".join(policy.name for policy in policies)
         raise ValueError(f"the weights of {names} differ in shape; only policies of one model have a mean")
+    if weights is not None and (len(weights) != len(policies) or sum(weights) == 0):
+        given = ", ".join(map(str, weights))
+        raise ValueError(
+            f"weights are {given} for {len(policies)} policies; give one each, of a sum other than 0"
+        )
+    share_P = torch.ones(len(policies)) if weights is None else torch.tensor(weights)
+    share_P = share_P / share_P.sum()
     with torch.no_grad():
-        return [torch.stack(list(weights)).mean(0) for weights in zip(*columns, strict=True)]
+        return [
+            torch.einsum("p,p...->...", share_P.to(c[0]), torch.stack(c)) for c in zip(*columns, strict=True)
+        ]
 
 
 @contextmanager
-def averaged(policies: Sequence[Policy]) -> Iterator[Policy]:
+def averaged(policies: Sequence[Policy], weights: Sequence[float] | None = None) -> Iterator[Policy]:
     """The first policy with the mean weights of all; its own are back, bit for bit, after the block."""
-    first, mean = policies[0], mean_weights(policies)
+    first, mean = policies[0], mean_weights(policies, weights)
     own = [weight.detach().clone() for weight in trained(first)]
     name = first.name
     try:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from cory.report.plots import DASHES, PALETTE, Kind, Plot, draw_kinds
+from cory.report.plots import DASHES, PALETTE, REFERENCE, Kind, Plot, draw_kinds
 from cory.study import statistics
 from cory.study.analysis import curve, metrics_of, values_by_seed
 from cory.study.plan import setting_value
@@ -22,21 +22,31 @@ FOREST = (
     "seeds. The dotted line is the margin that was declared before the runs. Without an interval: fewer than "
     f"{statistics.MIN_RUNS} seeds."
 )
+EXPLORED = (
+    "Difference to the first arm over the runs at equal seeds, with its 95 % interval; small dots: single "
+    "seeds. Green: the whole interval is on the better side of zero; red: none of it. These comparisons were "
+    f"not fixed before the runs. Without an interval: fewer than {statistics.MIN_RUNS} seeds."
+)
 CURVES = (
     "Interquartile mean over the runs of each arm (a run is the mean of its policies); shaded: the middle "
     "half of the runs."
 )
 FRONTIER = (
-    "Task reward against KL at the end of training: one small point per run, a large one per arm (mean)."
+    "Task reward against KL at the end of training: one small point per run, a large one per arm (mean). The "
+    "cross is the reference."
 )
 SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
 SURVIVAL = "Share of runs without a sign of collapse (Kaplan-Meier) over the evaluated iterations."
 
 
-def draw(results: Results, folder: Path) -> list[Plot]:
-    """Draw every figure the results have numbers for, as `folder/*.png`."""
+def draw(results: Results, folder: Path, *, declared: bool = True) -> list[Plot]:
+    """Draw every figure the results have numbers for, as `folder/*.png`.
+
+    `declared` is whether the comparisons were fixed before the runs.
+    """
+    forest = ("Primary comparisons", FOREST) if declared else ("Differences to the first arm", EXPLORED)
     kinds: list[Kind[Results]] = [
-        ("differences", "Primary comparisons", FOREST, _forest),
+        ("differences", *forest, _forest),
         ("curves", "Learning curves", CURVES, _curves),
         ("frontier", "Task reward against KL", FRONTIER, _frontier),
         ("sweeps", "Sweeps", SWEEPS, _sweeps),
@@ -69,7 +79,7 @@ def _forest(results: Results) -> Figure | None:
         shown = [row for row in rows if row["metric"] == name]
         for y, row in enumerate(reversed(shown)):
             _draw_difference(axes, y, row, results)
-        axes.axvline(0, color="#444444", linewidth=0.8)
+        axes.axvline(0, color=REFERENCE, linewidth=0.8)
         axes.set_yticks(range(len(shown)), [_name(row, results) for row in reversed(shown)])
         axes.set_ylim(-0.6, len(shown) - 0.4)
         axes.set_xlabel(f"difference in {name}")
@@ -85,7 +95,7 @@ def _draw_difference(axes: Axes, y: int, row: Mapping[str, Any], results: Result
     axes.plot(row["difference"], y, "o", color=color)
     margin = row["margin"] if row["direction"] == "higher" else -row["margin"]
     if margin:
-        axes.plot([margin, margin], [y - 0.4, y + 0.4], color="#444444", linestyle=":")
+        axes.plot([margin, margin], [y - 0.4, y + 0.4], color=REFERENCE, linestyle=":")
 
 
 def _name(row: Mapping[str, Any], results: Results) -> str:
@@ -125,11 +135,21 @@ def _frontier(results: Results) -> Figure | None:
                 x, y, style = [kl[s] for s in seeds], [reward[s] for s in seeds], marker_of(results, arm)
                 axes.plot(x, y, markersize=3, alpha=0.5, **style)
                 axes.plot(np.mean(x), np.mean(y), label=arm, markersize=9, **style)
+        for reward_of_reference in _references(results, task) if axes.lines else ():
+            axes.plot(0, reward_of_reference, "x", color=REFERENCE, markersize=8, markeredgewidth=1.6)
         axes.set_xlabel("KL to the reference (nats)")
         axes.set_ylabel("task reward")
         return bool(axes.lines)
 
     return _grid(results, ["frontier"], panel)
+
+
+def _references(results: Results, task: str) -> set[float]:
+    """The task rewards of the runs' references."""
+    found = [
+        run["eval"].get("reference", {}).get("task_reward") for run in results["runs"] if run["task"] == task
+    ]
+    return {points[-1][1] for points in found if points}
 
 
 def _sweeps(results: Results) -> Figure | None:

@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cory.report import html
+from cory.report.page import SAMPLE_ROWS
 from cory.study import statistics
 from cory.study.analysis import GAME_TOTAL, metrics_of, values_by_seed
 from cory.study.plots import draw, survival
+from cory.study.records import elsewhere
 from cory.study.results import Results
+from cory.tracking.tracker import SAMPLES, read_lines
 from cory.training.checkpoint import write_text
 
 MARKDOWN, PAGE = "report.md", "report.html"
@@ -35,17 +38,59 @@ def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -
     parts = [html.heading(results["study"], level=1), html.paragraph(results["question"])]
     parts += [html.paragraph(line) for line in verdict_lines(results)]
     parts += [html.paragraph(f"Not in these numbers: {text}") for text in failures]
-    for table in tables(results):
-        parts += [html.heading(table.title), html.table(table.head, table.rows, kind="numbers")]
-    for plot in draw(results, folder / "plots"):
-        parts += [html.heading(plot.title), html.image(plot.path, title=plot.title, caption=plot.caption)]
-    parts += [
-        html.heading("How it was made"),
-        *(html.paragraph(line, muted=True) for line in origin(results)),
-    ]
+    parts += tables_and_figures(results, folder / "plots")
+    for task in results["kl_coef"]:
+        parts += samples(_folders(results, task, folder), title=f"Samples on {task}")
+    parts += how_it_was_made(results)
     write_text(folder / MARKDOWN, markdown(results, failures))
     write_text(folder / PAGE, html.page(f"Study {results['study']}", parts))
     return folder / PAGE
+
+
+def tables_and_figures(results: Results, folder: Path, *, declared: bool = True) -> list[html.Markup]:
+    """All tables, then all figures, which are drawn into `folder`."""
+    parts = []
+    for table in tables(results, declared=declared):
+        parts += [html.heading(table.title), html.table(table.head, table.rows, kind="numbers")]
+    for plot in draw(results, folder, declared=declared):
+        parts += [html.heading(plot.title), html.image(plot.path, title=plot.title, caption=plot.caption)]
+    return parts
+
+
+def samples(folders: Mapping[str, Path], *, title: str) -> list[html.Markup]:
+    """The last held-out responses of one run of each arm, side by side; empty without samples.
+
+    Args:
+        folders: A run directory of each arm.
+        title: Heading of the section.
+    """
+    by_arm = {arm: _last_samples(folder) for arm, folder in folders.items()}
+    by_arm = {arm: rows for arm, rows in by_arm.items() if rows}
+    queries = [query for query in next(iter(by_arm.values()), {}) if all(query in r for r in by_arm.values())]
+    if not queries:
+        return []
+    columns = {
+        (arm, policy): [rows[query]["eval"].get(policy, "") for query in queries]
+        for arm, rows in by_arm.items()
+        for policy in rows[queries[0]]["eval"]
+    }
+    references = {tuple(texts) for (_, policy), texts in columns.items() if policy == "reference"}
+    head, shown = ["query"], [queries]
+    for (arm, policy), texts in columns.items():
+        is_common = policy == "reference" and len(references) == 1
+        name = policy if is_common else f"{arm}: {policy}"
+        if name not in head:
+            head.append(name)
+            shown.append([text.strip() or "(empty)" for text in texts])
+    note = "Each policy standalone at the last evaluation, in one run of each arm (the smallest seed)."
+    rows = list(zip(*shown, strict=True))[:SAMPLE_ROWS]
+    return [html.heading(title), html.paragraph(note, muted=True), html.table(head, rows, kind="samples")]
+
+
+def how_it_was_made(results: Results, *, declared: bool = True) -> list[html.Markup]:
+    """The last section of the page."""
+    lines = [html.paragraph(line, muted=True) for line in origin(results, declared=declared)]
+    return [html.heading("How it was made"), *lines]
 
 
 def markdown(results: Results, failures: Sequence[str] = ()) -> str:
@@ -67,36 +112,66 @@ def verdict_lines(results: Results) -> list[str]:
     ]
 
 
-def tables(results: Results) -> list[Table]:
-    """The table of arms of each task, the primary comparisons, and what the arms used."""
-    found = [_arms(results, task) for task in results["kl_coef"]]
+def tables(results: Results, *, declared: bool = True) -> list[Table]:
+    """The table of arms of each task, the comparisons, and what the arms used.
+
+    Comparisons that were not `declared` before the runs have no margin and no verdict.
+    """
+    names = [*results["arms"], *(results["sweeps"] if declared else ())]
+    found = [_arms(results, names, task) for task in results["kl_coef"]]
     if results["statistics"]:
-        found.append(_comparisons(results))
+        found.append(_comparisons(results, declared=declared))
     return [*found, _budgets(results)]
 
 
-def origin(results: Results) -> list[str]:
+def origin(results: Results, *, declared: bool = True) -> list[str]:
     """Command, commit, machine and definitions."""
     dirty = " with uncommitted changes" if results["dirty"] else ""
     eta = ", ".join(f"{coef:g} ({task})" for task, coef in results["kl_coef"].items())
     results_of = "; ".join(f"{name}: {text}" for name, text in RESULT_WORDS.items())
+    verdicts = f"Verdicts by the margin declared in the study file. {results_of}."
+    kind = "primary comparisons" if declared else "comparisons, which were not fixed before the runs"
+    command = f"Command: {results['command']}. " if declared else ""  # else a table names the runs
     return [
-        f"Command: {results['command']}. Commit {results['commit']}{dirty}, learning version "
+        f"{command}Commit {results['commit']}{dirty}, learning version "
         f"{results['learning_version']}, {results['machine']['processor']}.",
         f"The unit is the run: the mean over its policies at the end of training. Combined reward is task "
         f"reward - eta KL with the same eta for all arms: {eta}.",
         "Differences are paired by seed: BCa intervals (10,000 resamples), exact sign-flip p-values, Holm "
-        "over the primary comparisons, share of seeds with an improvement (Wilson's interval).",
-        f"Verdicts by the margin declared in the study file. {results_of}.",
+        f"over the {kind}, share of seeds with an improvement (Wilson's interval).",
+        *([verdicts] if declared else []),
     ]
 
 
-def _arms(results: Results, task: str) -> Table:
+def _folders(results: Results, task: str, folder: Path) -> dict[str, Path]:
+    """The run directory with the smallest seed of each arm, in the study's folder or in one beside it."""
+    beside = elsewhere(folder)
+    found: dict[str, Path] = {}
+    for run in results["runs"]:
+        own = folder / run["arm"] / task / f"seed-{run['seed']}"
+        place = own if own.is_dir() else beside.get(run["settings_sha256"])
+        if run["task"] == task and place is not None:
+            found.setdefault(run["arm"], place)
+    return found
+
+
+def _last_samples(folder: Path) -> dict[str, dict[str, Any]]:
+    """The rows of the last evaluation by query; of equal queries the first."""
+    path = folder / SAMPLES
+    rows = [row for row in read_lines(path) if "eval" in row] if path.is_file() else []
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row["iteration"] == rows[-1]["iteration"]:
+            found.setdefault(row["query"], row)
+    return found
+
+
+def _arms(results: Results, names: Sequence[str], task: str) -> Table:
     metrics = metrics_of(results)
     if any(run["game"] for run in results["runs"]) and GAME_TOTAL not in metrics:
         metrics.append(GAME_TOTAL)
     rows = []
-    for arm in [*results["arms"], *results["sweeps"]]:
+    for arm in names:
         by_metric = {metric: values_by_seed(results, arm, task, metric) for metric in metrics}
         n = max((len(values) for values in by_metric.values()), default=0)
         cells = [_estimate(list(values.values())) for values in by_metric.values()]
@@ -125,9 +200,9 @@ def _collapsed(results: Results, arm: str, task: str) -> str:
     return f"{collapsed} ({mean:.1f} of {horizon} iterations without)"
 
 
-def _comparisons(results: Results) -> Table:
+def _comparisons(results: Results, *, declared: bool) -> Table:
     head = ["comparison", "task", "metric", "n", "difference", "IQM difference", "p", "p (Holm)"]
-    head += ["improved", "effect", "margin", "seeds needed", "verdict"]
+    head += ["improved", "effect", *(["margin", "seeds needed", "verdict"] if declared else [])]
     rows = [
         [
             f"{row['arm']} - {row['baseline']}",
@@ -143,10 +218,10 @@ def _comparisons(results: Results) -> Table:
             f"{row['direction']} by {row['margin']:g}",
             "-" if row["needed"] is None else str(row["needed"]),
             row["result"],
-        ]
+        ][: len(head)]
         for row in results["statistics"]
     ]
-    return Table("Primary comparisons", head, rows)
+    return Table("Primary comparisons" if declared else "Differences to the first arm", head, rows)
 
 
 def _budgets(results: Results) -> Table:

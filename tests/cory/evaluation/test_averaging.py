@@ -29,6 +29,17 @@ def test_mean_of_one_and_four_is_two_and_a_half_and_both_stay():
     assert all(bool((weight == 4).all()) for weight in four.parameters())
 
 
+def test_weighted_mean_of_one_and_four():
+    found = mean_weights([table("one", 1.0), table("four", 4.0)], [1.0, 3.0])
+    assert all(bool((weight == 3.25).all()) for weight in found)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, -1.0]])
+def test_weights_that_do_not_fit_are_refused(weights):
+    with pytest.raises(ValueError, match="for 2 policies; give one each"):
+        mean_weights([table("one", 1.0), table("four", 4.0)], weights)
+
+
 def test_weights_are_back_after_an_error():
     one, four = table("one", 1.0), table("four", 4.0)
     with pytest.raises(RuntimeError, match="inside"), averaged([one, four]):

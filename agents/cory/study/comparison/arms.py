@@ -1,0 +1,104 @@
+"""Arms read off run directories: runs with equal settings but for the seed."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cory.evaluation.records import IRRELEVANT
+from cory.report.groups import differing, written
+from cory.study.plan import EQUAL, PlannedRun, completed, settings_in
+from cory.tracking.tracker import METRICS
+
+CHANGE_NO_NUMBER = frozenset(IRRELEVANT) - {"evaluation.queries"}
+"""Settings of judge and evaluation in which compared runs may differ."""
+
+MAX_NAME = 60
+SEED = re.compile(r"[-_/.]?seed[-_=]?\d+$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """Runs with equal settings but for the seed."""
+
+    name: str
+    settings: Mapping[str, Any]
+    """All settings but the seed, flat."""
+    runs: Mapping[int, Path]
+    """Run directories by seed."""
+
+    def planned(self, seed: int) -> PlannedRun:
+        """The run with a seed, as a study has it."""
+        settings = {**self.settings, "seed": seed}
+        return PlannedRun(arm=self.name, task=str(self.settings["task"]), seed=seed, settings=settings)
+
+
+def common_parent(folders: Sequence[Path]) -> Path:
+    """The folder that holds all run directories."""
+    return Path(os.path.commonpath([folder.resolve().parent for folder in folders]))
+
+
+def arms_of(folders: Sequence[Path]) -> list[Arm]:
+    """The arms of run directories in the order given; ValueError as in `write_comparison`."""
+    found: dict[str, tuple[dict[str, Any], dict[int, Path]]] = {}
+    for folder in folders:
+        stored = settings_in(folder)
+        if not stored or not (folder / METRICS).is_file():
+            raise ValueError(f"{folder} holds no config.yaml and {METRICS}; name the folders of runs")
+        seed = int(stored.pop("seed", 0))
+        runs = found.setdefault(repr(sorted(stored.items())), (stored, {}))[1]
+        _add(runs, seed, folder)
+    merged: dict[str, tuple[dict[str, Any], dict[int, Path]]] = {}
+    for settings, runs in found.values():  # settings that one version lacks are at their defaults
+        whole = {name: value for name, value in completed(settings).items() if name != "seed"}
+        of_arm = merged.setdefault(repr(sorted(whole.items())), (whole, {}))[1]
+        for seed, folder in runs.items():
+            _add(of_arm, seed, folder)
+    names = _names(list(merged.values()), common_parent(folders))
+    return [
+        Arm(name=name, settings=settings, runs=dict(sorted(runs.items())))
+        for name, (settings, runs) in zip(names, merged.values(), strict=True)
+    ]
+
+
+def check_comparable(arms: Sequence[Arm]) -> None:
+    """Raise ValueError if the arms are of several tasks, or are judged or evaluated differently."""
+    first = arms[0]
+    for arm in arms[1:]:
+        for name in differing([first.settings, arm.settings]):
+            if name.split(".")[0] in EQUAL and name not in CHANGE_NO_NUMBER:
+                folders = [next(iter(one.runs.values())) for one in (first, arm)]
+                values = [one.settings.get(name) for one in (first, arm)]
+                raise ValueError(
+                    f"{folders[0]} and {folders[1]} cannot be compared: {name} is {values[0]!r} and "
+                    f"{values[1]!r}; name runs with the same settings of task, judge and evaluation"
+                )
+
+
+def _names(arms: Sequence[tuple[Mapping[str, Any], Mapping[int, Path]]], parent: Path) -> list[str]:
+    """Names of arms: their folders without the seed where those tell them apart, else what differs."""
+    folders = [
+        {SEED.sub("", folder.resolve().relative_to(parent).as_posix()) for folder in runs.values()}
+        for _, runs in arms
+    ]
+    stems = [min(names) for names in folders]
+    if all(len(names) == 1 for names in folders) and len({*stems, ""}) == len(stems) + 1:
+        while len({stem.rpartition("/")[2] for stem in stems}) == 1 and all("/" in stem for stem in stems):
+            stems = [stem.rpartition("/")[0] for stem in stems]
+        return stems
+    names = differing([settings for settings, _ in arms])
+    by_settings = [written(settings, names) for settings, _ in arms]
+    if not names:
+        return [str(arms[0][0]["task"])]
+    return [
+        name if 0 < len(name) <= MAX_NAME else f"arm {place}"
+        for place, name in enumerate(by_settings, start=1)
+    ]
+
+
+def _add(runs: dict[int, Path], seed: int, folder: Path) -> None:
+    if seed in runs:
+        raise ValueError(f"{runs[seed]} and {folder} have the same settings and seed; name one of them")
+    runs[seed] = folder

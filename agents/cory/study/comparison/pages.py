@@ -1,0 +1,198 @@
+"""Pages that compare run directories: arms are runs with equal settings but for the seed.
+
+A study fixes arms and comparisons before the runs; here both are read off the runs that are given. Tables,
+statistics and figures are those of a study.
+"""
+
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cory.report import html, paper_figures
+from cory.report.groups import Group, differing, families_of, read_run
+from cory.report.overview import read_environment
+from cory.study import records
+from cory.study.analysis import TABLE, analyse
+from cory.study.comparison.arms import Arm, arms_of, check_comparable, common_parent
+from cory.study.plan import Plan, setting_value
+from cory.study.report import how_it_was_made, samples, tables_and_figures
+from cory.study.results import Results, assemble
+from cory.study.spec import Comparison, Spec, Sweep
+from cory.tracking.tracker import METRICS, read_lines
+from cory.training.checkpoint import write_text
+
+PAGE, PAPER_PAGE = "comparison.html", "paper_figures.html"
+MIN_SWEEP = 3
+"""Fewest arms for a curve over a setting."""
+
+
+def write_comparison(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write one self-contained page that compares runs; the path of the page.
+
+    Args:
+        folders: Two run directories or more, of one task, scored and evaluated alike.
+        out: The page; by default `comparison.html` in the folder that holds all runs.
+
+    Raises:
+        ValueError: For a folder that holds no run, two runs with the same settings and seed, and runs that
+            differ in a setting of the task, the judge or the evaluation.
+    """
+    arms = arms_of(folders)
+    check_comparable(arms)
+    results = results_of(arms)
+    with TemporaryDirectory() as figures:
+        parts = [
+            html.heading(f"Comparison of {len(folders)} runs", level=1),
+            *(html.paragraph(line) for line in [results["question"], *notes(arms, results)]),
+            *_settings(arms),
+            *tables_and_figures(results, Path(figures), declared=False),
+            *samples({arm.name: arm.runs[min(arm.runs)] for arm in arms}, title="Samples"),
+            *_runs(arms),
+            *how_it_was_made(results, declared=False),
+        ]
+    path = out or common_parent(folders) / PAGE
+    write_text(path, html.page("Comparison of runs", parts))
+    return path
+
+
+def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write one self-contained page with the paper's kinds of figures; the path of the page.
+
+    A figure the runs have no data for is left out, with a line on what it needs. Arguments and errors are
+    those of `write_comparison`, but one run is enough and there may be several tasks, one section each.
+    """
+    arms = arms_of(folders)
+    tasks = list(dict.fromkeys(str(arm.settings["task"]) for arm in arms))
+    parts = [
+        html.heading(f"The paper's figures, from {len(folders)} runs", level=1),
+        html.paragraph(
+            "Means over the games of training, as in the paper (arXiv:2410.06101), unless a caption says "
+            "held-out. Combined reward has the KL coefficient of the first arm."
+        ),
+    ]
+    for task in tasks:
+        of_task = [arm for arm in arms if arm.settings["task"] == task]
+        check_comparable(of_task)
+        with TemporaryDirectory() as figures:
+            plots, missing = paper_figures.draw([_group(arm) for arm in of_task], Path(figures))
+            parts += [html.heading(f"Task {task}"), *_settings(of_task)]
+            for plot in plots:
+                parts += [
+                    html.heading(plot.title, level=3),
+                    html.image(plot.path, title=plot.title, caption=plot.caption),
+                ]
+        parts += [html.paragraph(f"Left out: {line}", muted=True) for line in missing]
+    path = out or common_parent(folders) / PAPER_PAGE
+    write_text(path, html.page("The paper's figures", [*parts, *_runs(arms)]))
+    return path
+
+
+def results_of(arms: Sequence[Arm]) -> Results:
+    """Runs, statistics and comparisons with the first arm, in the form of a study's results."""
+    task, kl_coef = str(arms[0].settings["task"]), float(arms[0].settings["kl.coef"])
+    planned = [arm.planned(seed) for arm in arms for seed in arm.runs]
+    names = differing([arm.settings for arm in arms])
+    spec = Spec(
+        name="comparison",
+        question=f"{len(arms)} {'arms' if len(arms) > 1 else 'arm'} on {task}: runs with equal settings but "
+        "for the seed.",
+        arms={arm.name: {name: arm.settings.get(name) for name in names} for arm in arms},
+        primary=tuple(
+            Comparison(
+                arm=arm.name,
+                baseline=arms[0].name,
+                metric=metric,
+                direction="lower" if metric == "kl" else "higher",
+            )
+            for metric in TABLE[not kl_coef :]  # without KL penalty combined reward is task reward
+            for arm in arms[1:]
+            if arm.runs.keys() & arms[0].runs.keys()
+        ),
+        sweeps=_sweeps(arms),
+    )
+    evaluation = {name: value for name, value in arms[0].settings.items() if name.startswith("evaluation.")}
+    plan = Plan(runs=tuple(planned), kl_coef={task: kl_coef}, evaluation={task: evaluation})
+    return analyse(assemble(spec, plan, [_record(arm, seed) for arm in arms for seed in arm.runs]))
+
+
+def _sweeps(arms: Sequence[Arm]) -> dict[str, Sweep]:
+    """The settings, as numbers, in which alone three arms or more differ."""
+    found = {}
+    for name in differing([arm.settings for arm in arms]):
+        family = max(families_of(arms, name), key=len)
+        if len(family) < MIN_SWEEP:
+            continue
+        with contextlib.suppress(ValueError):
+            values = [setting_value(arm.settings, name) for arm in family]
+            log = min(values) > 0 and max(values) >= 10 * min(values)
+            found[name] = Sweep(setting=name, arms=tuple(arm.name for arm in family), log=log)
+    return found
+
+
+def _record(arm: Arm, seed: int) -> dict[str, Any]:
+    """A run as a study records it; an unfinished one as far as it was trained."""
+    planned, folder = arm.planned(seed), arm.runs[seed]
+    found = records.record(planned, folder)
+    origin = records.origin_of(folder)
+    if folder.name.startswith("seed-") and origin.is_file():
+        found["learning_version"] = json.loads(origin.read_text(encoding="utf-8"))["learning_version"]
+    if records.finished(folder, planned.iterations):
+        return found
+    return {**found, "status": "unfinished", "iterations": _trained(folder)}
+
+
+def _group(arm: Arm) -> Group:
+    try:
+        weight = setting_value(arm.settings, "payoff") if not arm.settings.get("payoff.over") else None
+    except ValueError:  # a matrix, or a payoff that is no weighted sum
+        weight = None
+    return Group(arm.name, arm.settings, [read_run(folder) for folder in arm.runs.values()], weight)
+
+
+def notes(arms: Sequence[Arm], results: Results) -> list[str]:
+    """What a reader must know about the runs."""
+    notes = []
+    coefs = {float(arm.settings["kl.coef"]) for arm in arms}
+    if len(coefs) > 1:
+        notes.append(
+            f"The arms were trained with different KL coefficients. Combined reward has that of "
+            f"{arms[0].name}, {float(arms[0].settings['kl.coef']):g}, in all."
+        )
+    if len(arms) > 1 and not results["primary"]:
+        notes.append(f"No other arm has a seed that {arms[0].name} has: no paired differences.")
+    notes += [
+        f"{run['arm']}, seed {run['seed']}, is not finished: its numbers are those of iteration "
+        f"{run['iterations']} or before."
+        for run in results["runs"]
+        if run["status"] != "finished"
+    ]
+    if len({run["commit"] for run in results["runs"]}) > 1:
+        notes.append("The runs began at different commits (see the runs below).")
+    return notes
+
+
+def _settings(arms: Sequence[Arm]) -> list[html.Markup]:
+    """The table of the settings in which the arms differ."""
+    names = differing([arm.settings for arm in arms])
+    if not names:
+        return []
+    rows = [[arm.name, *(str(arm.settings.get(name, "-")) for name in names)] for arm in arms]
+    return [html.heading("Settings that differ", level=3), html.table(["arm", *names], rows, kind="numbers")]
+
+
+def _runs(arms: Sequence[Arm]) -> list[html.Markup]:
+    """The table of run directories."""
+    rows = [
+        [arm.name, str(seed), str(folder), str(read_environment(folder).get("commit"))]
+        for arm in arms
+        for seed, folder in arm.runs.items()
+    ]
+    table = html.table(["arm", "seed", "run directory", "commit"], rows, kind="runs")
+    return [html.heading("Runs"), html.collapsible(f"{len(rows)} runs", table)]
+
+
+def _trained(folder: Path) -> int:
+    return sum("time/update/seconds" in row for row in read_lines(folder / METRICS))

@@ -1,0 +1,238 @@
+"""Pages that compare run directories: arms, what is refused, differences, samples side by side."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from cory.cli.main import main
+from cory.config import presets
+from cory.study.comparison import pages, write_comparison, write_paper_figures
+from cory.study.comparison.arms import arms_of, check_comparable
+from cory.study.plan import plain
+from cory.study.records import write_origin
+from cory.study.report import write_report
+
+SETTINGS = plain(replace(presets.get("pocket"), iterations=4))
+"""Reviews, two seats, KL coefficient 0.2."""
+
+
+def write_run(folder, *, seed=0, reward=0.5, kl=1.0, trained=4, response="fine", commit="abc", **settings):
+    """A run whose policies end at `reward` +- 0.1 and `kl`; llm_1 responds to `film` with `response`."""
+    folder.mkdir(parents=True)
+    values = {**SETTINGS, "seed": seed, **settings}
+    folder.joinpath("config.yaml").write_text(yaml.safe_dump(values))
+    folder.joinpath("environment.json").write_text(json.dumps({"commit": commit}))
+    folder.joinpath("policies").mkdir()
+    rows = [evaluation(0, {"llm_1": 0.0, "llm_2": 0.0}, kl=0.0)]
+    for i in range(trained):
+        of_seats = {"pioneer_0/llm_1": reward, "observer_1/llm_2": reward + 1.0}
+        rows.append(
+            {"iteration": i, "time/update/seconds": 1.0}
+            | {f"{name}/task_reward": value for name, value in of_seats.items()}
+            | {f"{name}/kl": kl for name in of_seats}
+        )
+    if trained == values["iterations"]:
+        rows.append(evaluation(trained, {"llm_1": reward + 0.1, "llm_2": reward - 0.1}, kl=kl))
+    folder.joinpath("metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    samples = [
+        {"iteration": i, "query": "film", "reference": "b", "eval": texts, "score": {}}
+        for i, texts in (
+            (0, {"reference": "dull", "llm_1": "early", "llm_2": "early"}),
+            (4, {"reference": "dull", "llm_1": response, "llm_2": " "}),
+        )
+    ]
+    folder.joinpath("samples.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in samples))
+    return folder
+
+
+def evaluation(iteration, rewards, *, kl) -> dict:
+    row = {"iteration": iteration, "eval/reference/task_reward": 0.25, "eval/reference/kl": 0.0}
+    for name, reward in rewards.items():
+        row |= {f"eval/{name}/task_reward": reward, f"eval/{name}/kl": kl}
+    return row
+
+
+@pytest.fixture
+def four(tmp_path):
+    """Two arms, CORY and one that pays own scores, seeds 0 and 1."""
+    return [
+        write_run(tmp_path / "cory-seed-0", reward=0.5, kl=1.0, response="good <b>"),
+        write_run(tmp_path / "cory-seed-1", reward=0.7, kl=2.0, seed=1),
+        write_run(tmp_path / "own-seed-0", reward=1.0, kl=1.5, payoff="independent", response="great"),
+        write_run(tmp_path / "own-seed-1", reward=1.0, kl=2.5, payoff="independent", seed=1),
+    ]
+
+
+def test_runs_with_equal_settings_but_for_the_seed_are_one_arm(four):
+    found = {arm.name: list(arm.runs) for arm in arms_of([four[3], four[0], four[2], four[1]])}
+    assert found == {"own": [0, 1], "cory": [0, 1]}
+
+
+def test_arms_have_the_names_of_a_studys_folders(tmp_path):
+    folders = [
+        write_run(tmp_path / f"{name}/reviews/seed-{seed}", seed=seed, payoff=payoff)
+        for name, payoff in (("lambda=1", "1"), ("lambda=0", "0"))
+        for seed in (0, 1)
+    ]
+    assert [arm.name for arm in arms_of(folders)] == ["lambda=1", "lambda=0"]
+
+
+def test_arms_are_named_by_what_differs_where_folders_do_not_tell_them_apart(tmp_path):
+    folders = [
+        write_run(tmp_path / "a"),
+        write_run(tmp_path / "b", seed=1),
+        write_run(tmp_path / "c", seats=1, **{"kl.coef": 0.1}),
+    ]
+    assert [arm.name for arm in arms_of(folders)] == ["seats=2, kl.coef=0.2", "seats=1, kl.coef=0.1"]
+
+
+def test_a_setting_that_an_older_run_lacks_is_at_its_default(tmp_path):
+    old, new = write_run(tmp_path / "old"), write_run(tmp_path / "new", seed=1)
+    settings = yaml.safe_load((old / "config.yaml").read_text())
+    del settings["checkpoint_minutes"]
+    (old / "config.yaml").write_text(yaml.safe_dump(settings))
+    (arm,) = arms_of([old, new])
+    assert arm.runs == {0: old, 1: new}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("evaluation.queries", 7), ("judge", "regex:a"), ("task", "echo"), ("max_response", [1, 2])],
+)
+def test_runs_that_are_scored_differently_are_refused_with_the_setting(tmp_path, setting, value):
+    arms = arms_of([write_run(tmp_path / "a"), write_run(tmp_path / "b", **{setting: value})])
+    with pytest.raises(
+        ValueError, match=rf"b cannot be compared: {setting} is .* and {re.escape(repr(value))}"
+    ):
+        check_comparable(arms)
+
+
+def test_runs_may_differ_in_how_often_they_are_evaluated(tmp_path):
+    check_comparable(
+        arms_of([write_run(tmp_path / "a"), write_run(tmp_path / "b", **{"evaluation.every": 2})])
+    )
+
+
+def test_two_runs_with_the_same_settings_and_seed_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="the same settings and seed"):
+        arms_of([write_run(tmp_path / "a"), write_run(tmp_path / "b")])
+
+
+def test_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no config"):
+        arms_of([write_run(tmp_path / "a"), tmp_path])
+
+
+def test_differences_to_the_first_arm_are_paired_by_seed(four):
+    """Combined reward: cory .5 - .2 = .3, .7 - .4 = .3; own 1 - .3 = .7, 1 - .5 = .5. KL lower is better."""
+    results = pages.results_of(arms_of(four))
+    rows = {row["metric"]: row for row in results["statistics"]}
+    assert {(row["arm"], row["baseline"]) for row in rows.values()} == {("own", "cory")}
+    assert rows["combined_reward"]["difference"] == pytest.approx((0.4 + 0.2) / 2)
+    assert rows["task_reward"]["difference"] == pytest.approx((0.5 + 0.3) / 2)
+    assert rows["kl"]["difference"] == pytest.approx(0.5)
+    assert [rows[name]["direction"] for name in ("task_reward", "kl")] == ["higher", "lower"]
+    assert results["arms"]["own"]["settings"] == {"payoff": "independent"}
+
+
+def test_combined_reward_has_the_first_arms_coefficient_in_all(tmp_path):
+    arms = arms_of([write_run(tmp_path / "a"), write_run(tmp_path / "b", kl=2.0, **{"kl.coef": 0.4})])
+    results = pages.results_of(arms)
+    assert results["statistics"][0]["difference"] == pytest.approx((0.5 - 0.2 * 2) - (0.5 - 0.2 * 1))
+    assert "Combined reward has that of a, 0.2, in all" in pages.notes(arms, results)[0]
+
+
+def test_arms_without_common_seeds_have_no_differences(tmp_path):
+    arms = arms_of([write_run(tmp_path / "a"), write_run(tmp_path / "b", seed=1, payoff="0")])
+    results = pages.results_of(arms)
+    assert results["statistics"] == []
+    assert any("no paired differences" in note for note in pages.notes(arms, results))
+
+
+def test_three_arms_that_differ_in_one_number_are_a_curve(tmp_path):
+    folders = [write_run(tmp_path / f"a{i}", **{"kl.coef": coef}) for i, coef in enumerate([0.01, 0.05, 0.4])]
+    sweeps = pages.results_of(arms_of(folders))["sweeps"]
+    assert sweeps == {"kl.coef": {"setting": "kl.coef", "arms": ("a0", "a1", "a2"), "log": True}}
+
+
+def test_unfinished_run_is_compared_as_far_as_it_is_and_marked(tmp_path):
+    arms = arms_of([write_run(tmp_path / "a"), write_run(tmp_path / "b", trained=3, payoff="0")])
+    results = pages.results_of(arms)
+    assert [(run["status"], run["iterations"]) for run in results["runs"]] == [
+        ("finished", 4),
+        ("unfinished", 3),
+    ]
+    assert any(note.startswith("b, seed 0, is not finished") for note in pages.notes(arms, results))
+
+
+def test_runs_of_two_learning_versions_are_refused(tmp_path):
+    folders = [write_run(tmp_path / f"{name}/reviews/seed-0", payoff=name) for name in ("0", "1")]
+    (tmp_path / "1/reviews/seed-0.json").write_text('{"learning_version": 0, "settings_sha256": ""}')
+    with pytest.raises(ValueError, match="learning versions 0, 1"):
+        write_comparison(folders)
+
+
+def test_page_holds_tables_figures_and_samples_and_loads_nothing(four, tmp_path):
+    page = write_comparison(four)
+    assert page == tmp_path / "comparison.html"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([page.name, *(f.name for f in four)])
+    text = page.read_text("utf-8")
+    assert re.findall(r'(?:src|href)="(?!data:)', text) == []
+    assert text.count("data:image/png") == 3  # differences, curves, frontier
+    head = "<th>query</th><th>reference</th><th>cory: llm_1</th><th>cory: llm_2</th><th>own: llm_1</th>"
+    assert head in text
+    cells = ["film", "dull", "good &lt;b&gt;", "(empty)", "great", "(empty)"]
+    assert "".join(f"<td>{cell}</td>" for cell in cells) in text
+    assert "verdict" not in text
+
+
+def test_one_arm_with_several_seeds_is_compared_without_differences(four):
+    text = write_comparison(four[:2], four[0] / "page.html").read_text("utf-8")
+    assert "Differences to the first arm" not in text
+    assert "1 arm on reviews" in text
+
+
+def test_paper_figures_of_several_tasks_have_a_section_each(tmp_path):
+    folders = [write_run(tmp_path / "a"), write_run(tmp_path / "b", task="echo", payoff="0")]
+    page = write_paper_figures(folders)
+    assert page == tmp_path / "paper_figures.html"
+    text = page.read_text("utf-8")
+    assert re.findall("<h2>(Task .*)</h2>", text) == ["Task reviews", "Task echo"]
+    assert text.count("data:image/png") == 2  # training curves
+    assert text.count("Left out: Figure 2c (frontier) needs") == 2
+
+
+def test_command_draws_the_pages_of_the_runs_and_their_comparison(four, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("cory.report.plots.draw", lambda curves, folder: folder.mkdir(exist_ok=True) or [])
+    assert main(["report", *map(str, four[:2]), "--out", str(tmp_path / "both.html")]) == 0
+    printed = capsys.readouterr().out.split()
+    assert printed == [*(str(run / "report.html") for run in four[:2]), str(tmp_path / "both.html")]
+    assert main(["report", "--as-paper", str(four[0]), "--out", str(tmp_path / "paper.html")]) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / "paper.html")]
+
+
+def test_command_refuses_out_for_one_run(four, tmp_path, capsys):
+    assert main(["report", str(four[0]), "--out", str(tmp_path / "x.html")]) == 2
+    assert "name two or more" in capsys.readouterr().err
+
+
+def test_study_page_has_the_samples_of_its_arms_side_by_side(tmp_path):
+    """The responses of seed 0; a run that is not below the study's folder is found in the study beside it."""
+    arms = arms_of(
+        [
+            write_run(tmp_path / "one/cory/reviews/seed-0", response="good"),
+            write_run(tmp_path / "one/own/reviews/seed-0", response="great", payoff="0"),
+            write_run(tmp_path / "one/own/reviews/seed-1", response="other", payoff="0", seed=1),
+        ]
+    )
+    results = pages.results_of(arms)
+    cells = "".join(f"<td>{cell}</td>" for cell in ("film", "dull", "good", "(empty)", "great", "(empty)"))
+    assert cells in write_report(results, tmp_path / "one").read_text("utf-8")
+    for arm in arms:
+        for seed, folder in arm.runs.items():
+            write_origin(folder, arm.planned(seed))
+    assert cells in write_report(results, tmp_path / "two").read_text("utf-8")
+    assert cells not in write_report(results, tmp_path / "two/three").read_text("utf-8")
