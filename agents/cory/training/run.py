@@ -77,9 +77,10 @@ def train(
                 )
                 loop.go(start, on_progress=progress.update)
         check_complete(run, config.iterations)
-        if (chosen := choose_export(trainer, run)) is not None:
-            progress.say(chosen)
-        export(trainer, run)
+        iteration, comparison = choose_export(trainer, run)
+        if comparison is not None:
+            progress.say(comparison)
+        export(trainer, run, iteration=iteration)
         return write_report(run) if report else run / "report.html"
 
 

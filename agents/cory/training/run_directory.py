@@ -73,34 +73,36 @@ def restore(trainer: Trainer, run: Path, folder: Path) -> int:
     return iteration
 
 
-def choose_export(trainer: Trainer, run: Path) -> str | None:
-    """Load the best checkpoint's policies with `export_best`; a line on how last and best compare.
+def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
+    """Load the best checkpoint's policies with `export_best`.
 
-    None if there is no best checkpoint: the task has no validation split, or checkpoints are off.
+    Returns the iteration whose policies are to be exported, and a line on how last and best compare: None if
+    there is no best checkpoint, since the task has no validation split or checkpoints are off.
     """
     best, last = checkpoint.read_best(run), trainer.config.iterations
     if best is None:
-        return None
+        return last, None
     iteration, score = best["iteration"], best["score"]
     text = f"by combined reward on the validation split iteration {iteration} is best ({score:.3f})"
     if iteration == last:
-        return f"{text}, the last one, which is exported"
+        return last, f"{text}, the last one, which is exported"
     if not trainer.config.export_best:
-        return f"{text}; the exported policies are those of iteration {last} (--export-best exports the best)"
+        exported = f"the exported policies are those of iteration {last} (--export-best exports the best)"
+        return last, f"{text}; {exported}"
     for name, policy in trainer.policies.items():
         policy.restore(checkpoint.folder_of(run, iteration) / name)
-    return f"{text}; its policies are exported, not those of iteration {last}"
+    return iteration, f"{text}; its policies are exported, not those of iteration {last}"
 
 
-def export(trainer: Trainer, run: Path) -> None:
-    """Write every policy with its model card under `policies/`."""
+def export(trainer: Trainer, run: Path, *, iteration: int | None = None) -> None:
+    """Write every policy, as it is after `iteration` (by default the last), with its model card."""
     for name, policy in trainer.policies.items():
         folder = run / "policies" / name
         if trainer.config.export == "merged":
             policy.save_merged(folder)
         else:
             policy.save(folder)
-        write_card(folder, name, flat(trainer.config))
+        write_card(folder, name, flat(trainer.config), iterations=iteration)
 
 
 def free_name(base: Path) -> Path:

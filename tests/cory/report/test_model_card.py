@@ -8,8 +8,10 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from cory.algorithms import rloo
+from cory.config.parsing import flat
 from cory.config.schema import PolicyConfig
 from cory.functional.kl import KLConfig
+from cory.report.model_card import write_card
 from cory.training.run_directory import export
 from cory.training.trainer import Trainer
 from tests.helpers.tables import TABLES
@@ -74,3 +76,28 @@ def test_the_card_of_one_seat_is_of_single_agent_training(tmp_path, tiny_folder)
     assert "by single-agent PPO on the task `echo`: 1 seat, 7 iterations" in card
     assert "CORY" not in card
     assert "1 seats" not in card
+
+
+def card_of(tmp_path, *, iterations=None, **settings) -> str:
+    write_card(tmp_path, "llm_2", {**flat(CONFIG), **settings}, iterations=iterations)
+    return " ".join((tmp_path / "README.md").read_text(encoding="utf-8").split())
+
+
+def test_the_card_names_the_model_that_this_policy_started_from(tmp_path):
+    card = card_of(tmp_path, **{"policy.kind": "causal_lm", "policy.models": ["one", "two"]})
+    assert "Fine-tuned from `two` by" in card
+
+
+def test_the_card_names_the_adapter_that_training_went_on_with(tmp_path):
+    lora = {"policy.kind": "lora_team", "policy.model": "base", "lora.adapter": "sft/adapter"}
+    assert "Fine-tuned from the adapter `sft/adapter` on `base` by" in card_of(tmp_path, **lora)
+
+
+def test_the_card_of_the_best_checkpoint_names_its_iterations(tmp_path):
+    assert "2 seats, 4 iterations of 8 games" in card_of(tmp_path, iterations=4)
+
+
+def test_the_card_of_a_foreign_kind_promises_no_transformers_loader(tmp_path):
+    card = card_of(tmp_path, **{"policy.kind": "mine:Policy", "policy.model": "base"})
+    assert "It is a policy of the kind `mine:Policy`" in card
+    assert "from_pretrained" not in card
