@@ -4,20 +4,32 @@ The pioneer responds to the query token by token; then each observer reads the p
 responds too. No spaces, no arrays, no models: every rule can be tested with `==`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cory_env.types import Query
 from cory_env.views import View
+
+Annotate = Callable[[Query, Sequence[int], str], tuple[int, ...]]
+"""(query, ids of a finished response, seat) -> ids that later seats read behind it."""
 
 
 class Game:
     """One game in progress. A response ends with an EOS id or at its cap, whichever comes first."""
 
     def __init__(
-        self, query: Query, *, views: Sequence[View], eos: Iterable[int], max_response: int | Sequence[int]
+        self,
+        query: Query,
+        *,
+        views: Sequence[View],
+        eos: Iterable[int],
+        max_response: int | Sequence[int],
+        annotate: Annotate | None = None,
     ) -> None:
-        """`max_response` is the cap of every response in tokens, or one cap per seat."""
+        """`max_response` is the cap of every response in tokens, or one cap per seat.
+
+        `annotate` returns the ids that later seats read behind a finished response.
+        """
         self.query = query
         self.views = tuple(views)
         self.seats = tuple(view.seat for view in views)
@@ -30,6 +42,8 @@ class Game:
                 f"max_response is {max_response}; give one cap from 1 for each of {len(views)} seats"
             )
         self._responses: tuple[list[int], ...] = tuple([] for _ in views)
+        self._annotate = annotate
+        self._annotations: list[tuple[int, ...]] = []
 
     @property
     def turn(self) -> str | None:
@@ -46,7 +60,9 @@ class Game:
 
     def play(self, token: int) -> None:
         """Append `token` to the response of the seat to act."""
-        self._responses[self._acting()].append(token)
+        k = self._acting()
+        self._responses[k].append(token)
+        self._note_end(k)
 
     def _acting(self) -> int:
         """Return the index of the seat to act."""
@@ -78,6 +94,20 @@ class Game:
             written, ended = len(response) + len(ids), len(response) + len(whole)
             raise ValueError(f"{self.turn} wrote {written} tokens; its response ended after {ended}")
         response += whole
+        self._note_end(len(self._annotations))
+
+    def _note_end(self, k: int) -> None:
+        """Add the annotation of the response of seat `k` once it is finished."""
+        if self.turn != self.seats[k]:
+            ids = self._responses[k]
+            self._annotations.append(self._annotate(self.query, ids, self.seats[k]) if self._annotate else ())
+
+    def _shown(self, k: int) -> list[int]:
+        """Return what later seats read of seat `k`: its response without EOS, and its annotation."""
+        ids = self._responses[k]
+        if k >= len(self._annotations) or not self._annotations[k]:
+            return ids
+        return [*(ids[:-1] if ids[-1] in self.eos else ids), *self._annotations[k]]
 
     def flat(self, *, max_query: int, max_response: int, pad: int) -> list[int]:
         """Lay out the whole game as one row of a fixed length, for centralised critics.
@@ -100,10 +130,17 @@ class Game:
         return {"query": query, "caps": list(self.caps), "responses": [list(ids) for ids in self._responses]}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], *, views: Sequence[View], eos: Iterable[int]) -> "Game":
-        """Rebuild the game that `get_state` returned; `views` and `eos` must be the same."""
+    def from_state(
+        cls,
+        state: Mapping[str, Any],
+        *,
+        views: Sequence[View],
+        eos: Iterable[int],
+        annotate: Annotate | None = None,
+    ) -> "Game":
+        """Rebuild the game that `get_state` returned; `views`, `eos` and `annotate` must be the same."""
         query = Query(state["query"]["text"], tuple(state["query"]["ids"]), state["query"]["row"])
-        game = cls(query, views=views, eos=eos, max_response=state["caps"])
+        game = cls(query, views=views, eos=eos, max_response=state["caps"], annotate=annotate)
         for ids in state["responses"]:
             for token in ids:
                 game.play(token)
@@ -111,4 +148,5 @@ class Game:
 
     def prompt(self, seat: str) -> tuple[int, ...]:
         """Return the token ids that `seat` conditions on, given the responses so far."""
-        return self.views[self.seats.index(seat)].prompt(self.query.ids, self._responses)
+        shown = [self._shown(k) for k in range(len(self.seats))]
+        return self.views[self.seats.index(seat)].prompt(self.query.ids, shown)

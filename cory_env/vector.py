@@ -12,7 +12,15 @@ import numpy as np
 
 from cory_env.arrays import length_mask, pack
 from cory_env.payoff import Payoff, rule
-from cory_env.tasks.base import Task, check_query, check_scores, checked_scores, takes_arrays
+from cory_env.tasks.base import (
+    Task,
+    annotates,
+    annotation_ids,
+    check_query,
+    check_scores,
+    checked_scores,
+    takes_arrays,
+)
 from cory_env.types import Query, Response, response_range, seat_names
 from cory_env.views import QUERY, View, check_window, resolve_views
 
@@ -109,6 +117,10 @@ class VectorGame:
         )
         self._written.append((ids_BT, lengths_B))
         self._shown[k] = (ids_BT, lengths_B - ended_B)
+        if k + 1 < len(self.seats) and annotates(self.task):
+            added = annotation_ids(self.task, self.queries, self.responses(seat))
+            shown = zip(ids_BT.tolist(), (lengths_B - ended_B).tolist(), added, strict=True)
+            self._shown[k] = pack([[*ids[:n], *text] for ids, n, text in shown], self.task.tokenizer.pad)
 
     def _checked(
         self, seat: str, ids_BT: np.ndarray, lengths_B: np.ndarray, cap_B: np.ndarray

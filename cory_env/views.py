@@ -5,10 +5,10 @@ Literal text is tokenised once; queries and responses enter as the ids they are,
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from cory_env.tasks.base import Task
+from cory_env.tasks.base import Task, annotates
 from cory_env.templates import Template, parse_template, read_template
 from cory_env.tokenizer import Tokenizer, encode_inside
 from cory_env.types import seat_names
@@ -36,6 +36,9 @@ class View:
     eos: frozenset[int]
     """Ids that end a response; they are left out of the prompt."""
 
+    annotation: int = 0
+    """The most tokens that the task adds behind a response (`cory_env.tasks.base.Annotates`)."""
+
     def prompt(self, query: Sequence[int], responses: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Return the token ids of this prompt.
 
@@ -54,8 +57,8 @@ class View:
 
     def max_prompt(self, max_query: int, max_response: int) -> int:
         """Return the most tokens this prompt can have."""
-        longest = {QUERY: max_query}
-        return sum(len(s) if isinstance(s, tuple) else longest.get(s, max_response) for s in self.segments)
+        longest, shown = {QUERY: max_query}, max_response + self.annotation
+        return sum(len(s) if isinstance(s, tuple) else longest.get(s, shown) for s in self.segments)
 
 
 def make_views(
@@ -91,14 +94,16 @@ def resolve_views(task: Task, *, seats: int, views: str | Sequence[View] | None)
 
     None means the views of the task; a string is one of `SEES`; a sequence of views must fit the seats.
     """
+    annotation = task.max_annotation if annotates(task) else 0
     if views is None or isinstance(views, str):
-        return make_views(task, seats=seats, sees=views or "all")
+        made = make_views(task, seats=seats, sees=views or "all")
+        return tuple(replace(view, annotation=annotation) for view in made)
     if tuple(view.seat for view in views) != seat_names(seats):
         got = ", ".join(view.seat for view in views)
         raise ValueError(
             f"views are for {got or 'no seat'}; a game of {seats} needs {', '.join(seat_names(seats))}"
         )
-    return tuple(views)
+    return tuple(replace(view, annotation=annotation) for view in views)
 
 
 def compile_view(

@@ -17,7 +17,7 @@ from cory_env.game import Game
 from cory_env.payoff import Payoff, rule
 from cory_env.render import game_text
 from cory_env.tasks import load
-from cory_env.tasks.base import Task, check_query, checked_scores
+from cory_env.tasks.base import Task, annotates, annotation_ids, check_query, checked_scores
 from cory_env.types import Query, Response, one_of, response_range, seat_names, token_id
 from cory_env.views import View, check_window, resolve_views
 
@@ -126,7 +126,13 @@ class raw_env(AECEnv):
         check_query(query, max_query=self.max_query, vocab_size=self._vocab)
         if max(caps) > high:
             raise ValueError(f"caps {caps} go beyond max_response {high}, for which the spaces were made")
-        self.game = Game(query, views=self.views, eos=self.task.tokenizer.eos, max_response=caps)
+        self.game = Game(
+            query,
+            views=self.views,
+            eos=self.task.tokenizer.eos,
+            max_response=caps,
+            annotate=self._annotate if annotates(self.task) else None,
+        )
         self.agents = list(self.possible_agents)
         self.agent_selection = self.agents[0]
         self.rewards = dict.fromkeys(self.agents, 0.0)
@@ -137,6 +143,11 @@ class raw_env(AECEnv):
         self._unpaid: list[str] = []
         self._scores: dict[str, float] = {}
         self._set_infos()
+
+    def _annotate(self, query: Query, ids: Sequence[int], seat: str) -> tuple[int, ...]:
+        """Return what later seats read behind a finished response of `seat`."""
+        assert annotates(self.task)
+        return annotation_ids(self.task, [query], [Response.of(ids, self.task.tokenizer, seat=seat)])[0]
 
     def step(self, action: Any) -> None:
         """Play one token for the selected seat; a terminated seat takes None and is removed."""
@@ -245,7 +256,12 @@ class raw_env(AECEnv):
     def set_state(self, state: dict[str, Any]) -> None:
         """Resume the game that `get_state` returned at its token; later queries are drawn alike."""
         state = deepcopy(state)
-        self.game = Game.from_state(state["game"], views=self.views, eos=self.task.tokenizer.eos)
+        self.game = Game.from_state(
+            state["game"],
+            views=self.views,
+            eos=self.task.tokenizer.eos,
+            annotate=self._annotate if annotates(self.task) else None,
+        )
         for name in _SAVED:
             setattr(self, name, state[name])
         self.np_random.bit_generator.state = state["generator"]

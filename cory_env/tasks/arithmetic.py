@@ -35,6 +35,9 @@ SIGNS = "+-*"
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 
+VERDICTS = ("\nwrong", "\nright")
+"""What observers read behind a response that scored 0 or 1, with `verdict`."""
+
 PRINTABLE = "".join(map(chr, range(32, 127))) + "\n"
 
 
@@ -62,16 +65,24 @@ class Task:
         terms: int = 2,
         signs: str = "+",
         worked: bool = False,
+        verdict: bool = False,
     ) -> None:
-        """A problem has `terms` numbers of up to `digits` digits, with one of the `signs` between them."""
+        """A problem has `terms` numbers of up to `digits` digits, with one of the `signs` between them.
+
+        With `verdict`, observers read behind each earlier response whether it is right.
+        """
         if digits < 1 or terms < 2 or not signs or set(signs) - set(SIGNS):
             raise ValueError(
                 f"arithmetic cannot have digits={digits}, terms={terms}, signs={signs!r}; "
                 f"give digits from 1, terms from 2, signs out of {SIGNS!r}"
             )
+        if verdict and not worked:
+            raise ValueError("arithmetic: verdict needs worked problems, whose text can hold it; set worked")
         alphabet = PRINTABLE if worked else "0123456789=; " + SIGNS
         self.tokenizer: Tokenizer = CharTokenizer(alphabet) if tokenizer is None else tokenizer
         self.worked = worked
+        verdicts = VERDICTS if verdict else ()
+        self.max_annotation = max((len(encode_inside(self.tokenizer, v)) for v in verdicts), default=0)
         if worked:
             problems = worked_problems(digits=digits, terms=terms, signs=signs)
             pool = [self._query(f" {text}", answer) for text, answer in problems.items()]
@@ -109,6 +120,10 @@ class Task:
         if self.worked:
             return [float(is_correct(text, answer)) for text, answer in pairs]
         return [float(text.strip() == answer) for text, answer in pairs]
+
+    def annotations(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[str]:
+        """Return the verdict on each response, which observers read with `verdict`."""
+        return [VERDICTS[int(score)] for score in self.score(queries, responses)]
 
     def template(self, seat: str) -> str:
         """Return every earlier attempt at the problem, then the problem: `3+4=7;3+4=`.

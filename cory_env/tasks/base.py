@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 import numpy as np
 
 from cory_env.data.splits import take_validation
-from cory_env.tokenizer import Tokenizer
+from cory_env.tokenizer import Tokenizer, encode_inside
 from cory_env.types import Query, Response
 
 
@@ -82,6 +82,40 @@ class LeavesOut(Task, Protocol):
     def left_out(self) -> Sequence[str]:
         """What is left out and why, one line each."""
         ...
+
+
+@runtime_checkable
+class Annotates(Task, Protocol):
+    """A task that adds a text behind each response that later seats read: a verdict, a program's output."""
+
+    @property
+    def max_annotation(self) -> int:
+        """The most tokens of such a text; with 0 there are none."""
+        ...
+
+    def annotations(self, queries: Sequence[Query], responses: Sequence[Response]) -> Sequence[str]:
+        """Return the text that later seats read behind each response; the responses are of one seat."""
+        ...
+
+
+def annotates(task: Task) -> TypeGuard[Annotates]:
+    """Return whether later seats read texts of the task behind responses."""
+    return isinstance(task, Annotates) and task.max_annotation > 0
+
+
+def annotation_ids(
+    task: Annotates, queries: Sequence[Query], responses: Sequence[Response]
+) -> list[tuple[int, ...]]:
+    """Return the ids of the task's annotations; ValueError for one longer than `max_annotation`."""
+    texts = task.annotations(queries, responses)
+    rows = [tuple(encode_inside(task.tokenizer, text)) if text else () for text in texts]
+    if len(rows) != len(responses) or max(map(len, rows)) > task.max_annotation:
+        raise ValueError(
+            f"the task annotated {len(responses)} responses with {len(rows)} texts of up to "
+            f"{max(map(len, rows), default=0)} tokens; give one each, of at most max_annotation, "
+            f"{task.max_annotation}"
+        )
+    return rows
 
 
 def validation_queries(task: Task) -> Sequence[Query]:
