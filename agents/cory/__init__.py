@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cory import rewards
     from cory.api.averaging import average
     from cory.api.commands import evaluate, train
+    from cory.api.probe import probe
     from cory.api.registration import (
         register_algorithm,
         register_critic,
@@ -41,6 +42,7 @@ __all__ = [
     "evaluate",
     "load",
     "presets",
+    "probe",
     "register_algorithm",
     "register_critic",
     "register_judge",
@@ -61,6 +63,7 @@ _MODULES = {
     "evaluate": "cory.api.commands",
     "load": "cory.api.runs",
     "presets": "cory.config.presets",
+    "probe": "cory.api.probe",
     "rewards": "cory.rewards",
     "train": "cory.api.commands",
 }

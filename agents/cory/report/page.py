@@ -33,7 +33,7 @@ def write_report(run: Path) -> Path:
     The page embeds its images and style, loads nothing, and shows model text as text. ValueError if the
     directory is not a run.
     """
-    from cory.report import evaluation
+    from cory.report import evaluation, probe
     from cory.report.plots import draw
 
     if not (run / METRICS).is_file():
@@ -48,6 +48,7 @@ def write_report(run: Path) -> Path:
         *best_checkpoint(run, config, run_curves),
         *_data(environment),
         *evaluation.sections(run, config),
+        *probe.sections(run),
         *_training(run_curves),
     ]
     for plot in [*draw(run_curves, run / "plots"), *evaluation.draw_training(run_curves, run / "plots")]:

@@ -1,0 +1,111 @@
+"""`cory probe`: what the two seats of runs, checkpoints or models do to each other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import table as rich_table
+from rich.console import Console
+from rich.text import Text
+from tyro.conf import Positional
+
+from cory.api.probe import check_seats, probe_target, write
+from cory.config import presets
+from cory.config.parsing import parse, split_arguments
+from cory.evaluation.probe_games import ProbeConfig
+from cory.evaluation.tables import FILE_WIDTH, split_columns
+from cory.report import probe as tables
+from cory.runtime import cpu
+from cory.training.factory import silence_transformers
+from cory.training.targets import find
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is probed, in how many games.
+
+    Settings of the run (`--seats 2`, `--payoff`, `--task`, ...; see `cory train --help`) may follow and hold
+    for every target. docs/studies/probe.md explains every number.
+    """
+
+    targets: Positional[tuple[str, ...]]
+    """Run directories, checkpoints, folders of models or adapters, hub names."""
+
+    preset: str | None = None
+    """Settings for targets that are not part of a run; by default pocket."""
+
+    queries: int = 64
+    """Held-out queries."""
+
+    pioneers: int = 4
+    """Pioneer responses to each query."""
+
+    observers: int = 4
+    """Observer responses to each pioneer response."""
+
+    seed: int = 0
+    """Random seed of the games."""
+
+    json: Path | None = None
+    """Output file for a single target; by default probe.json in the run directory, if it is a run."""
+
+
+def command(argv: Sequence[str]) -> None:
+    """`cory probe TARGET... [options] [settings of the run]`."""
+    ours, settings = split_arguments(argv, Options)
+    about = "Measure what the two seats of a team do to each other. " + " ".join(
+        (Options.__doc__ or "").split()
+    )
+    probe(parse(Options, ours, about=about, command="cory probe"), settings)
+
+
+def probe(options: Options, settings: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Print the tables of every target and write their results; return the results.
+
+    Targets are checked before the first one is probed.
+    """
+    silence_transformers()
+    if not options.targets:
+        raise ValueError("cory probe takes runs and models; name one or more before the options")
+    if options.json is not None and len(options.targets) > 1:
+        raise ValueError(f"--json names one file for {len(options.targets)} targets; leave it out")
+    if options.json is not None and not options.json.parent.is_dir():
+        raise ValueError(f"there is no folder {options.json.parent} to write {options.json.name} into")
+    if options.preset is not None:
+        presets.find(options.preset)
+    config = ProbeConfig(
+        queries=options.queries, pioneers=options.pioneers, observers=options.observers, seed=options.seed
+    )
+    targets = [find(name, preset=options.preset, flags=settings) for name in options.targets]
+    for target in targets:
+        check_seats(target)
+    cpu.configure_runtime(threads=targets[0].config.threads, matmul=targets[0].config.matmul)
+    results = []
+    for target in targets:
+        with Console(stderr=True).status("loading") as status:
+            result = probe_target(target, config, on_progress=status.update)
+        results.append(result)
+        print(f"{target.name}: {tables.describe(result)}; 95 % intervals over queries.")
+        print_tables(result)
+        path = options.json or (target.run / tables.FILE if target.run is not None else None)
+        if path is not None:
+            print(f"result: {write(result, path)}")
+    return results
+
+
+def print_tables(result: Mapping[str, Any]) -> None:
+    """Print all tables and remarks of a probe as wide as the terminal; wider ones as several."""
+    console = Console()
+    console = console if console.is_terminal else Console(width=FILE_WIDTH)
+    for table in tables.make_tables(result):
+        console.print(Text(table.title, style="bold"))
+        for part in split_columns(table, console.width):
+            printed = rich_table.Table()
+            for i, name in enumerate(part.head):
+                printed.add_column(Text(name), justify="right" if i else "left", overflow="fold")
+            for row in part.rows:
+                printed.add_row(*map(Text, row))
+            console.print(printed)
+    for line in tables.remarks(result):
+        console.print(line, markup=False)
