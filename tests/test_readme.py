@@ -21,7 +21,16 @@ from cory_env import tasks
 
 ROOT = Path(__file__).parents[1]
 README, CONTRIBUTING, PYTHON = ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/python.md"
-CODE_PAGES = [README, CONTRIBUTING, PYTHON]
+ENVIRONMENT, REWARDS = ROOT / "docs/environment.md", ROOT / "docs/data_and_rewards.md"
+CODE_PAGES = [
+    README,
+    CONTRIBUTING,
+    PYTHON,
+    ENVIRONMENT,
+    REWARDS,
+    ROOT / "docs/runs.md",
+    ROOT / "docs/training.md",
+]
 PAGES = [
     *(README, CONTRIBUTING, ROOT / "tests/golden/README.md"),
     *sorted(ROOT.glob("docs/*.md")),
@@ -99,6 +108,8 @@ def tiny_preset(monkeypatch):
         pytest.param(README, marks=pytest.mark.runs_training),
         CONTRIBUTING,
         pytest.param(PYTHON, marks=pytest.mark.runs_training),
+        ENVIRONMENT,
+        REWARDS,
     ],
     ids=lambda page: page.stem,
 )
