@@ -18,6 +18,7 @@ from cory.algorithms.base import Algorithm, Verdict
 from cory.batch import Batch
 from cory.functional import kl, token_rewards
 from cory.functional.advantage import Advantage
+from cory.learner.elastic_reset import ElasticReset
 from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
 from cory.policies.base import KLLoss, LossSums, Policy
 from cory.token_loss import LossFunction
@@ -58,7 +59,15 @@ class Learner:
         self.epochs: int = getattr(algorithm_config, "epochs", 1)
         self.token_loss: LossFunction = partial(algorithm.token_loss, config=algorithm_config)
         self.trainable = [p for p in policy.parameters() if p.requires_grad]
+        self.elastic = self._elastic_reset()
         self.reset()
+
+    def _elastic_reset(self) -> ElasticReset | None:
+        if not self.config.elastic_reset:
+            return None
+        values = {id(p) for p in self.policy.value_parameters()}
+        weights = [p for p in self.trainable if id(p) not in values]
+        return ElasticReset(weights, every=self.config.elastic_reset, decay=self.config.elastic_decay)
 
     def reset(self) -> None:
         """Start anew but for the weights: optimiser, KL coefficient, statistics, the algorithm's state."""
@@ -231,6 +240,11 @@ class Learner:
                 f"nats per response in {PATIENCE} consecutive updates (now {mean:.2f}); the distribution "
                 "that is sampled is not the one that is scored"
             )
+
+    def end_iteration(self, iteration: int) -> None:
+        """Elastic Reset's average and, if it is due, its reset."""
+        if self.elastic is not None:
+            self.elastic.end_iteration(iteration)
 
     def _adapt_kl_coef(self, batch: Batch, metrics: dict[str, float]) -> dict[str, float]:
         """Record the KL coefficient of this update, then adapt it towards `kl.target`."""

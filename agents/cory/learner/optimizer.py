@@ -45,7 +45,19 @@ class LearnerConfig:
     max_grad_norm: float | None = None
     """Gradients are clipped to this norm; none = no clipping (the paper's)."""
 
+    elastic_reset: int = 0
+    """Iterations between Elastic Resets: the policy becomes the moving average of its weights, and the
+    average the initial model; 0 = never."""
+
+    elastic_decay: float = 0.9
+    """Share of the moving average that an iteration leaves as it was."""
+
     def __post_init__(self) -> None:
+        if self.elastic_reset < 0 or not 0 < self.elastic_decay < 1:
+            raise ValueError(
+                f"learner.elastic_reset is {self.elastic_reset} and elastic_decay {self.elastic_decay}; give "
+                "iterations from 0, and a number between 0 and 1"
+            )
         for name in ("lr", "value_lr", "max_grad_norm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

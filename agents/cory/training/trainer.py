@@ -103,6 +103,8 @@ class Trainer:
             for name in updates:
                 updates[name]["sampler_difference"] = data[name].sampler_difference
         of_critic = self.update_critic(advantages, clock)
+        for learner in self.learners.values():
+            learner.end_iteration(iteration)
         self._note_fingerprints()
         self.learning = False
         eta, eos = self.config.kl.coef, self.task.tokenizer.eos
@@ -347,15 +349,22 @@ class Trainer:
         }
 
     def algorithm_states(self) -> dict[str, Any]:
-        """What the algorithm keeps for each policy and for the team: numbers and tensors."""
+        """What the algorithm keeps for each policy and the team, and averages of weights: with tensors."""
         policies = {name: one.algorithm_state.state_dict() for name, one in self.learners.items()}
-        return {"policies": policies, "team": self.team_state.state_dict()}
+        elastic = {
+            name: one.elastic.state_dict() for name, one in self.learners.items() if one.elastic is not None
+        }
+        return {"policies": policies, "team": self.team_state.state_dict(), "elastic": elastic}
 
     def restore_algorithm(self, states: Mapping[str, Any]) -> None:
         """Load what `algorithm_states` returned."""
         for name, state in states["policies"].items():
             self.learners[name].algorithm_state.load_state_dict(state)
         self.team_state.load_state_dict(states["team"])
+        for name, state in states["elastic"].items():
+            elastic = self.learners[name].elastic
+            assert elastic is not None  # resuming with other settings is refused
+            elastic.load_state_dict(state)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Load what `state` returned."""
