@@ -4,7 +4,7 @@ Shapes: B games, T response tokens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import torch
@@ -34,10 +34,34 @@ def iteration_metrics(
         of_seat = batch_metrics(batches[seat], kl_coef=kl_coef, eos=eos) | dict(updates[name])
         of_seat |= value_metrics(batches[seat], advantages[seat])
         metrics |= {f"{seat}/{name}/{quantity}": value for quantity, value in of_seat.items()}
+    metrics |= interplay(seating, batches)
     metrics |= {f"time/{phase}/seconds": spent for phase, spent in seconds.items()}
     tokens = sum(int(batch.response_length_B.sum()) for batch in batches.values())
     metrics["speed/tokens/per_second"] = tokens / sum(seconds.values())
     return metrics
+
+
+def interplay(seating: Mapping[str, str], batches: Mapping[str, Batch]) -> dict[str, float]:
+    """How each observer's response relates to the response before it, over the games of an iteration.
+
+    `copied` is the share of responses that equal the one before; `score_correlation` is Pearson's between
+    their scores, 0 where either is constant.
+    """
+    found: dict[str, float] = {}
+    for (_, before), (seat, batch) in pairwise(batches.items()):
+        width = min(before.response_BT.shape[1], batch.response_BT.shape[1])
+        mask_BT = batch.mask_BT[:, :width]
+        equal_BT = (before.response_BT[:, :width] == batch.response_BT[:, :width]) | ~mask_BT
+        copied_B = equal_BT.all(1) & (before.response_length_B == batch.response_length_B)
+        scores_2B = torch.stack([before.score_B, batch.score_B]).double()
+        varies = bool((scores_2B.std(1) > 0).all()) if scores_2B.shape[1] > 1 else False
+        correlation = float(torch.corrcoef(scores_2B)[0, 1]) if varies else 0.0
+        name = f"{seat}/{seating[seat]}"
+        found |= {
+            f"{name}/copied": float(copied_B.double().mean()),
+            f"{name}/score_correlation": correlation,
+        }
+    return found
 
 
 def value_metrics(batch: Batch, advantage: Advantage) -> dict[str, float]:
