@@ -4,6 +4,7 @@
 # make coverage   run the tests as `make test` does; print the coverage and fail below the floor
 # make lint       run ruff, mypy, import-linter and codespell
 # make interop    play the game in other libraries (docs/interop.md); RLlib has an environment of its own
+# make study      run the quick form of four studies, into runs/studies
 # make faults     kill training processes and damage their files, and count what is lost (docs/reliability.md)
 # make help       print this
 # Each makes .venv, and installs when pyproject.toml or constraints.txt has changed since the last time.
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: help train test test-fast coverage lint interop faults
+.PHONY: help train test test-fast coverage lint interop study faults
 
 train: $(VENV)/.installed-test
 	$(BIN)/cory train $(ARGS)
@@ -44,6 +45,13 @@ lint: $(VENV)/.installed-dev
 interop: $(VENV)/.installed-interop,test $(RLLIB)/.installed
 	$(PYTEST) -m interop tests/interop $(ARGS)
 	OMP_NUM_THREADS=1 $(RLLIB)/bin/python -m pytest -m interop tests/interop/test_rllib.py $(ARGS)
+
+# Trained runs are not trained again: remove runs/studies to start anew.
+study: $(VENV)/.installed-test
+	$(BIN)/cory study benchmarks/studies/relay.yaml --quick $(ARGS)
+	$(BIN)/cory study benchmarks/studies/relay_credit.yaml --quick $(ARGS)
+	$(BIN)/cory study benchmarks/studies/handover.yaml --quick $(ARGS)
+	$(BIN)/cory study benchmarks/studies/factorial.yaml --quick $(ARGS)
 
 faults: $(VENV)/.installed-test
 	$(PYTEST) -m faults tests/faults $(ARGS)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tyro.conf import Positional
 
@@ -26,7 +27,10 @@ class Options:
     """With the file's `quick` overrides, in a folder of its own."""
 
     jobs: int | None = None
-    """Runs at a time, one thread each; by default as many as there are cores."""
+    """Runs at a time, one thread each; by default as many as there are cores, with ray in the cluster."""
+
+    engine: Literal["local", "ray"] = "local"
+    """Who trains: processes of this machine, or tasks of a Ray cluster (pip install 'cory[ray]')."""
 
     out: Path | None = None
     """Folder of runs and report, instead of the one in the file."""
@@ -53,6 +57,7 @@ def command(argv: Sequence[str]) -> None:
         out=options.out,
         allow_dirty=options.allow_dirty,
         train=not options.report,
+        engine=options.engine,
     )
     print("\n".join(verdict_lines(finished.results)))
     print(f"results: {finished.path}\nreport:  {finished.page}")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cory.evaluation import averaging
-from cory.study import statistics
+from cory.study import looks, statistics
 from cory.study.plan import setting_value
 from cory.study.records import Points
 from cory.study.results import Results
@@ -104,7 +104,13 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
     metric, margin = comparison["metric"], float(comparison["margin"])
     arm, baseline = (values_by_seed(results, comparison[k], task, metric) for k in ("arm", "baseline"))
     seeds = sorted(arm.keys() & baseline.keys())
+    of_arms = results["sweeps"].keys().isdisjoint((comparison["arm"], comparison["baseline"]))
+    test = "log-rank" if metric == "survival" and of_arms else "sign-flip"
+    if test == "log-rank":
+        times, collapsed = _survival(results, comparison, task, seeds)
+        arm, baseline = (dict(zip(seeds, one, strict=True)) for one in times)
     d_n = np.array([arm[seed] - baseline[seed] for seed in seeds])
+    p = statistics.log_rank_p(times, collapsed) if test == "log-rank" else statistics.sign_flip_p(d_n)
     sign = 1.0 if comparison["direction"] == "higher" else -1.0
     interval, iqm_interval = statistics.bca(d_n), statistics.bca(d_n, "iqm")
     better = statistics.Interval(*sorted((sign * interval.low, sign * interval.high)))
@@ -132,7 +138,10 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         "iqm_difference": float(statistics.iqm(d_n)) if seeds else math.nan,
         "iqm_low": iqm_interval.low,
         "iqm_high": iqm_interval.high,
-        "p": statistics.sign_flip_p(d_n),
+        "test": test,
+        "p": p,
+        "look": len(seeds) if len(seeds) in looks.LOOKS else None,
+        "p_bound": looks.p_bound(len(seeds)),
         "p_improvement": share,
         "p_improvement_low": share_interval.low,
         "p_improvement_high": share_interval.high,
@@ -154,16 +163,35 @@ def words(row: Mapping[str, Any]) -> str:
     if row["low"] is None:
         return f"{found} over {row['n']} seeds, too few for an interval ({statistics.MIN_RUNS} are needed)."
     side = "above" if row["direction"] == "higher" else "below"
+    look = "" if row["p_bound"] is None else f" (bound of this look {row['p_bound']:.2g})"
     more = f" {row['needed']} more seeds would have 80 % power at the margin." if row["needed"] else ""
     return (
         f"{found} ({row['low']:+.3f} to {row['high']:+.3f}) over {row['n']} seeds, p = {row['p']:.2g}, "
-        f"{row['p_holm']:.2g} after Holm; the claim is a difference {side} {_margin(row):g}."
+        f"{row['p_holm']:.2g} after Holm{look}; the claim is a difference {side} {_margin(row):g}."
         + (more if row["result"] == "undecided" else "")
     )
 
 
 def _margin(row: Mapping[str, Any]) -> float:
     return float(row["margin"]) if row["direction"] == "higher" else 0.0 - float(row["margin"])
+
+
+def _survival(
+    results: Results, comparison: Mapping[str, Any], task: str, seeds: Sequence[int]
+) -> tuple[tuple[list[float], list[float]], tuple[list[bool], list[bool]]]:
+    """Iterations without collapse of both arms by seed, up to the end of the shortest run, and if it came."""
+    runs = {(run["arm"], run["seed"]): run for run in results["runs"] if run["task"] == task}
+    arm, baseline = ([runs[comparison[side], seed] for seed in seeds] for side in ("arm", "baseline"))
+    horizon = min((run["iterations"] for run in (*arm, *baseline)), default=0)
+
+    def times(runs: Sequence[Run]) -> list[float]:
+        ends = [run["iterations"] if run["collapsed_at"] is None else run["collapsed_at"] for run in runs]
+        return [float(min(horizon, end)) for end in ends]
+
+    def collapsed(runs: Sequence[Run]) -> list[bool]:
+        return [run["collapsed_at"] is not None and run["collapsed_at"] <= horizon for run in runs]
+
+    return (times(arm), times(baseline)), (collapsed(arm), collapsed(baseline))
 
 
 def _sweep_values(results: Results, sweep: Mapping[str, Any], task: str, metric: str) -> dict[int, float]:

@@ -62,13 +62,14 @@ def save(path: Path, results: Mapping[str, Any]) -> None:
 def assemble(spec: Spec, plan: Plan, runs: Iterable[Mapping[str, Any]]) -> Results:
     """Results without statistics, made now; ValueError for runs of several learning versions."""
     made = environment()
+    program = "cory" if (name := Path(sys.argv[0]).name) == "__main__.py" else name
     kept = sorted(runs, key=lambda run: (run["task"], list(spec.arms).index(run["arm"]), run["seed"]))
     check_one_learning_version(kept)
     return {
         "schema": SCHEMA,
         "study": spec.name,
         "question": spec.question,
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([program, *sys.argv[1:]]),
         "commit": made["commit"],
         "dirty": is_dirty(made["commit"], kept),
         "machine": {"processor": processor(), **{k: made[k] for k in ("platform", "cpus", "gpu")}},

@@ -1,6 +1,5 @@
 """A study from start to end: plan, stored results, training, statistics, report."""
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,8 +10,9 @@ from cory.runtime.provenance import commit
 from cory.runtime.signals import Stopped
 from cory.study import records, results
 from cory.study.analysis import analyse
-from cory.study.engine import Engine, Outcome
-from cory.study.plan import PlannedRun, make_plan
+from cory.study.engines import Outcome, load_engine
+from cory.study.export import write_marl_eval
+from cory.study.plan import make_plan
 from cory.study.report import write_report
 from cory.study.results import Results
 from cory.study.spec import Spec, check_keys, make_spec, read_spec
@@ -58,6 +58,7 @@ class Study:
         out: str | Path | None = None,
         allow_dirty: bool = False,
         train: bool = True,
+        engine: str = "local",
         say: Callable[[str], None] = print_line,
     ) -> Finished:
         """Train what is missing, count, and write results and report.
@@ -66,20 +67,23 @@ class Study:
             arms: Only these are trained; all that have runs are reported.
             seeds: Seeds 0 to `seeds` - 1 instead of the study's.
             quick: With the study's `quick` overrides.
-            jobs: Runs at a time; by default one per core.
+            jobs: Runs at a time; by default one per core, with `ray` one per CPU of the cluster.
             out: Folder of runs and report instead of the study's.
             allow_dirty: Write to `<out>/results.json`, not to the study's `results`, and allow uncommitted
                 code.
             train: Whether anything is trained; else only what is finished is counted again.
+            engine: `local` (processes of this machine) or `ray` (tasks of a Ray cluster; the extra `ray`).
             say: Receives lines of progress.
 
         Raises:
+            ImportError: If the engine's package is not installed.
             ValueError: Before the first run starts, for an arm that cannot be built, arms that are evaluated
-                differently, a run directory or a results file that holds something else.
+                differently, a run directory or a results file that holds something else, an unknown engine.
             cory.runtime.signals.Stopped: After Ctrl-C or SIGTERM; the same command goes on.
         """
         if jobs is not None and jobs < 1:
             raise ValueError(f"jobs is {jobs}; give 1 or more")
+        chosen_engine = load_engine(engine)
         spec = self._spec(seeds=seeds, quick=quick, out=out)
         check_keys(arms or (), list(spec.arms), "the study's arms")
         path = spec.results if spec.results is not None and not allow_dirty else spec.out / "results.json"
@@ -95,7 +99,6 @@ class Study:
             known |= results.reusable(stored, plan)
             if stored is not None and stored["learning_version"] != records.LEARNING_VERSION:
                 say(f"{source} has learning version {stored['learning_version']}: its runs are not used")
-        outcomes: list[Outcome] = []
         todo = []
         elsewhere = records.elsewhere(spec.out)
         for run in plan.runs:
@@ -111,7 +114,7 @@ class Study:
                 todo.append(run)
         say(f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {len(todo)} to train")
         try:
-            outcomes = self._train(todo, spec.out, jobs, say)
+            outcomes = chosen_engine(spec.out, jobs=jobs, say=say).train(todo) if todo else []
         except Stopped as stopped:
             stopped.add_note("finished runs stand; the same command goes on")
             raise
@@ -122,6 +125,7 @@ class Study:
             results.check_clean(path, commit(), known.values())
         found = analyse(results.assemble(spec, plan, known.values()))
         results.save(path, found)
+        write_marl_eval(found, spec.out)
         failed = [one for one in outcomes if one.status != "finished"]
         page = write_report(found, spec.out, [f"{one.run.name} failed: {one.error}" for one in failed])
         return Finished(found, path, page, failed)
@@ -132,10 +136,3 @@ class Study:
         if seeds is not None and seeds < 1:
             raise ValueError(f"seeds is {seeds}; give 1 or more")
         return spec if seeds is None else replace(spec, seeds=tuple(range(seeds)))
-
-    def _train(
-        self, todo: Sequence[PlannedRun], out: Path, jobs: int | None, say: Callable[[str], None]
-    ) -> list[Outcome]:
-        if not todo:
-            return []
-        return Engine(out, jobs=jobs or os.cpu_count() or 1, say=say).train(todo)

@@ -56,6 +56,44 @@ def test_survival_is_the_iteration_of_collapse_or_the_length_of_the_run():
     assert analysis.run_value(made_up_run("a", 0, 0.5, collapsed_at=10), "survival", **OPTIONS) == 10
 
 
+def collapsing_results(values, collapsed, iterations=20):
+    """Runs of cooperative that collapse at given iterations, those of independent that never do."""
+    primary = [{"arm": "independent", "baseline": "cooperative", "metric": "survival", "margin": 1.0}]
+    spec = make_spec(values | {"primary": primary})
+    runs = [made_up_run("cooperative", seed, 0.5, collapsed_at=at) for seed, at in enumerate(collapsed)]
+    runs += [made_up_run("independent", s, 0.5, iterations=iterations) for s in range(len(collapsed))]
+    return analysis.analyse(assemble(spec, make_plan(spec), runs))["statistics"][0]
+
+
+def test_survival_of_two_arms_is_compared_by_the_log_rank_test(values):
+    row = collapsing_results(values, [4, 8, 12, None, 10])
+    assert row["test"] == "log-rank"
+    # Restricted means to iteration 20. Four of five pairs differ, all in the same direction: 2 of 2^4.
+    assert (row["arm_mean"], row["baseline_mean"]) == (20.0, pytest.approx((4 + 8 + 12 + 20 + 10) / 5))
+    assert row["p"] == 2 / 16
+    assert row["difference"] == pytest.approx(20 - 54 / 5)
+
+
+def test_survival_of_runs_of_other_lengths_ends_with_the_shortest(values):
+    row = collapsing_results(values, [4, 12, None], iterations=10)
+    assert row["difference"] == pytest.approx((6 + 0 + 0) / 3)
+    assert row["p"] == 1.0  # one pair differs
+    assert collapsing_results(values, [0, 0, 0])["baseline_mean"] == 0.0
+
+
+def test_survival_without_runs_is_undecided(values):
+    row = collapsing_results(values, [])
+    assert (row["n"], row["p"], row["result"]) == (0, None, "undecided")
+
+
+@pytest.mark.parametrize(("seeds", "bound"), [(5, 7.6e-5), (6, None), (10, 0.0052)])
+def test_rows_of_a_look_hold_its_bound(values, seeds, bound):
+    row = made_up_results(values, gains=(GAINS * 2)[:seeds])["statistics"][0]
+    assert row["look"] == (None if bound is None else seeds)
+    assert row["p_bound"] == (None if bound is None else pytest.approx(bound, rel=0.01))
+    assert ("bound of this look" in analysis.words(row)) == (bound is not None)
+
+
 def test_curve_is_the_mean_of_the_policies_at_each_evaluation():
     run = made_up_run("a", 0, 0.5, kl=2.0)
     assert analysis.curve(run, "combined_reward", kl_coef=0.1) == pytest.approx({0: 0.0, 20: 0.3})

@@ -58,6 +58,12 @@ def test_results_are_read_as_they_were_written(spec, plan, clean, tmp_path):
     assert stored["dirty"] is False
 
 
+@pytest.mark.parametrize("program", ["/usr/bin/cory", "/x/cory/cli/__main__.py"])
+def test_results_hold_the_command(spec, plan, clean, monkeypatch, program):
+    monkeypatch.setattr(results.sys, "argv", [program, "study", "a b.yaml"])
+    assert results.assemble(spec, plan, [])["command"] == "cory study 'a b.yaml'"
+
+
 def test_results_changed_by_hand_are_refused(spec, plan, clean, tmp_path):
     path = tmp_path / "results.json"
     results.save(path, assembled(spec, plan, [made_up_run("cooperative", 0, 0.5)]))

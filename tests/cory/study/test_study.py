@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from cory.cli.main import main
-from cory.study import engine, study
+from cory.study import study
+from cory.study.engines.local import LocalEngine
 from cory.study.study import Study
 from cory.tracking.tracker import read
 from tests.helpers.runs import cut_run
@@ -55,7 +56,7 @@ def no_training(monkeypatch):
     def refuse(*_args, **_options):
         raise AssertionError("a run was trained")
 
-    monkeypatch.setattr(study, "Engine", refuse)
+    monkeypatch.setattr(LocalEngine, "train", refuse)
 
 
 def values_of(finished) -> dict:
@@ -79,6 +80,14 @@ def test_study_trains_every_arm_and_seed(made):
     assert [row["n"] for row in finished.results["statistics"]] == [2, 2]
     assert any("6 of 6 runs" in line for line in lines)
     assert any("min left" in line for line in lines)
+
+
+def test_study_writes_its_evaluations_for_marl_eval(made):
+    _, _, finished = made
+    found = json.loads((finished.page.parent / "marl_eval.json").read_text("utf-8"))
+    assert list(found["cory"]["relay"]) == ["cooperative", "independent"]
+    run = found["cory"]["relay"]["independent"]["seed_1"]
+    assert [run[f"step_{i}"]["step_count"] for i in (1, 2, 3)] == [0, 64, 128]
 
 
 def test_failing_arm_is_reported_with_its_log_and_does_not_stop_the_others(made):
@@ -176,7 +185,7 @@ def test_changed_arm_is_refused_and_not_mixed_with_its_old_runs(copied, no_train
 
 def test_arms_seeds_and_out_narrow_the_study(values, tmp_path, monkeypatch):
     trained = []
-    monkeypatch.setattr(engine.Engine, "train", lambda self, runs: trained.extend(runs) or [])
+    monkeypatch.setattr(LocalEngine, "train", lambda self, runs: trained.extend(runs) or [])
     Study(**small(values)).run(arms=["independent"], seeds=3, out=tmp_path / "x", jobs=1)
     assert [run.name for run in trained] == [f"independent/relay/seed-{n}" for n in range(3)]
     assert (tmp_path / "x/results.json").exists()
@@ -205,6 +214,26 @@ def test_committed_results_are_used_where_uncommitted_code_is_allowed(copied, no
     finished = Study(**values).run(allow_dirty=True)
     assert finished.path == folder / "results.json"
     assert values_of(finished) == values_of(made[2])
+
+
+def test_unknown_engine_is_refused_with_the_nearest(values, no_training, tmp_path, capsys):
+    with pytest.raises(ValueError, match=r"there is no engine 'loca'; did you mean 'local'\?"):
+        Study(**small(values)).run(engine="loca")
+    with pytest.raises(ValueError, match="there are local, ray"):
+        Study(**small(values)).run(engine="slurm")
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(values))
+    assert main(["study", str(path), "--engine", "slurm"]) == 2
+    assert "ray" in capsys.readouterr().err
+
+
+def test_engine_ray_without_ray_names_the_extra(values, no_training, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "cory.study.engines.ray_cluster", raising=False)
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(values))
+    assert main(["study", str(path), "--engine", "ray"]) == 2
+    assert "pip install 'cory[ray]'" in capsys.readouterr().err
 
 
 def test_study_without_runs_is_still_counted(values, tmp_path, capsys):

@@ -1,0 +1,171 @@
+"""Write the pages of docs/studies from the committed results: one per study, and one table of all verdicts.
+
+    python -m benchmarks.studies_pages
+
+It trains nothing and needs no network; unchanged results give unchanged files.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import ROOT
+from cory.study import results as study_results
+from cory.study.plots import draw
+from cory.study.report import RESULT_WORDS, markdown
+from cory.study.results import Results
+from cory.training.checkpoint import write_text
+
+RESULTS = ROOT / "benchmarks/results/studies"
+STUDIES = ROOT / "benchmarks/studies"
+PAGES = ROOT / "docs/studies"
+INDEX = "index.md"
+HEAD = ("claim", "source", "test", "margin", "result", "study")
+
+
+class Stored(NamedTuple):
+    """A committed results file."""
+
+    file: Path
+    results: Results
+
+    @property
+    def name(self) -> str:
+        """The study's name, which its page and the folder of its figures have."""
+        return str(self.results["study"])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results files")
+    parser.add_argument("--pages", type=Path, default=PAGES, help="folder that the pages are written to")
+    options = parser.parse_args(argv)
+    for path in write_pages(options.results, options.pages):
+        print(path)
+
+
+def write_pages(results: Path, pages: Path) -> list[Path]:
+    """Write all pages; their paths. ValueError for a results file that was changed by hand."""
+    stored = load_all(results)
+    pages.mkdir(parents=True, exist_ok=True)
+    written = [_write_page(one, pages) for one in stored]
+    write_text(pages / INDEX, index(stored))
+    return [pages / INDEX, *written]
+
+
+def load_all(folder: Path) -> list[Stored]:
+    """The results files of a folder, by name; ValueError if two are of the same study."""
+    stored = []
+    for file in sorted(folder.glob("*.json")):
+        found = study_results.load(file)
+        assert found is not None
+        stored.append(Stored(file, found))
+    files: dict[str, Path] = {}
+    for one in stored:
+        if one.name in files:
+            raise ValueError(f"{files[one.name]} and {one.file} are both of the study {one.name!r}; keep one")
+        files[one.name] = one.file
+    return stored
+
+
+def index(stored: Sequence[Stored]) -> str:
+    """The page with the verdicts of all studies."""
+    lines = [
+        "# Verdicts",
+        "",
+        "Every claim, its margin and its test were written down in a study file before the first run. "
+        "`python -m benchmarks.studies_pages` makes this page and those it links to from "
+        "`benchmarks/results/studies/`; [README.md](README.md) describes the statistics.",
+        "",
+        *(f"- **{name}**: {text}" for name, text in RESULT_WORDS.items()),
+        "",
+        *verdict_table(stored),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def verdict_table(stored: Sequence[Stored], *, pages: str = "") -> list[str]:
+    """The verdicts of all studies as lines of a Markdown table.
+
+    Args:
+        stored: Results with statistics and verdicts.
+        pages: What links to the pages begin with: the path to docs/studies from the file that holds the
+            table, with a slash at its end.
+    """
+    rows = [
+        (
+            row["claim"],
+            row["source"] or "-",
+            verdict["test"],
+            f"{row['direction']} by {row['margin']:g}",
+            _result(row),
+            f"[{one.name}]({pages}{one.name}.md)",
+        )
+        for one in stored
+        for verdict, row in zip(one.results["verdicts"], one.results["statistics"], strict=True)
+    ]
+    return [_row(HEAD), "|---" * len(HEAD) + "|", *map(_row, rows)]
+
+
+def page(one: Stored, figures: Sequence[str]) -> str:
+    """The page of a study: verdicts, tables, figures, minutes and command.
+
+    Args:
+        one: The results.
+        figures: Lines with the figures.
+    """
+    runs = one.results["runs"]
+    minutes = sum(run["seconds"] for run in runs) / 60
+    file = STUDIES / f"{one.file.stem}.yaml"
+    command = f"cory study {file.relative_to(ROOT)}" if file.exists() else one.results["command"]
+    lines = [
+        "## Figures",
+        "",
+        *figures,
+        "## Run it",
+        "",
+        f"{len(runs)} runs of {minutes:,.0f} minutes in all, one core each. Runs that are in the results "
+        "file are not trained again.",
+        "",
+        "```bash",
+        command,
+        "```",
+    ]
+    return markdown(one.results) + "\n" + "\n".join(lines) + "\n"
+
+
+def _write_page(one: Stored, pages: Path) -> Path:
+    """Write a study's page and its figures; figures it no longer has are removed."""
+    figures = [
+        line
+        for plot in draw(one.results, pages / one.name)
+        for line in (
+            f"### {plot.title}",
+            "",
+            f"![{plot.title}]({one.name}/{plot.path.name})",
+            "",
+            plot.caption,
+            "",
+        )
+    ]
+    path = pages / f"{one.name}.md"
+    write_text(path, page(one, figures))
+    return path
+
+
+def _result(row: Mapping[str, Any]) -> str:
+    """Verdict, number of seeds, and the difference with its interval if it has one."""
+    text = f"**{row['result']}**, n = {row['n']}"
+    if row["difference"] is None:
+        return text
+    interval = "" if row["low"] is None else f" ({row['low']:+.3f} to {row['high']:+.3f})"
+    return f"{text}: {row['difference']:+.3f}{interval}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+if __name__ == "__main__":
+    main()

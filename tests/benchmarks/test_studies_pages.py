@@ -1,0 +1,103 @@
+"""Pages of docs/studies from made-up results."""
+
+import pytest
+import yaml
+
+from benchmarks import studies_pages
+from cory.study import results as study_results
+from cory.study.analysis import analyse
+from cory.study.plan import make_plan
+from cory.study.results import assemble
+from cory.study.spec import make_spec
+from tests.cory.study.conftest import SMOKE, made_up_run
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A folder with the results of two studies: relay-smoke, where 0.3 is gained, and one without runs."""
+    folder = tmp_path_factory.mktemp("results")
+    values = yaml.safe_load(SMOKE.read_text("utf-8"))
+    values["primary"][0] |= {"source": "paper 4.1", "claim": "a | b"}
+    runs = [
+        made_up_run(arm, seed, 0.5 + 0.01 * seed + gain)
+        for seed in range(5)
+        for arm, gain in (("cooperative", 0.3), ("independent", 0.0))
+    ]
+    for run in runs:
+        run["seconds"] = 90.0
+    for stem, name, kept in (("relay_smoke", "relay-smoke", runs), ("other", "other", [])):
+        spec = make_spec(values | {"name": name})
+        study_results.save(folder / f"{stem}.json", analyse(assemble(spec, make_plan(spec), kept)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(stored, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    studies_pages.main(["--results", str(stored), "--pages", str(folder)])
+    return folder
+
+
+def test_index_has_a_row_for_every_claim(pages):
+    table = [line for line in (pages / "index.md").read_text("utf-8").splitlines() if line.startswith("|")]
+    assert len(table) == 2 + 2 + 2
+    assert table[4] == (
+        "| a / b | paper 4.1 | game/collective_reward on relay, cooperative against independent | "
+        "higher by 0.05 | **supported**, n = 5: +0.450 (+0.450 to +0.450) | [relay-smoke](relay-smoke.md) |"
+    )
+    assert "| **refuted**, n = 5: +0.300 (+0.300 to +0.300) |" in table[5]
+    assert "| **undecided**, n = 0 | [other](other.md) |" in table[2]
+
+
+def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
+    text = (pages / "relay-smoke.md").read_text("utf-8")
+    for shown in (
+        "Does the summed payoff raise the collective reward",
+        "| arm | runs | combined_reward |",
+        "| cooperative | 5 | 0.820 (",
+        "a | b (relay): supported.",
+        "![Learning curves](relay-smoke/curves.png)",
+        "10 runs of 15 minutes in all",
+        "cory study benchmarks/studies/relay_smoke.yaml",
+    ):
+        assert shown in text
+    assert (pages / "relay-smoke/curves.png").stat().st_size > 1000
+    assert all((pages / "relay-smoke" / name).exists() for name in ("differences.png", "frontier.png"))
+
+
+def test_pages_are_written_again_unchanged_and_without_old_figures(pages, stored):
+    def content():
+        return {path: path.read_bytes() for path in sorted(pages.rglob("*")) if path.is_file()}
+
+    before = content()
+    (pages / "relay-smoke/survival.png").write_bytes(b"of earlier results")
+    studies_pages.write_pages(stored, pages)
+    assert content() == before
+
+
+def test_table_for_another_page_links_to_the_pages(stored):
+    table = studies_pages.verdict_table(studies_pages.load_all(stored), pages="docs/studies/")
+    assert table[0] == "| claim | source | test | margin | result | study |"
+    assert table[-1].endswith("| [relay-smoke](docs/studies/relay-smoke.md) |")
+
+
+def test_results_changed_by_hand_give_no_page(stored, tmp_path):
+    text = (stored / "relay_smoke.json").read_text("utf-8")
+    (tmp_path / "x.json").write_text(text.replace('"result": "supported"', '"result": "refuted"'))
+    with pytest.raises(ValueError, match="was changed after it was written"):
+        studies_pages.write_pages(tmp_path, tmp_path / "pages")
+
+
+def test_two_results_of_one_study_are_refused(stored, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text((stored / "relay_smoke.json").read_text("utf-8"))
+    with pytest.raises(ValueError, match="both of the study 'relay-smoke'"):
+        studies_pages.load_all(tmp_path)
+
+
+def test_committed_verdict_table_is_that_of_the_committed_results():
+    committed = studies_pages.load_all(studies_pages.RESULTS)
+    if not committed:
+        pytest.skip("no results of studies are committed")
+    text = (studies_pages.PAGES / "index.md").read_text("utf-8")
+    assert text == studies_pages.index(committed), "run python -m benchmarks.studies_pages"
