@@ -104,8 +104,7 @@ def _name(row: Mapping[str, Any], results: Results) -> str:
 
 
 def _curves(results: Results) -> Figure | None:
-    shown = [m for m in metrics_of(results) if m.startswith("game/") or "/" not in m]
-    shown = [m for m in shown if m not in ("hypervolume", "survival")]
+    shown = [m for m in metrics_of(results) if not m.startswith(("hypervolume", "survival", "reward_at_kl/"))]
 
     def panel(axes: Axes, metric: str, task: str) -> bool:
         drawn = False

@@ -34,6 +34,18 @@ def test_value_of_a_run_is_the_mean_of_its_policies_at_the_end():
     assert math.isnan(analysis.run_value(run, "pass_at_8", **OPTIONS))
 
 
+def test_values_and_curves_of_the_team():
+    run = made_up_run("a", 0, 0.5)
+    run["team"] = {
+        "all": {"best_reward": [[0, 0.2], [20, 0.7]]},
+        "observer_1": {"task_reward": [[0, 0.1], [20, 0.6]]},
+    }
+    assert analysis.run_value(run, "team/best_reward", **OPTIONS) == 0.7
+    assert analysis.run_value(run, "team/observer_1/task_reward", **OPTIONS) == 0.6
+    assert analysis.curve(run, "team/best_reward", kl_coef=0.1) == {0: 0.2, 20: 0.7}
+    assert math.isnan(analysis.run_value(run, "team/absent", **OPTIONS))
+
+
 def test_value_of_the_average_is_apart_from_the_policies():
     run = made_up_run("a", 0, 0.5)
     run["eval"]["average"] = {"task_reward": [[20, 0.9]], "kl": [[20, 2.0]]}
