@@ -8,10 +8,13 @@ Shapes: B games, N seats.
 """
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -92,24 +95,40 @@ def rule(kind: Payoff, seats: int, *, iteration: int = 0) -> Callable[[np.ndarra
 
 
 def _named(name: str) -> PayoffFunction | None:
-    """The function called `name`, `module:function`, or None for the name of a matrix."""
+    """The function called `name`, `module:function`, `file.py:function`, or None for a matrix's name."""
     if name in FUNCTIONS:
         return FUNCTIONS[name]
     installed: Mapping[str, Any] = {point.name: point for point in entry_points(group=GROUP)}
     if name in installed:
         loaded: PayoffFunction = installed[name].load()
         return loaded
-    module_name, _, attribute = name.partition(":")
-    if not attribute:
+    module_name, _, attribute = name.rpartition(":")
+    if not module_name or not attribute.isidentifier():
         return None
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"payoff {name!r} cannot be imported ({error}); write module:function") from error
+        if module_name.endswith(".py"):
+            found = getattr(_module_of(Path(module_name).expanduser().resolve()), attribute)
+        else:
+            found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, OSError, SyntaxError) as error:
+        raise ValueError(
+            f"payoff {name!r} cannot be imported ({error}); write module:function or file.py:function"
+        ) from error
     if not callable(found):
         raise ValueError(f"payoff {name!r} is no function of scores [B, N] and iteration")
     own: PayoffFunction = found
     return own
+
+
+@cache
+def _module_of(file: Path) -> ModuleType:
+    """The module in a file, run once; FileNotFoundError if there is none."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _checked(function: PayoffFunction, name: str, iteration: int, scores_BN: np.ndarray) -> np.ndarray:

@@ -145,3 +145,16 @@ def test_a_function_cannot_change_the_scores():
     scores = np.array([[1.0, 1.0]])
     rule(spoil, 2)(scores)
     assert scores.tolist() == [[1.0, 1.0]]
+
+
+def test_a_function_in_a_file_pays(tmp_path):
+    path = tmp_path / "my_payoffs.py"
+    path.write_text("def rising(scores, iteration):\n    return scores * iteration\n\nSCORES = 1\n")
+    assert rule(f"{path}:rising", 2, iteration=3)(np.array([[2.0, 1.0]])).tolist() == [[6.0, 3.0]]
+    for name, fault in {
+        f"{path}:absent": "cannot be imported",
+        f"{tmp_path}/gone.py:rising": "cannot be imported .*gone.py",
+        f"{path}:SCORES": "is no function",
+    }.items():
+        with pytest.raises(ValueError, match=fault):
+            rule(name, 2)

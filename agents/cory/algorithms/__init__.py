@@ -3,8 +3,8 @@
 An algorithm is a module with a frozen `Config`, `advantage(batches, rewards, config, states)`, which sees the
 batches of all seats, and a pure `token_loss(tokens, config)`. It may add `needs(config)`, `verdict(metrics,
 config)` and, where the update is no sum over tokens, an `update` of its own (`cory.algorithms.base`). It
-knows neither games nor transformers. Third parties add modules by an entry point of the group
-`cory.algorithms`, as `module.path`, or with `cory.register_algorithm`.
+knows neither games nor transformers. Third parties name a file, `path/to/my_algorithm.py`, or an importable
+module, or add modules by an entry point of the group `cory.algorithms` or with `cory.register_algorithm`.
 """
 
 import importlib
@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 
 from cory.algorithms.base import Algorithm
+from cory.runtime.plugins import load_file
 
 GROUP = "cory.algorithms"
 _REGISTERED: dict[str, ModuleType] = {}
@@ -34,19 +35,24 @@ def register(name: str, module: ModuleType) -> None:
 
 
 def load(name: str) -> Algorithm:
-    """The algorithm called `name`: registered, an entry point, a file here, or an importable module."""
+    """The algorithm called `name`: registered, an entry point, a file here, a file, or a module."""
     if name in _REGISTERED:
         return Algorithm.from_module(name, _REGISTERED[name])
     for entry in entry_points(group=GROUP, name=name):
         return Algorithm.from_module(name, entry.load())
     if name in names():
         return Algorithm.from_module(name, importlib.import_module(f"{__name__}.{name}"))
+    module: ModuleType | None = None
     try:
-        module = importlib.import_module(name) if importlib.util.find_spec(name) else None
+        if name.endswith(".py"):
+            module = load_file(name)
+        elif importlib.util.find_spec(name):
+            module = importlib.import_module(name)
     except ImportError as error:
-        raise ValueError(f"algorithm {name!r} cannot be imported ({error}); name a module") from error
+        raise ValueError(f"algorithm {name!r} cannot be imported ({error}); name a module or file") from error
     if module is None:
         raise ValueError(
-            f"no algorithm called {name!r}; there are {', '.join(names())}, or name an importable module"
+            f"no algorithm called {name!r}; there are {', '.join(names())}, or name an importable module or "
+            "a file.py"
         )
     return Algorithm.from_module(name, module)

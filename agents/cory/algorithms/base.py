@@ -82,6 +82,10 @@ class Requirements(NamedTuple):
     scaled_payoffs: bool = True
     """Whether it can learn from payoffs that `payoff_scaling` has changed."""
 
+    critic: Literal["any", "own", "central"] = "any"
+    """Whose values it learns with: `own` the policies' value heads, `central` one critic that sees what every
+    seat wrote, which is then made without `critic.kind`; `any` whichever `critic.kind` names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:

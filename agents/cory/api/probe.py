@@ -219,6 +219,7 @@ def _last_seating(target: Target, folders: Mapping[str, str]) -> list[str]:
         every=settings.exchange.every,
         seats=(PIONEER, OBSERVER),
         first=settings.policy_names,
+        order=settings.exchange.order,
         random_key=(settings.seed,) if settings.exchange.order == "random" else None,
     )
     return list(seating.values())

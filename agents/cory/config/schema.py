@@ -1,7 +1,7 @@
 """Settings of a run: one frozen tree of dataclasses, validated when made."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -138,7 +138,7 @@ class Config:
     """How scores become payoffs: cooperative (the sum of all scores, CORY's collective reward), independent,
     competitive, best (each is paid the highest score), added (each what the highest score loses without it),
     a number lambda (own + lambda * others), a matrix as JSON, `[[1, 0.5], [0, 1]]`: row i pays seat i, or
-    `module:function` (scores [B, N], iteration) -> payoffs [B, N]."""
+    `module:function` or `file.py:function` (scores [B, N], iteration) -> payoffs [B, N]."""
 
     payoff_options: Annotated[PayoffConfig, arg(name="payoff")] = field(default_factory=PayoffConfig)
 
@@ -158,7 +158,8 @@ class Config:
     """Random seed."""
 
     algorithm: str = "ppo"
-    """Learning algorithm: a file in cory/algorithms, an entry point, or an importable module."""
+    """Learning algorithm: a file in cory/algorithms, any `file.py`, an entry point, or an importable
+    module."""
 
     algorithm_options: Any = None
     """The `Config` of that algorithm; none = its defaults."""
@@ -249,8 +250,15 @@ class Config:
             raise ValueError(f"a batch of {self.batch} games does not divide into groups of {needs.group}")
         if self.payoff_scaling.scaling != "none" and not needs.scaled_payoffs:
             raise ValueError(
-                f"algorithm {self.algorithm!r} replaces payoffs by credits of its own; leave out "
+                f"algorithm {self.algorithm!r} needs payoffs as they are paid; leave out "
                 f"--payoff-scaling.scaling {self.payoff_scaling.scaling}"
+            )
+        if needs.critic == "central" and self.critic.kind == "own":
+            object.__setattr__(self, "critic", replace(self.critic, kind="central"))
+        if needs.critic not in ("any", self.critic.kind):
+            raise ValueError(
+                f"algorithm {self.algorithm!r} has a critic of its own, the kind {needs.critic}; leave out "
+                f"--critic.kind {self.critic.kind}"
             )
         if self.critic.kind != "own" and not needs.values:
             raise ValueError(

@@ -3,15 +3,20 @@
 Shapes: B games, T response tokens, K chosen tokens.
 """
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from torch import Tensor
 
+from cory.runtime.plugins import load_plugin
+
 Estimator = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logprobs, reference logprobs, exact KL) -> estimate, all of one shape."""
+
+GROUP = "cory.kl"
+"""Entry points of this group name estimators, as `my_kl = "my_package:my_kl"`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +24,9 @@ class KLConfig:
     """The KL penalty that keeps a policy near its reference."""
 
     kind: str = "k1"
-    """Estimator per token: k1, k2, k3, abs, full, or `module:function` of your own. `full` (the paper's) is
-    exact over the vocabulary, but in the reward it depends on the state only: it gives the sampled token no
-    direct gradient. `k1` does."""
+    """Estimator per token: k1, k2, k3, abs, full, or one of your own: `module:function`, `file.py:function`
+    or an entry point of `cory.kl`. `full` (the paper's) is exact over the vocabulary, but in the reward it
+    depends on the state only: it gives the sampled token no direct gradient. `k1` does."""
 
     place: Literal["reward", "loss"] = "reward"
     """`reward`: subtracted from the reward of each token, as in CORY. `loss`: a term of the loss with its own
@@ -97,30 +102,46 @@ def full(logprobs: Tensor, ref_logprobs: Tensor, exact_kl: Tensor) -> Tensor:
 ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "abs": absolute, "full": full}
 """By the names that `kl.kind` takes (http://joschu.net/blog/kl-approx.html)."""
 
+BUILT_IN = tuple(ESTIMATORS)
+"""Estimators of this file."""
+
 SAMPLED = ("k1", "k2", "k3", "abs")
 """Estimators that look at the sampled token only; others need the exact KL."""
 
 
 def estimator(kind: str) -> Estimator:
-    """The estimator called `kind`, or `module:function`."""
+    """The estimator called `kind`: one of `ESTIMATORS`, or a plug-in (`cory.runtime.plugins`)."""
     if kind in ESTIMATORS:
         return ESTIMATORS[kind]
-    module, _, function = kind.partition(":")
-    if not function:
-        raise ValueError(f"kl.kind is {kind!r}; there are {', '.join(ESTIMATORS)}, or module:function")
-    try:
-        found: Estimator = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"kl.kind {kind!r} cannot be imported ({error}); write module:function") from error
-    return found
+    return _own_estimator(kind)
+
+
+@cache
+def _own_estimator(kind: str) -> Estimator:
+    found = load_plugin(kind, setting="kl.kind", group=GROUP)
+    if found is None:
+        raise ValueError(
+            f"kl.kind is {kind!r}; there are {', '.join(ESTIMATORS)}, module:function or file.py:function"
+        )
+    if not callable(found):
+        raise ValueError(f"kl.kind {kind!r} is a {type(found).__name__}, not a function")
+    own: Estimator = found
+    return own
 
 
 def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_BT: Tensor) -> Tensor:
     """KL(policy || reference) at each token in nats, by the estimator called `kind`.
 
-    k1, k3 and full have the same mean.
+    k1, k3 and full have the same mean. ValueError for an estimator that returns another shape,
+    FloatingPointError for one of your own that is not finite at a token.
     """
-    return estimator(kind)(logprobs_BT, ref_logprobs_BT, exact_kl_BT)
+    found_BT = estimator(kind)(logprobs_BT, ref_logprobs_BT, exact_kl_BT)
+    if not isinstance(found_BT, Tensor) or found_BT.shape != logprobs_BT.shape:
+        got = tuple(found_BT.shape) if isinstance(found_BT, Tensor) else type(found_BT).__name__
+        raise ValueError(f"kl.kind {kind!r} returned {got}; return estimates {tuple(logprobs_BT.shape)}")
+    if kind not in BUILT_IN and not bool(found_BT[logprobs_BT != 0].isfinite().all()):
+        raise FloatingPointError(f"kl.kind {kind!r} returned an estimate that is not finite")
+    return found_BT
 
 
 def add_to_loss(

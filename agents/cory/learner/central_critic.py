@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from cory import rng
 from cory.batch import Batch, Rows
 from cory.policies.base import Policy
+from cory.runtime.plugins import load_plugin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +27,10 @@ class CriticConfig:
     """The critic whose values advantages are computed with."""
 
     kind: str = "own"
-    """`own`: each policy's value head, which sees what its seat sees. `central`: one critic for all seats
-    that sees everything; the policies' value heads are then not trained (`value_loss` of a policy is
-    reported, not minimised). `module:Class`: a critic of your own, made and called as `CentralCritic`."""
+    """`own`: that of the algorithm, which is each policy's value head, or for mappo the central critic.
+    `central`: one critic for all seats that sees everything; the policies' value heads are then not trained
+    (`value_loss` of a policy is reported, not minimised). Or one of your own, made and called as
+    `CentralCritic`: `module:Class`, `file.py:Class` or an entry point of `cory.critics`."""
 
     lr: float = 3e-3
     """Learning rate of the central critic's Adam."""
@@ -40,10 +42,8 @@ class CriticConfig:
     """Width of its heads' hidden layer."""
 
     def __post_init__(self) -> None:
-        if self.kind != "own" and self.kind not in KINDS and ":" not in self.kind:
-            raise ValueError(
-                f"critic.kind is {self.kind!r}; there are own, {', '.join(KINDS)}, or module:Class"
-            )
+        if self.kind != "own":
+            critic_class(self.kind)
         if not 0 < self.lr < float("inf"):
             raise ValueError(f"critic.lr is {self.lr}; give a finite number above 0")
         for name in ("epochs", "hidden"):
@@ -166,6 +166,29 @@ def _width(reference: Policy, max_length: int) -> int:
 
 KINDS: dict[str, type] = {"central": CentralCritic}
 """Critics of all seats by the names that `critic.kind` takes."""
+
+GROUP = "cory.critics"
+"""Entry points of this group name critics, as `my_critic = "my_package.my_module:MyCritic"`."""
+
+METHODS = ("value", "update", "reset", "save", "restore")
+
+
+def critic_class(kind: str) -> type:
+    """The class of a critic of all seats; a plug-in is in `KINDS` afterwards.
+
+    ValueError if there is none, or if it lacks one of `METHODS`.
+    """
+    if kind in KINDS:
+        return KINDS[kind]
+    found = load_plugin(kind, setting="critic.kind", group=GROUP)
+    if found is None:
+        raise ValueError(
+            f"critic.kind is {kind!r}; there are own, {', '.join(KINDS)}, module:Class or file.py:Class"
+        )
+    if missing := [method for method in METHODS if not hasattr(found, method)]:
+        raise ValueError(f"critic.kind {kind!r} has no {', '.join(missing)}; see CentralCritic")
+    KINDS[kind] = found
+    return KINDS[kind]
 
 
 def register(name: str, critic_class: type) -> None:

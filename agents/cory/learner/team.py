@@ -12,8 +12,9 @@ from torch import Tensor
 
 from cory import rng
 from cory.algorithms.base import State
-from cory.batch import Batch, concat, stack
+from cory.batch import Batch, Rows, concat, stack
 from cory.functional.advantage import Advantage
+from cory.learner.central_critic import transcripts
 from cory.learner.learner import Learner
 from cory.policies.base import Policy
 from cory.policies.chunked_loss import chunks
@@ -99,6 +100,36 @@ class Team:
     def logprobs(self, seat: str, batch: Batch) -> Tensor:
         """Log-probs [B, T] of the chosen tokens under the policy in `seat` as it is now, no gradient."""
         return evaluate(self.policy(seat), batch).logprobs_BT
+
+    @torch.no_grad()
+    def states(self, batches: Mapping[str, Batch]) -> dict[str, Tensor]:
+        """Hidden states [B, D] of a frozen reference before each seat responds, by seat.
+
+        They are those of the transcript: the first seat's prompt and all earlier responses, also those that
+        the seat does not see. The reference is that of the first policy. D is its width; for lookup tables it
+        grows with the longest transcript. ValueError if a transcript does not fit the model's window.
+        """
+        reference = next(iter(self.learners.values())).policy.reference
+        firsts = {
+            seat: Rows(
+                prompt_BP=rows.prompt_BP,
+                prompt_length_B=rows.prompt_length_B,
+                response_BT=rows.response_BT[:, :1],
+                response_length_B=torch.ones_like(rows.response_length_B),
+            )
+            for seat, rows in transcripts(batches).items()
+        }
+        longest = max(rows.max_length for rows in firsts.values())
+        if reference.window is not None and longest > reference.window:
+            raise ValueError(
+                f"a transcript has {longest} tokens and the model's window is {reference.window}; lower "
+                "max_response, shorten the query or take an algorithm that reads no whole games"
+            )
+        size = reference.max_rows(longest, learning=False)
+        return {
+            seat: torch.cat([reference.critic_states(part, longest) for part in rows.split(size)])
+            for seat, rows in firsts.items()
+        }
 
     @torch.no_grad()
     def distributions(self, seat: str, batch: Batch) -> Iterator[tuple[slice, Tensor]]:

@@ -1,10 +1,21 @@
 """Role exchange: the policy in each seat as a function of the iteration. Weights never move."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from cory import rng
+from cory.runtime.plugins import load_plugin
+
+GROUP = "cory.exchanges"
+"""Entry points of this group name orders, as `my_order = "my_package:my_order"`."""
+
+ORDERS = ("rotate", "random")
+
+Order = Callable[[int, Sequence[str], Sequence[str]], Mapping[str, str]]
+"""(iteration of the latest exchange, seats, policies) -> the policy in each seat.
+
+A pure function, so that a run resumes exactly. Seats and policies are in the order of play at iteration 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,8 +25,10 @@ class ExchangeConfig:
     every: int = 5
     """Iterations between exchanges (the paper's T_REx); 0 = never."""
 
-    order: Literal["rotate", "random"] = "rotate"
-    """`rotate`: each policy moves to the next seat. `random`: the seating is drawn anew each time."""
+    order: str = "rotate"
+    """`rotate`: each policy moves to the next seat. `random`: the seating is drawn anew each time. Or a
+    function (iteration, seats, policies) -> seating of your own, called for the iterations that are multiples
+    of `every`: `module:function`, `file.py:function` or an entry point of `cory.exchanges`."""
 
     reset: bool = False
     """Whether exchanges reset optimisers, KL coefficients and payoff statistics, as in the released code."""
@@ -29,8 +42,8 @@ class ExchangeConfig:
             raise ValueError(
                 f"exchange.every is {self.every}; give the iterations between exchanges, or 0 for never"
             )
-        if self.order not in ("rotate", "random"):
-            raise ValueError(f"exchange.order is {self.order!r}; there are rotate, random")
+        if self.order not in ORDERS:
+            own_order(self.order)
 
 
 def seating_at(
@@ -39,24 +52,53 @@ def seating_at(
     every: int,
     seats: Sequence[str],
     first: Sequence[str],
+    order: str = "rotate",
     random_key: tuple[int | str, ...] | None = None,
 ) -> Mapping[str, str]:
     """Return the policy in each seat at `iteration`.
 
     `first` holds the policies at iteration 0, in the order of `seats`; one policy may sit in several seats.
     At each exchange the policy in seat i moves to seat i + 1 mod N; with a `random_key` the policies are
-    shuffled instead, by that key and the number of the exchange. As a pure function of the iteration it needs
-    no state in checkpoints.
+    shuffled instead, by that key and the number of the exchange. An `order` of your own decides also about
+    iteration 0; ValueError if it does not seat all policies. As a pure function of the iteration the seating
+    needs no state in checkpoints.
     """
     if len(first) != len(seats):
         raise ValueError(
             f"{len(first)} policies for {len(seats)} seats; name one policy per seat (repeats are allowed)"
         )
     turns = exchanges_before(iteration, every=every)
+    if order not in ORDERS:
+        return _checked(own_order(order)(turns * every, tuple(seats), tuple(first)), order, seats, first)
     if random_key is not None and turns:
-        order = rng.permutation((*random_key, "seating", turns), len(seats))
-        return {seat: first[int(order[i])] for i, seat in enumerate(seats)}
+        drawn = rng.permutation((*random_key, "seating", turns), len(seats))
+        return {seat: first[int(drawn[i])] for i, seat in enumerate(seats)}
     return {seat: first[(i - turns) % len(seats)] for i, seat in enumerate(seats)}
+
+
+def own_order(name: str) -> Order:
+    """The plug-in called `name` (`cory.runtime.plugins`); ValueError if there is none."""
+    found = load_plugin(name, setting="exchange.order", group=GROUP)
+    if found is None:
+        raise ValueError(
+            f"exchange.order is {name!r}; there are {', '.join(ORDERS)}, module:function or file.py:function"
+        )
+    if not callable(found):
+        raise ValueError(f"exchange.order {name!r} is a {type(found).__name__}, not a function")
+    own: Order = found
+    return own
+
+
+def _checked(
+    seating: Mapping[str, str], order: str, seats: Sequence[str], first: Sequence[str]
+) -> Mapping[str, str]:
+    """The seating in the order of play; ValueError if it is none of these policies in these seats."""
+    if set(seating) != set(seats) or Counter(seating.values()) != Counter(first):
+        raise ValueError(
+            f"exchange.order {order!r} returned {dict(seating)}; seat {', '.join(first)} in "
+            f"{', '.join(seats)}"
+        )
+    return {seat: seating[seat] for seat in seats}
 
 
 def exchanges_before(iteration: int, *, every: int) -> int:

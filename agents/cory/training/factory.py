@@ -329,7 +329,7 @@ def make_critic(config: Config, references: Mapping[str, Policy], game: VectorGa
     """The critic of all seats, None with `critic.kind` own; it uses the first policy's reference."""
     if config.critic.kind == "own":
         return None
-    critic: Any = central_critic.KINDS.get(config.critic.kind) or _imported(config.critic.kind, "critic.kind")
+    critic: Any = central_critic.critic_class(config.critic.kind)
     cap = config.max_response[1]
     prompt = game.views[0].max_prompt(game.task.max_query, cap)
     made: CentralCritic = critic(

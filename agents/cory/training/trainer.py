@@ -125,6 +125,7 @@ class Trainer:
             every=exchange.every,
             seats=self.game.seats,
             first=self.config.policy_names,
+            order=exchange.order,
             random_key=(self.config.seed,) if exchange.order == "random" else None,
         )
 

@@ -36,6 +36,6 @@ def plugins() -> Path:
 @pytest.fixture
 def examples(tmp_path, monkeypatch):
     """Both packages of examples/plugins, installed."""
-    for folder in (PLUGINS / "cory_coma", PLUGINS / "cory_ppo_again"):
+    for folder in (PLUGINS / "cory_vdac_sum", PLUGINS / "cory_ppo_again"):
         install(folder, tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

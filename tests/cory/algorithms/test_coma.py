@@ -1,4 +1,4 @@
-"""Counterfactual credit (COMA), the example of an algorithm from another distribution.
+"""Counterfactual credit (COMA): credits by hand, and the optimum of relay.
 
 Shapes: B games, T response tokens.
 """
@@ -16,8 +16,6 @@ from cory.rollout.role_exchange import ExchangeConfig
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged
 
-pytestmark = pytest.mark.usefixtures("examples")
-
 
 def gains(config: Config) -> dict[str, tuple[float, float]]:
     """Task reward of each policy on held-out queries, before and after training."""
@@ -31,10 +29,6 @@ def gains(config: Config) -> dict[str, tuple[float, float]]:
         trainer.iterate(iteration)
     after = task_rewards()
     return {name: (before[name], after[name]) for name in trainer.policies}
-
-
-def test_the_example_has_at_most_80_lines(plugins):
-    assert len((plugins / "cory_coma/cory_coma.py").read_text().splitlines()) <= 80
 
 
 def test_the_command_line_takes_its_name_and_its_options():
@@ -132,6 +126,11 @@ def test_the_observers_credit_does_not_change_with_the_pioneers_score():
         rewards = dict.fromkeys(batches, rewards_BT)
         found.append(coma.advantage(batches, rewards, coma.Config(group=2), {})["observer_1"].advantage_BT)
     assert torch.allclose(*found)
+
+
+def test_scaled_payoffs_are_refused_before_a_run():
+    with pytest.raises(ValueError, match="'coma' needs payoffs as they are paid"):
+        flagged("--algorithm", "coma", "--payoff-scaling.scaling", "scale")
 
 
 def test_a_team_is_paid_one_score():

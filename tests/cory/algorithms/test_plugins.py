@@ -75,13 +75,15 @@ def shouts(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("examples")
 def test_an_installed_algorithm_is_listed_with_the_built_in_ones():
-    assert {"coma", "ppo", "ppo_again"} <= set(algorithms.names())
-    coma = algorithms.load("coma")
-    assert coma.needs(coma.Config(group=8))[:2] == (True, 8)
+    assert {"vdac_sum", "ppo", "ppo_again"} <= set(algorithms.names())
+    assert (
+        flagged("--algorithm", "vdac_sum", "--algorithm.value-coef", "0.5").algorithm_options.value_coef
+        == 0.5
+    )
 
 
 def test_it_is_gone_with_its_distribution():
-    assert "coma" not in algorithms.names()
+    assert "vdac_sum" not in algorithms.names()
 
 
 @pytest.mark.usefixtures("examples")

@@ -83,7 +83,7 @@ def test_another_payoff_than_the_credited_one_is_refused():
 
 
 def test_scaled_payoffs_are_refused_before_a_run_starts():
-    with pytest.raises(ValueError, match="replaces payoffs by credits"):
+    with pytest.raises(ValueError, match="needs payoffs as they are paid"):
         flagged("--algorithm", "seq", "--payoff-scaling.scaling", "normalise")
 
 

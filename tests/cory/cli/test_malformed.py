@@ -39,7 +39,7 @@ FLAGS = {
     "a payoff that is true": ((*ECHO, "--payoff", "true"), "no payoff called 'true'"),
     "an infinite payoff": ((*ECHO, "--payoff", "Infinity"), "payoff is inf"),
     "a schedule without an end": ((*ECHO, "--payoff.over", "5"), "payoff.to None over 5"),
-    "no such algorithm": ((*ECHO, "--algorithm", "pppo"), "there are a2c, grpo"),
+    "no such algorithm": ((*ECHO, "--algorithm", "pppo"), "there are a2c, coma, grpo"),
     "an option of another algorithm": (
         (*ECHO, "--algorithm", "rloo", "--algorithm.lam", "0.9"),
         "--algorithm.lam",

@@ -14,7 +14,8 @@ each left out of its own baseline:
 
     Q_i = r_0 - KL_0 + V_1(first token | q, y_0)          A_i = Q_i - mean_{j != i} Q_j
 
-With more observers r_k is the sum from seat k on, and V_1 predicts all of it. Leave payoffs unscaled.
+With more observers r_k is the sum from seat k on, and V_1 predicts all of it. Where the observer's prompt
+does not hold what Q depends on, as the query of relay, take the central critic (`critic.kind` central).
 
 Shapes: B games, T response tokens.
 """
@@ -27,10 +28,11 @@ from torch import Tensor
 
 from cory.algorithms import ppo
 from cory.algorithms.base import AlgorithmState, Requirements
+from cory.algorithms.ppo import token_loss, verdict
 from cory.batch import Batch
 from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
 
-token_loss, verdict = ppo.token_loss, ppo.verdict
+__all__ = ["Config", "advantage", "needs", "token_loss", "verdict"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +49,8 @@ class Config(ppo.Config):
 
 
 def needs(config: Config) -> Requirements:
-    """A value head, and groups of games."""
-    return Requirements(values=True, group=config.group)
+    """Require a value head, groups of games, and payoffs as they are paid."""
+    return Requirements(group=config.group, scaled_payoffs=False)
 
 
 def advantage(
@@ -57,7 +59,10 @@ def advantage(
     config: Config,
     states: Mapping[str, AlgorithmState],
 ) -> dict[str, Advantage]:
-    """The pioneer's A_i at each of its tokens; observers by GAE on what they can change."""
+    """Compute the pioneer's A_i at each of its tokens, and those of observers by GAE on what they can change.
+
+    ValueError if a seat is not paid the sum of all scores.
+    """
     score_NB = torch.stack([batch.score_B for batch in batches.values()])
     if any(not torch.allclose(batch.payoff_B, score_NB.sum(0), atol=1e-4) for batch in batches.values()):
         raise ValueError("coma shares one score among all seats; play it with --payoff cooperative")
