@@ -143,20 +143,31 @@ class Team:
             yield at, policy.logits(state_KD[at]).float().log_softmax(-1)
 
 
-def check_advantages(found: Mapping[str, Advantage], batches: Mapping[str, Batch], algorithm: str) -> None:
-    """Raise ValueError for advantages of the wrong seats or shapes, or with numbers that are not finite."""
+def check_advantages(
+    found: Mapping[str, Advantage],
+    batches: Mapping[str, Batch],
+    rewards: Mapping[str, Tensor],
+    algorithm: str,
+) -> None:
+    """Raise ValueError for advantages of the wrong seats or shapes.
+
+    FloatingPointError for numbers that are not finite though rewards and values are: where those are not, the
+    update names the rows.
+    """
     where = f"algorithm {algorithm!r}: the advantage hook"
     if set(found) != set(batches):
         raise ValueError(
             f"{where} returned seats {', '.join(map(str, found)) or 'none'}; return {', '.join(batches)}"
         )
+    inputs = (t for seat, batch in batches.items() for t in (rewards[seat], batch.values_BT))
+    sound = all(bool(tensor.isfinite().all()) for tensor in inputs)
     for seat, advantage in found.items():
         for name, tensor in zip(Advantage._fields, advantage, strict=True):
             want = tuple(batches[seat].response_BT.shape)
             if not isinstance(tensor, Tensor) or tuple(tensor.shape) != want:
                 got = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
                 raise ValueError(f"{where} returned {name} of {seat} with shape {got}; the batch has {want}")
-            if not bool(tensor.isfinite().all()):
+            if sound and not bool(tensor.isfinite().all()):
                 raise FloatingPointError(
                     f"{where} returned {name} of {seat} with numbers that are not finite"
                 )

@@ -139,8 +139,9 @@ def save(
     state_tensors: dict[str, Tensor] = {}
     encoded = json.dumps(encode(algorithm, state_tensors), indent=1)
     (part / f"{ALGORITHM}.json").write_text(encoded, encoding="utf-8")
-    with _system_errors(part):
-        save_file(_writable(state_tensors), part / f"{ALGORITHM}.safetensors")
+    if state_tensors:
+        with _system_errors(part):
+            save_file(_writable(state_tensors), part / f"{ALGORITHM}.safetensors")
     entries = {_name(path, part): _entry(path) for path in _files(part)}
     (part / MANIFEST).write_text(json.dumps(entries, indent=1))
     for path in (*_files(part), *(path for path in part.rglob("*") if path.is_dir()), part):
@@ -161,7 +162,8 @@ def load(
         restore_optimizer(optimizer, load_file(folder / f"optimizer_{name}.safetensors"))
     state: dict[str, Any] = json.loads((folder / "trainer_state.json").read_text())
     encoded = json.loads((folder / f"{ALGORITHM}.json").read_text(encoding="utf-8"))
-    return state, decode(encoded, load_file(folder / f"{ALGORITHM}.safetensors"))
+    tensors = folder / f"{ALGORITHM}.safetensors"
+    return state, decode(encoded, load_file(tensors) if tensors.exists() else {})
 
 
 def verify(folder: Path) -> None:

@@ -53,9 +53,9 @@ def interplay(seating: Mapping[str, str], batches: Mapping[str, Batch]) -> dict[
         mask_BT = batch.mask_BT[:, :width]
         equal_BT = (before.response_BT[:, :width] == batch.response_BT[:, :width]) | ~mask_BT
         copied_B = equal_BT.all(1) & (before.response_length_B == batch.response_length_B)
-        scores_2B = torch.stack([before.score_B, batch.score_B]).double()
-        varies = bool((scores_2B.std(1) > 0).all()) if scores_2B.shape[1] > 1 else False
-        correlation = float(torch.corrcoef(scores_2B)[0, 1]) if varies else 0.0
+        scores_2B = torch.stack([before.score_B, batch.score_B]).double().cpu().numpy()
+        varies = bool((scores_2B.std(1) > 0).all())
+        correlation = float(np.corrcoef(scores_2B)[0, 1]) if varies else 0.0
         name = f"{seat}/{seating[seat]}"
         found |= {
             f"{name}/copied": float(copied_B.double().mean()),

@@ -195,8 +195,9 @@ class Trainer:
         """Advantages of every seat by the algorithm; ValueError for results that do not fit the batches."""
         states = {seat: self.learners[name].algorithm_state for seat, name in team.seating.items()}
         options, name = self.config.algorithm_options, self.config.algorithm
-        found = self.algorithm.advantage(batches, team.rewards(batches), options, states)
-        check_advantages(found, batches, name)
+        rewards = team.rewards(batches)
+        found = self.algorithm.advantage(batches, rewards, options, states)
+        check_advantages(found, batches, rewards, name)
         for policy, learner in self.learners.items():
             check_state(learner.algorithm_state, policy, name)
         return found
