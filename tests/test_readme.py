@@ -139,6 +139,10 @@ def metrics_of(run: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if not k.startswith(("time/", "speed/"))} for row in rows]
 
 
+def test_readme_is_short():
+    assert len(README.read_text("utf-8").splitlines()) <= 180
+
+
 def test_make_targets_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     named = {words[1] for words in commands() if words[0] == "make"}
