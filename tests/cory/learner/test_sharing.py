@@ -78,15 +78,16 @@ def test_responses_that_beat_the_pioneers_are_learned_from_under_its_prompt():
     )
 
 
-@pytest.mark.parametrize("kind", ["same-view", "both-views"])
-@pytest.mark.parametrize("algorithm", ["ppo", "happo", "rloo"])
+@pytest.mark.parametrize(
+    ("kind", "algorithm"), [("same-view", "ppo"), ("same-view", "rloo"), ("both-views", "happo")]
+)
 def test_runs_learn_with_sharing(kind, algorithm):
     trainer = Trainer(flagged("--algorithm", algorithm, f"--sharing.{kind}", "--batch", "32"))
     rewards = []
-    for i in range(25):
+    for i in range(15):
         metrics = trainer.iterate(i)
         rewards.append(sum(v for k, v in metrics.items() if k.endswith("/task_reward")))
-    assert sum(rewards[-5:]) > 1.5 * sum(rewards[:5])
+    assert sum(rewards[-5:]) > 1.3 * sum(rewards[:5])
 
 
 def test_without_sharing_nothing_is_added():

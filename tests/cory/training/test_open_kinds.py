@@ -160,7 +160,6 @@ def test_a_kl_estimator_of_a_user_is_used_in_the_rewards(tmp_path):
         ("--policy.kind", "tables", "there are causal_lm, lora_team, table, or module:Class"),
         ("--critic.kind", f"{__name__}:Nope", "critic.kind '{name}' cannot be imported"),
         ("--critic.kind", "shared", "critic.kind is 'shared'; there are own, central"),
-        "--critic.kind",
         ("--kl.kind", f"{__name__}:nope", "kl.kind '{name}' cannot be imported"),
         ("--kl.kind", "k4", "there are k1, k2, k3, abs, full"),
     ],
