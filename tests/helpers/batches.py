@@ -10,11 +10,10 @@ from torch import Tensor
 from cory import rng
 from cory.batch import Batch, Rows
 from cory.generation.sampling import Sampled
+from cory.policies import scoring
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.policies.scoring import evaluate
 from cory.policies.table import TablePolicy
-from cory.rollout import rollout
 
 B, P, T = 6, 5, 7
 LENGTHS = [5, 2, 3, 5, 1, 4]
@@ -54,7 +53,7 @@ def make_batch(policy: Policy) -> Batch:
     """A batch of sampled responses; scores and payoffs rise from -1 to 1."""
     rows, behaviour_BT = make_rows(policy)
     score_B = torch.linspace(-1, 1, B)
-    return rollout.make_batch(evaluate(policy, rows), rows, behaviour_BT, score_B, score_B)
+    return scoring.make_batch(policy, rows, behaviour_BT, score_B, score_B)
 
 
 def sampled(policy: CausalLMPolicy, *, poison: int = 9) -> tuple[Rows, Tensor]:
@@ -100,4 +99,4 @@ def make_table_batch(policy: TablePolicy) -> Batch:
     )
     score_B = torch.tensor(generator.normal(size=TABLE_B)).float()
     zeros_BT = torch.zeros(TABLE_B, T)
-    return rollout.make_batch(evaluate(policy, rows), rows, zeros_BT, score_B, score_B)
+    return scoring.make_batch(policy, rows, zeros_BT, score_B, score_B)

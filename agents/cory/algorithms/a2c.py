@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from cory.algorithms.base import AlgorithmState
+from cory.algorithms.base import State
 from cory.algorithms.reinforce import check_entropy_coef, policy_gradient
 from cory.batch import Batch
 from cory.functional.advantage import Advantage, gae, whiten
@@ -52,7 +52,7 @@ def advantage(
     batches: Mapping[str, Batch],
     rewards: Mapping[str, Tensor],
     config: Config,
-    states: Mapping[str, AlgorithmState],
+    states: Mapping[str, State],
 ) -> dict[str, Advantage]:
     """Compute GAE per seat. Returns are those before whitening; no state is kept."""
     advantages = {}

@@ -35,9 +35,6 @@ class State(dict[str, Any]):
         self.update(content)
 
 
-AlgorithmState = State
-
-
 def check_state(state: Any, owner: str, algorithm: str) -> None:
     """Raise ValueError for a state that a checkpoint cannot hold; `owner` is a policy or the team."""
     if not all(hasattr(state, method) for method in ("state_dict", "load_state_dict")):
@@ -98,7 +95,7 @@ class Algorithm:
 
     advantage: Callable[..., dict[str, Any]]
     """(batches, rewards, config, states) -> an `Advantage` per seat. All but `config` are keyed by seat;
-    `states` holds the `AlgorithmState` of the policy in that seat and may be written to."""
+    `states` holds the `State` of the policy in that seat and may be written to."""
 
     token_loss: Callable[..., TokenLoss]
     """(tokens, config) -> loss per token; pure, called chunk by chunk."""

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from cory.algorithms import ppo
-from cory.algorithms.base import AlgorithmState, Requirements
+from cory.algorithms.base import Requirements, State
 from cory.algorithms.ppo import token_loss, verdict
 from cory.batch import Batch
 from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
@@ -57,7 +57,7 @@ def advantage(
     batches: Mapping[str, Batch],
     rewards: Mapping[str, Tensor],
     config: Config,
-    states: Mapping[str, AlgorithmState],
+    states: Mapping[str, State],
 ) -> dict[str, Advantage]:
     """Compute the pioneer's A_i at each of its tokens, and those of observers by GAE on what they can change.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from cory.algorithms import ppo
-from cory.algorithms.base import AlgorithmState, Requirements, Verdict
+from cory.algorithms.base import Requirements, State, Verdict
 from cory.algorithms.reinforce import check_entropy_coef
 from cory.algorithms.rloo import check_group
 from cory.batch import Batch
@@ -75,7 +75,7 @@ def advantage(
     batches: Mapping[str, Batch],
     rewards: Mapping[str, Tensor],
     config: Config,
-    states: Mapping[str, AlgorithmState],
+    states: Mapping[str, State],
 ) -> dict[str, Advantage]:
     """Compute (R_i - mean R) / std R over the group, at every token of response i.
 

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from cory import rng
 from cory.algorithms import ppo
-from cory.algorithms.base import AlgorithmState
-from cory.algorithms.ppo import token_loss, verdict
+from cory.algorithms.ppo import advantage, token_loss, verdict
 from cory.batch import Batch
 from cory.functional.advantage import Advantage
 
@@ -46,16 +45,6 @@ class Config(ppo.Config):
             raise ValueError(f"algorithm.order is {self.order!r}; there are {', '.join(get_args(Order))}")
         if not 1 <= self.max_correction < float("inf"):
             raise ValueError(f"algorithm.max_correction is {self.max_correction}; give a number from 1")
-
-
-def advantage(
-    batches: Mapping[str, Batch],
-    rewards: Mapping[str, Tensor],
-    config: Config,
-    states: Mapping[str, AlgorithmState],
-) -> dict[str, Advantage]:
-    """Compute PPO's advantages."""
-    return ppo.advantage(batches, rewards, config, states)
 
 
 def update_all(

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cory.algorithms.base import AlgorithmState, Verdict
+from cory.algorithms.base import State, Verdict
 from cory.algorithms.reinforce import check_entropy_coef, drift
 from cory.batch import Batch
 from cory.functional.advantage import Advantage, gae, whiten
@@ -80,7 +80,7 @@ def advantage(
     batches: Mapping[str, Batch],
     rewards: Mapping[str, Tensor],
     config: Config,
-    states: Mapping[str, AlgorithmState],
+    states: Mapping[str, State],
 ) -> dict[str, Advantage]:
     """Compute GAE per seat. Returns are those before whitening; no state is kept."""
     advantages = {}

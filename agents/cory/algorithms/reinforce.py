@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cory.algorithms.base import AlgorithmState, Requirements
+from cory.algorithms.base import Requirements, State
 from cory.batch import Batch
 from cory.functional.advantage import Advantage, totals, undiscounted
 from cory.token_loss import TokenLoss, Tokens
@@ -46,7 +46,7 @@ def advantage(
     batches: Mapping[str, Batch],
     rewards: Mapping[str, Tensor],
     config: Config,
-    states: Mapping[str, AlgorithmState],
+    states: Mapping[str, State],
 ) -> dict[str, Advantage]:
     """Compute A_t = sum of r_s over s >= t, minus the policy's baseline b (0 in the first iteration).
 

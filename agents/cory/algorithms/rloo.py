@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from cory.algorithms.base import AlgorithmState, Requirements
+from cory.algorithms.base import Requirements, State
 from cory.algorithms.reinforce import check_entropy_coef, policy_gradient
 from cory.batch import Batch
 from cory.functional.advantage import Advantage, leave_one_out, per_response, totals
@@ -48,7 +48,7 @@ def advantage(
     batches: Mapping[str, Batch],
     rewards: Mapping[str, Tensor],
     config: Config,
-    states: Mapping[str, AlgorithmState],
+    states: Mapping[str, State],
 ) -> dict[str, Advantage]:
     """Compute R_i minus the mean of the group's other R_j, at every token of response i.
 

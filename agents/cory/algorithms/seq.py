@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from cory.algorithms import ppo
-from cory.algorithms.base import AlgorithmState, Requirements
+from cory.algorithms.base import Requirements, State
 from cory.algorithms.ppo import token_loss, verdict
 from cory.batch import Batch
 from cory.functional.advantage import Advantage
@@ -60,7 +60,7 @@ def advantage(
     batches: Mapping[str, Batch],
     rewards: Mapping[str, Tensor],
     config: Config,
-    states: Mapping[str, AlgorithmState],
+    states: Mapping[str, State],
 ) -> dict[str, Advantage]:
     """Compute PPO's advantages from the credits in place of the payoffs.
 

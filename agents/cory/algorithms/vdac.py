@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from cory.algorithms import ppo
-from cory.algorithms.base import AlgorithmState, Requirements
+from cory.algorithms.base import Requirements, State
 from cory.algorithms.ppo import Config, token_loss, verdict
 from cory.batch import Batch
 from cory.functional.advantage import Advantage
@@ -41,7 +41,7 @@ def advantage(
     batches: Mapping[str, Batch],
     rewards: Mapping[str, Tensor],
     config: Config,
-    states: Mapping[str, AlgorithmState],
+    states: Mapping[str, State],
 ) -> dict[str, Advantage]:
     """Compute PPO's advantages with V_tot in place of each seat's value; ValueError without one payoff."""
     check_common_payoff(batches)

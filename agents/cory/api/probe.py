@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from cory import algorithms
-from cory.algorithms.base import AlgorithmState
+from cory.algorithms.base import State
 from cory.batch import Batch
 from cory.config.parsing import flat
 from cory.config.schema import Config
@@ -177,7 +177,7 @@ def advantages(
     order_H = torch.arange(Q * P * R).reshape(Q, P, R).transpose(1, 2).flatten()
     ordered = {seat: batch.take(order_H.to(batch.score_B.device)) for seat, batch in batches.items()}
     rewards = {seat: _rewards(settings, batch) for seat, batch in ordered.items()}
-    states = {seat: AlgorithmState() for seat in batches}
+    states = {seat: State() for seat in batches}
     found = algorithm.advantage(ordered, rewards, options, states)
     back_H = order_H.argsort()
     return {

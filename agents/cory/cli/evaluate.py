@@ -12,7 +12,7 @@ from cory.config import presets
 from cory.config.parsing import parse, split_arguments
 from cory.evaluation import records
 from cory.evaluation.summary import sample_lines, write
-from cory.evaluation.tables import print_tables
+from cory.evaluation.tables import make_tables, print_tables, remarks
 from cory.generation.strategies import SamplingStrategy
 from cory.runtime import cpu
 from cory.training.evaluate import evaluate_targets
@@ -87,7 +87,7 @@ def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
     with Console(stderr=True).status("loading") as status:
         result, evaluated = evaluate_targets(targets, game=options.game, on_progress=status.update)
     print(f"Evaluated: {records.describe(result['measured'])}.")
-    print_tables(result)
+    print_tables(make_tables(result), remarks(result))
     path = options.json
     if path is None and len(targets) == 1 and targets[0].run is not None:
         path = records.path_of(targets[0].run, result["measured"])

@@ -1,20 +1,18 @@
 """`cory probe`: what the two seats of runs, checkpoints or models do to each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import table as rich_table
 from rich.console import Console
-from rich.text import Text
 from tyro.conf import Positional
 
 from cory.api.probe import check_seats, probe_target, write
 from cory.config import presets
 from cory.config.parsing import parse, split_arguments
 from cory.evaluation.probe_games import ProbeConfig
-from cory.evaluation.tables import FILE_WIDTH, split_columns
+from cory.evaluation.tables import print_tables
 from cory.report import probe as tables
 from cory.runtime import cpu
 from cory.training.factory import silence_transformers
@@ -87,25 +85,8 @@ def probe(options: Options, settings: Sequence[str] = ()) -> list[dict[str, Any]
             result = probe_target(target, config, on_progress=status.update)
         results.append(result)
         print(f"{target.name}: {tables.describe(result)}; 95 % intervals over queries.")
-        print_tables(result)
+        print_tables(tables.make_tables(result), tables.remarks(result))
         path = options.json or (target.run / tables.FILE if target.run is not None else None)
         if path is not None:
             print(f"result: {write(result, path)}")
     return results
-
-
-def print_tables(result: Mapping[str, Any]) -> None:
-    """Print all tables and remarks of a probe as wide as the terminal; wider ones as several."""
-    console = Console()
-    console = console if console.is_terminal else Console(width=FILE_WIDTH)
-    for table in tables.make_tables(result):
-        console.print(Text(table.title, style="bold"))
-        for part in split_columns(table, console.width):
-            printed = rich_table.Table()
-            for i, name in enumerate(part.head):
-                printed.add_column(Text(name), justify="right" if i else "left", overflow="fold")
-            for row in part.rows:
-                printed.add_row(*map(Text, row))
-            console.print(printed)
-    for line in tables.remarks(result):
-        console.print(line, markup=False)

@@ -15,8 +15,8 @@ from cory import rng
 from cory.batch import Batch, stack
 from cory.evaluation.evaluator import without_mismatch
 from cory.policies.base import Policy
-from cory.policies.scoring import evaluate
-from cory.rollout.rollout import make_batch, sample_responses
+from cory.policies.scoring import make_batch
+from cory.rollout.rollout import sample_responses
 from cory.rollout.spec import RolloutSpec
 from cory_env.types import Query
 from cory_env.vector import VectorGame
@@ -157,7 +157,7 @@ def _play_pioneer(
         with without_mismatch(policy):
             rows, logprobs_BT = sample_responses(game, PIONEER, policy, spec)
         unscored_B = torch.zeros(len(games_B), device=logprobs_BT.device)
-        batches.append(make_batch(evaluate(policy, rows), rows, logprobs_BT, unscored_B, unscored_B))
+        batches.append(make_batch(policy, rows, logprobs_BT, unscored_B, unscored_B))
         caps.append(spec.caps_BN[:, 0])
         texts += game.texts(PIONEER)
     return stack(Batch, batches), np.concatenate(caps), texts
@@ -201,7 +201,7 @@ def _play_observer(
         batch = None
         if scored:
             unscored_B = torch.zeros(len(games_B), device=logprobs_BT.device)
-            batch = make_batch(evaluate(policy, rows), rows, logprobs_BT, unscored_B, unscored_B)
+            batch = make_batch(policy, rows, logprobs_BT, unscored_B, unscored_B)
         yield _Observed(scores_B2, payoffs_B2, game.texts(OBSERVER), batch)
 
 

@@ -24,8 +24,8 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
 
-def print_tables(result: Mapping[str, Any], *, width: int | None = None) -> None:
-    """Print all tables and remarks of an evaluation summary, by default as wide as the terminal.
+def print_tables(tables: Sequence[Table], remarks: Sequence[str], *, width: int | None = None) -> None:
+    """Print tables, then remarks, by default as wide as the terminal.
 
     A table that is wider is printed as several with the same first column, so that no cell is cut.
     """
@@ -35,7 +35,7 @@ def print_tables(result: Mapping[str, Any], *, width: int | None = None) -> None
 
     console = Console(width=width)
     console = console if width or console.is_terminal else Console(width=FILE_WIDTH)
-    for table in make_tables(result):
+    for table in tables:
         console.print(Text(table.title, style="bold"))
         for part in split_columns(table, console.width):
             printed = rich_table.Table()
@@ -44,7 +44,7 @@ def print_tables(result: Mapping[str, Any], *, width: int | None = None) -> None
             for row in part.rows:
                 printed.add_row(*map(Text, row))
             console.print(printed)
-    for line in remarks(result):
+    for line in remarks:
         console.print(line, markup=False)
 
 

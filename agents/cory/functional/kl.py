@@ -10,7 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from cory.runtime.plugins import load_plugin
+from cory.runtime.plugins import load_function
 
 Estimator = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logprobs, reference logprobs, exact KL) -> estimate, all of one shape."""
@@ -118,15 +118,7 @@ def estimator(kind: str) -> Estimator:
 
 @cache
 def _own_estimator(kind: str) -> Estimator:
-    found = load_plugin(kind, setting="kl.kind", group=GROUP)
-    if found is None:
-        raise ValueError(
-            f"kl.kind is {kind!r}; there are {', '.join(ESTIMATORS)}, module:function or file.py:function"
-        )
-    if not callable(found):
-        raise ValueError(f"kl.kind {kind!r} is a {type(found).__name__}, not a function")
-    own: Estimator = found
-    return own
+    return load_function(kind, setting="kl.kind", group=GROUP, built_in=ESTIMATORS)
 
 
 def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_BT: Tensor) -> Tensor:

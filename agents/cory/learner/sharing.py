@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from cory.algorithms.base import Algorithm
-from cory.batch import Batch, Rows
+from cory.batch import Batch
 from cory.functional.advantage import Advantage
 from cory.learner.team import Team
 from cory.policies.base import Policy
-from cory.policies.scoring import evaluate
+from cory.policies.scoring import make_batch
 
 Shared = dict[str, list[tuple[Batch, Advantage]]]
 """Rows that each policy learns from beside its own, by policy."""
@@ -77,7 +76,7 @@ def of_other_seating(
 ) -> dict[str, tuple[Batch, Advantage]]:
     """The games as if the policies of `team` had played them, by seat."""
     scored = {
-        seat: rescored(team.policy(seat), batch, batch.behaviour_logprobs_BT, batch.score_B, batch.payoff_B)
+        seat: make_batch(team.policy(seat), batch, batch.behaviour_logprobs_BT, batch.score_B, batch.payoff_B)
         for seat, batch in batches.items()
     }
     states = {seat: team.learners[name].algorithm_state for seat, name in team.seating.items()}
@@ -99,30 +98,10 @@ def in_first_view(
         return None
     chosen, prompts = batch.take(better_X), first.take(better_X)
     rows = replace(chosen, prompt_BP=prompts.prompt_BP, prompt_length_B=prompts.prompt_length_B)
-    scored = rescored(policy, rows, chosen.behaviour_logprobs_BT, chosen.score_B, chosen.score_B)
+    scored = make_batch(policy, rows, chosen.behaviour_logprobs_BT, chosen.score_B, chosen.score_B)
     gain_X = difference_B[better_X] / (difference_B.std() + 1e-4)
     advantage = Advantage(torch.where(scored.mask_BT, gain_X[:, None], 0.0), scored.values_BT)
     return scored, weighted(scored, advantage, truncate)
-
-
-def rescored(
-    policy: Policy, rows: Rows, behaviour_logprobs_BT: Tensor, score_B: Tensor, payoff_B: Tensor
-) -> Batch:
-    """The rows as a batch of `policy`: its log-probs, values and KL; sampled with other probabilities."""
-    found = evaluate(policy, rows)
-    return Batch(
-        prompt_BP=rows.prompt_BP,
-        prompt_length_B=rows.prompt_length_B,
-        response_BT=rows.response_BT,
-        response_length_B=rows.response_length_B,
-        behaviour_logprobs_BT=behaviour_logprobs_BT,
-        old_logprobs_BT=found.logprobs_BT,
-        ref_logprobs_BT=found.ref_logprobs_BT,
-        exact_kl_BT=found.exact_kl_BT,
-        values_BT=found.values_BT,
-        score_B=score_B,
-        payoff_B=payoff_B,
-    )
 
 
 def weighted(batch: Batch, advantage: Advantage, truncate: float) -> Advantage:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cory.batch import Rows
+from cory.batch import Batch, Rows, pad_to
 from cory.policies.base import Policy
 from cory.policies.chunked_loss import chunks
 
@@ -40,6 +40,29 @@ def evaluate(policy: Policy, rows: Rows) -> Evaluation:
     out = parts[0].new_zeros(5, *rows.mask_BT.shape)
     out[:, rows.mask_BT] = torch.cat(parts, dim=1)
     return Evaluation(*out)
+
+
+def make_batch(
+    policy: Policy, rows: Rows, behaviour_logprobs_BT: Tensor, score_B: Tensor, payoff_B: Tensor
+) -> Batch:
+    """The learner's batch of `rows`: log-probs, values and KL of `policy` as it is before the update.
+
+    `behaviour_logprobs_BT` are those of what sampled the tokens.
+    """
+    found = evaluate(policy, rows)
+    return Batch(
+        prompt_BP=rows.prompt_BP,
+        prompt_length_B=rows.prompt_length_B,
+        response_BT=rows.response_BT,
+        response_length_B=rows.response_length_B,
+        behaviour_logprobs_BT=pad_to(behaviour_logprobs_BT, rows.response_BT.shape[1]),
+        old_logprobs_BT=found.logprobs_BT,
+        ref_logprobs_BT=found.ref_logprobs_BT,
+        exact_kl_BT=found.exact_kl_BT,
+        values_BT=found.values_BT,
+        score_B=score_B,
+        payoff_B=payoff_B,
+    )
 
 
 @torch.no_grad()

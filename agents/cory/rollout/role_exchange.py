@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cory import rng
-from cory.runtime.plugins import load_plugin
+from cory.runtime.plugins import load_function
 
 GROUP = "cory.exchanges"
 """Entry points of this group name orders, as `my_order = "my_package:my_order"`."""
@@ -78,15 +78,7 @@ def seating_at(
 
 def own_order(name: str) -> Order:
     """The plug-in called `name` (`cory.runtime.plugins`); ValueError if there is none."""
-    found = load_plugin(name, setting="exchange.order", group=GROUP)
-    if found is None:
-        raise ValueError(
-            f"exchange.order is {name!r}; there are {', '.join(ORDERS)}, module:function or file.py:function"
-        )
-    if not callable(found):
-        raise ValueError(f"exchange.order {name!r} is a {type(found).__name__}, not a function")
-    own: Order = found
-    return own
+    return load_function(name, setting="exchange.order", group=GROUP, built_in=ORDERS)
 
 
 def _checked(

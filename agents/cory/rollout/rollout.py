@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cory.batch import Batch, Rows, pad_to
+from cory.batch import Batch, Rows
 from cory.generation.strategies import SamplingStrategy
 from cory.policies.base import Policy
-from cory.policies.scoring import Evaluation, evaluate
+from cory.policies.scoring import make_batch
 from cory.rollout.spec import RolloutSpec
 from cory.runtime.clock import Clock
 from cory_env.vector import VectorGame
@@ -47,7 +47,7 @@ def play(
                 torch.from_numpy(array_BN[:, i]).to(policy.device, torch.float32)
                 for array_BN in (scores_BN, payoffs_BN)
             )
-            batches[seat] = make_batch(evaluate(policy, rows), rows, logprobs_BT, score_B, payoff_B)
+            batches[seat] = make_batch(policy, rows, logprobs_BT, score_B, payoff_B)
     return batches
 
 
@@ -79,22 +79,3 @@ def sample_responses(
         response_length_B=sampled.response_length_B,
     )
     return rows, sampled.logprobs_BT
-
-
-def make_batch(
-    evaluation: Evaluation, rows: Rows, behaviour_logprobs_BT: Tensor, score_B: Tensor, payoff_B: Tensor
-) -> Batch:
-    """Make the learner's batch from `rows`, with log-probs and values from before the update."""
-    return Batch(
-        prompt_BP=rows.prompt_BP,
-        prompt_length_B=rows.prompt_length_B,
-        response_BT=rows.response_BT,
-        response_length_B=rows.response_length_B,
-        behaviour_logprobs_BT=pad_to(behaviour_logprobs_BT, rows.response_BT.shape[1]),
-        old_logprobs_BT=evaluation.logprobs_BT,
-        ref_logprobs_BT=evaluation.ref_logprobs_BT,
-        exact_kl_BT=evaluation.exact_kl_BT,
-        values_BT=evaluation.values_BT,
-        score_B=score_B,
-        payoff_B=payoff_B,
-    )

@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +34,19 @@ def load_plugin(name: str, *, setting: str, group: str) -> Any:
     if not hasattr(module, attribute):
         raise ValueError(f"{setting} {name!r} cannot be imported: {module_name} has no {attribute!r}")
     return getattr(module, attribute)
+
+
+def load_function(name: str, *, setting: str, group: str, built_in: Iterable[str]) -> Callable[..., Any]:
+    """Return the function called `name`; ValueError, which lists what is `built_in`, if there is none."""
+    found = load_plugin(name, setting=setting, group=group)
+    if found is None:
+        raise ValueError(
+            f"{setting} is {name!r}; there are {', '.join(built_in)}, module:function or file.py:function"
+        )
+    if not callable(found):
+        raise ValueError(f"{setting} {name!r} is a {type(found).__name__}, not a function")
+    function: Callable[..., Any] = found
+    return function
 
 
 def _installed(name: str, setting: str, group: str) -> Any:

@@ -200,6 +200,7 @@ class Trainer:
         check_advantages(found, batches, rewards, name)
         for policy, learner in self.learners.items():
             check_state(learner.algorithm_state, policy, name)
+        check_state(self.team_state, "the team", name)
         return found
 
     def shared(self, team: Team, batches: Mapping[str, Batch]) -> sharing.Shared:

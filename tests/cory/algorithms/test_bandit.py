@@ -22,9 +22,8 @@ from cory.batch import Rows
 from cory.functional import kl, token_rewards
 from cory.learner.learner import Learner
 from cory.learner.optimizer import LearnerConfig
-from cory.policies.scoring import evaluate
+from cory.policies.scoring import make_batch
 from cory.policies.table import TablePolicy
-from cory.rollout.rollout import make_batch
 
 PAYOFF = np.array([0.0, 0.5, 1.0, 0.2])
 REFERENCE = np.array([0.4, 0.3, 0.1, 0.2])
@@ -69,7 +68,7 @@ def learned(algorithm: str, kl_config: kl.KLConfig, *, iterations: int = 100, **
         drawn = policy.sample(*prompt.values(), uniforms_BT=evenly_B[:, None], caps_B=ones_B)
         rows = Rows(**prompt, response_BT=drawn.response_BT, response_length_B=drawn.response_length_B)
         payoff_B = torch.tensor(PAYOFF).float()[drawn.response_BT[:, 0]]
-        batch = make_batch(evaluate(policy, rows), rows, drawn.logprobs_BT, payoff_B, payoff_B)
+        batch = make_batch(policy, rows, drawn.logprobs_BT, payoff_B, payoff_B)
         (rewards_BT,) = learner.rewards([batch])
         advantage = module.advantage(
             {"pioneer_0": batch}, {"pioneer_0": rewards_BT}, options, {"pioneer_0": learner.algorithm_state}

@@ -18,9 +18,8 @@ from cory.batch import Batch, Rows
 from cory.functional import kl, token_rewards
 from cory.learner.learner import Learner
 from cory.learner.optimizer import LearnerConfig
-from cory.policies.scoring import evaluate
+from cory.policies.scoring import evaluate, make_batch
 from cory.policies.table import TablePolicy
-from cory.rollout.rollout import make_batch
 from tests.helpers.batches import make_batch as make_lm_batch
 from tests.helpers.models import make_policy, make_team, pair, stir
 
@@ -43,7 +42,7 @@ def batch_of(policy: TablePolicy) -> Batch:
         response_length_B=torch.tensor([2, 1, 2, 2, 1, 2]),
     )
     score_B = torch.tensor([1.0, -2.0, 0.5, 3.0, 0.0, -1.0]).double()
-    return make_batch(evaluate(policy, rows), rows, torch.zeros(B, T).double(), score_B, score_B)
+    return make_batch(policy, rows, torch.zeros(B, T).double(), score_B, score_B)
 
 
 def learner_of(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cory.evaluation.tables import Table, cell, print_tables, remarks, split_columns
+from cory.evaluation.tables import Table, cell, make_tables, print_tables, remarks, split_columns
 
 SEATS = [
     f"{seat}/{name}" for name in ("reference_llm_1", "llm_1", "llm_2") for seat in ("pioneer_0", "observer_1")
@@ -23,7 +23,7 @@ SUMMARY = {
 
 @pytest.mark.parametrize("width", [80, 60, 120])
 def test_every_seat_and_number_is_whole_in_a_narrow_terminal(capsys, width):
-    print_tables(SUMMARY, width=width)
+    print_tables(make_tables(SUMMARY), remarks(SUMMARY), width=width)
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= width
     for name in SEATS:

@@ -11,8 +11,7 @@ from cory.algorithms import ppo
 from cory.functional.advantage import Advantage
 from cory.policies import precision
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.policies.scoring import evaluate
-from cory.rollout.rollout import make_batch
+from cory.policies.scoring import evaluate, make_batch
 from tests.helpers.batches import B, sampled
 from tests.helpers.models import CONFIGS, make_causal_lm, make_tokenizer
 
@@ -24,7 +23,7 @@ def gradients(policy: CausalLMPolicy) -> dict[str, torch.Tensor]:
     policy.set_reference(policy)
     rows, behaviour_BT = sampled(policy)
     score_B = torch.linspace(-1, 1, B)
-    batch = make_batch(evaluate(policy, rows), rows, behaviour_BT, score_B, score_B)
+    batch = make_batch(policy, rows, behaviour_BT, score_B, score_B)
     targets = Advantage(
         advantage_BT=score_B[:, None] * batch.mask_BT, return_BT=score_B[:, None] * batch.mask_BT
     )

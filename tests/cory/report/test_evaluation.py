@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cory.evaluation.records import read_all
-from cory.evaluation.tables import cell, make_tables, print_tables
+from cory.evaluation.tables import cell, make_tables, print_tables, remarks
 from cory.report.evaluation import differing, pass_at_k_of_evaluation, pass_at_k_of_training
 from cory.report.page import write_report
 from cory.tracking.curves import policies
@@ -154,7 +154,7 @@ def test_fewer_queries_than_the_run_evaluates_are_a_difference():
 
 
 def test_the_terminal_shows_the_same_tables(capsys):
-    print_tables(SUMMARY)
+    print_tables(make_tables(SUMMARY), remarks(SUMMARY))
     shown = capsys.readouterr().out
     assert "0.375 [0.250, 0.500]" in shown
     assert "judge mine failed: [red]1 / 0[/red]" in shown

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cory.algorithms import a2c
-from cory.algorithms.base import AlgorithmState
+from cory.algorithms.base import State
 from cory.algorithms.reinforce import drift
 from cory.algorithms.trpo.natural_gradient import (
     conjugate_gradient,
@@ -100,7 +100,7 @@ def advantage(
     batches: Mapping[str, Batch],
     rewards: Mapping[str, Tensor],
     config: Config,
-    states: Mapping[str, AlgorithmState],
+    states: Mapping[str, State],
 ) -> dict[str, Advantage]:
     """Compute A2C's advantages: GAE per seat, whitened if configured; no state is kept."""
     return a2c.advantage(batches, rewards, config.critic, states)
