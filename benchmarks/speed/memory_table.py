@@ -1,152 +1,215 @@
-"""GPU memory that the paper's models need, as full copies or as a LoRA team: computed, not run.
+"""Memory and time that the paper's models need on cards of several sizes: computed, not run.
 
-Models are built on the meta device, where tensors have shapes and no storage: weights and adapters are
-counted there, and activations by running the trunk and adding up what autograd keeps for the backward pass.
+    python -m benchmarks.speed.memory_table
 
-    weights      float32, 4 bytes; 4.127 bits in the linear layers of a trunk in 4 bits
-    gradients    4 bytes per trainable weight
-    optimiser    8 bytes per trainable weight (Adam)
-    activations  of one micro-batch of the longest rows, float32, all kept; less the attention scores
-                 [.., L, L], which scaled_dot_product_attention does not keep on a GPU. Bfloat16 products, the
-                 default there, and gradient checkpointing make them less
-    margin       1 GB for CUDA itself, and five float32 tensors of a chunk of logits
+Weights are counted on the meta device, where tensors have shapes and no storage. All else comes from the
+functions that a run uses: its estimate of an iteration (`cory.training.memory_estimate`) with the pass sizes
+that a card's free memory leads to. Products are in bfloat16, the default of GPUs that have it.
 
-Shapes: B rows, L tokens of prompt + response.
+    weights   4 bytes each; 4.127 bits in the linear layers of a trunk in 4 bits
+    CUDA      1 GB for the driver's context and libraries
 """
 
-from typing import Any
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PretrainedConfig
 
 from cory.policies import lora_adapters
 from cory.policies.lora_config import LoRAConfig
+from cory.policies.precision import castable
+from cory.runtime.memory import Architecture, MemoryBudget, budget_of
+from cory.training.memory_estimate import Workload, pass_rows, peak, phases
 
-CARDS = (24, 48, 80, 141)
+CARDS = (16, 24, 40, 48, 80, 141)
 """Memory sizes of GPUs, GB."""
 
-LOGITS = 1 << 25
-"""Logits per chunk in this estimate; in a run, chunks follow the free memory."""
-
-MARGIN = 1e9 + 5 * 4 * LOGITS
+CUDA = 10**9
 NF4_BITS = 4 + 8 / 64 + 32 / (64 * 256)
 """Per weight: a scale of 8 bits per 64, and one of 32 bits per 256 of those."""
 
+FLOPS, BANDWIDTH = 400e12, 3e12
+"""Operations in bfloat16 and bytes a second that an H100 reaches; its datasheet has more."""
+HOST_SECONDS = {"full": 0.6e-3, "lora": 1.3e-3, "lora4": 1.3e-3}
+"""Of the host, to launch the operations of a layer for one decoded token, timed on one thread of a CPU: 18 ms
+for GPT2-Large, 21 ms for Llama-2-7b, 42 ms with adapters."""
+BYTES_READ = {"full": 2, "lora": 2, "lora4": 4.5}
+"""Per weight and decoded token; 4 bits are read, then written and read in bfloat16."""
+
+Method = Literal["full", "lora", "lora4"]
+METHODS: dict[Method, str] = {
+    "full": "two full copies + reference",
+    "lora": "LoRA team",
+    "lora4": "LoRA team, 4-bit",
+}
+
+
+class Experiment(NamedTuple):
+    """A model and the games of the paper it plays."""
+
+    model: str
+    task: str
+    config: PretrainedConfig
+    batch: int
+    minibatch: int
+    longest: int
+    """Tokens of the observer's longest rows."""
+    response: int
+    epochs: int = 4
+
+
+def llama(width: int, inner: int, layers: int, heads: int, kv_heads: int | None = None) -> LlamaConfig:
+    """A Llama of these sizes with 32,000 tokens."""
+    return LlamaConfig(
+        vocab_size=32000,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+    )
+
+
 GPT2_LARGE = GPT2Config(n_layer=36, n_embd=1280, n_head=20, attn_pdrop=0, resid_pdrop=0, embd_pdrop=0)
-LLAMA_7B = LlamaConfig(
-    vocab_size=32000, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32, num_attention_heads=32
+EXPERIMENTS = (
+    Experiment("GPT2-Large", "IMDB", GPT2_LARGE, 256, 256, 58, 16),
+    Experiment("Llama-2-7b", "GSM8K", llama(4096, 11008, 32, 32), 32, 2, 1024, 256),
+    Experiment("Llama-2-13b", "GSM8K", llama(5120, 13824, 40, 40), 32, 2, 1024, 256),
+    Experiment("Llama-2-70b", "GSM8K", llama(8192, 28672, 80, 64, 8), 32, 2, 1024, 256),
 )
-LLAMA_13B = LlamaConfig(
-    vocab_size=32000, hidden_size=5120, intermediate_size=13824, num_hidden_layers=40, num_attention_heads=40
-)
-RUNS: list[tuple[str, PretrainedConfig, str, int, int, int]] = [
-    ("GPT2-Large", GPT2_LARGE, "IMDB", 256, 16, 58),
-    ("Llama-2-7b", LLAMA_7B, "GSM8K", 2, 1, 1024),
-    ("Llama-2-13b", LLAMA_13B, "GSM8K", 2, 1, 1024),
-]
-"""Model, configuration, task, rows of the paper's minibatch, rows of a smaller micro-batch, tokens of the
-observer's longest rows: 8 + 16 + 10 words + 8 + 16 on IMDB; on GSM8K 768 of 1-shot prompt and reference, and
-256."""
+"""Longest rows: 8 + 16 + 10 words + 8 + 16 tokens on IMDB; on GSM8K 768 of 1-shot prompt and the pioneer's
+response, and 256."""
 
 
-def count(config: PretrainedConfig, *, lora: bool, rows: dict[str, int], length: int) -> dict[str, int]:
-    """Weights: all, in linear layers of the trunk, trainable; activation bytes by name of `rows`."""
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Weights of one model."""
+
+    all: int
+    linear: int
+    """In linear layers of the trunk."""
+    cast: int
+    """In all linear layers, with the head."""
+    trained: int
+    """By one policy, with its value head."""
+
+
+def count(config: PretrainedConfig, *, lora: bool) -> Counts:
+    """Count the weights of a model without making them."""
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
         layers: dict[str, Any] = lora_adapters.linear_layers(model)
         linear = sum(layer.weight.numel() for layer in layers.values())
+        cast = sum(weight.numel() for _, _, weight in castable(model))
         weights = sum(parameter.numel() for parameter in model.parameters())
+        trained = weights
         if lora:
-            settings = lora_adapters.settings(model, LoRAConfig(), base="")
-            lora_adapters.add(model, "llm_1", settings, seed=0)
-            model.requires_grad_(False)
-            for tensor in lora_adapters.tensors(model, "llm_1").values():
-                tensor.requires_grad_(True)
-        trainable = sum(p.numel() for p in model.parameters() if p.requires_grad) + config.hidden_size + 1
-        activations = {name: activation_bytes(model, size, length) for name, size in rows.items()}
-    return {"weights": weights, "linear": linear, "trainable": trainable, **activations}
+            lora_adapters.add(model, "llm_1", lora_adapters.settings(model, LoRAConfig(), base=""), seed=0)
+            trained = sum(tensor.numel() for tensor in lora_adapters.tensors(model, "llm_1").values())
+    return Counts(all=weights, linear=linear, cast=cast, trained=trained + config.hidden_size + 1)
 
 
-def activation_bytes(model: Any, rows: int, length: int) -> int:
-    """Bytes autograd keeps of one forward pass of the trunk, without weights and attention scores."""
-    weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
-    kept: dict[int, torch.UntypedStorage] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in weights and tensor.shape[-2:] != (length, length):
-            kept[storage._cdata] = storage
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model.base_model(
-            input_ids=torch.zeros(rows, length, dtype=torch.long),
-            attention_mask=torch.zeros(
-                rows, 1, length, length
-            ),  # making one would read values, which meta lacks
-            use_cache=False,
-        )
-    return sum(storage.nbytes() for storage in kept.values())
-
-
-def card(needed: float) -> str:
-    """The smallest GPU that holds `needed` bytes and the margin."""
-    return next((f"{size} GB" for size in CARDS if needed + MARGIN <= size * 1e9), "none")
-
-
-def row(run: tuple[str, PretrainedConfig, str, int, int, int], method: str) -> dict[str, Any]:
-    """One line of the table, in bytes."""
-    name, config, task, minibatch, smaller, length = run
-    full = method == "two full copies + reference"
-    sizes = count(
-        config, lora=not full, rows={"activations": minibatch, "smaller_activations": smaller}, length=length
-    )
-    if full:
-        weights = 4.0 * (3 * sizes["weights"])
+def plan(experiment: Experiment, method: Method, *, checkpointing: bool) -> dict[str, Any]:
+    """A line of the table: the smallest card that holds the run, with its bytes, pass sizes and seconds."""
+    counts = count(experiment.config, lora=method != "full")
+    if method == "full":
+        weights = 4.0 * 3 * counts.all
     else:
-        quantised = sizes["linear"] if "4-bit" in method else 0
-        backbone = 4.0 * (sizes["weights"] - quantised) + NF4_BITS / 8 * quantised
-        weights = backbone + 4.0 * 2 * sizes["trainable"]
-    figures = {
+        quantised = counts.linear if method == "lora4" else 0
+        weights = 4.0 * (counts.all - quantised + 2 * counts.trained) + NF4_BITS / 8 * quantised
+    config: Any = experiment.config
+    config._attn_implementation = "sdpa"
+    work = Workload(
+        architecture=Architecture.of(config),
+        vocab_size=config.vocab_size,
+        trained=[counts.trained] * 2,
+        cast=counts.cast - (counts.linear if method == "lora4" else 0),
+        batch=experiment.batch,
+        rows=experiment.minibatch,
+        longest=experiment.longest,
+        response=experiment.response,
+        bfloat16=True,
+        checkpointing=checkpointing,
+    )
+    line = {
+        "model": experiment.model,
+        "task": experiment.task,
+        "method": METHODS[method],
+        "checkpointing": checkpointing,
         "weights": weights,
-        "gradients": 4.0 * 2 * sizes["trainable"],
-        "optimizer": 8.0 * 2 * sizes["trainable"],
-        "activations": float(sizes["activations"]),
     }
-    total = sum(figures.values())
-    smaller_total = total - sizes["activations"] + sizes["smaller_activations"]
-    return {
-        "model": name, "task": task, "method": method, **figures, "total": total, "card": card(total),
-        "rows": minibatch, "smaller_rows": smaller, "smaller_total": smaller_total,
-        "smaller_card": card(smaller_total), "tokens_per_row": length,
-    }  # fmt: skip
+    for card in CARDS:
+        budget = budget_of(max(1, int(card * 1e9 - CUDA - weights)))
+        found = phases(work, budget)
+        phase, needed = peak(found)
+        if weights + CUDA + sum(needed.values()) <= card * 1e9:
+            return {
+                **line,
+                "card": card,
+                **{name: sum(purposes.values()) + weights + CUDA for name, purposes in found.items()},
+                "peak": phase,
+                "sampling_rows": pass_rows(work, budget, learning=False),
+                "learning_rows": pass_rows(work, budget, learning=True),
+                "seconds": seconds(experiment, method, counts, work, budget),
+            }
+    found = phases(replace(work, rows=1, batch=1), MemoryBudget(activations=1, logits=1))
+    least = {name: sum(purposes.values()) + weights + CUDA for name, purposes in found.items()}
+    return {**line, "card": None, **least}
+
+
+def seconds(
+    experiment: Experiment, method: Method, counts: Counts, work: Workload, budget: MemoryBudget
+) -> float:
+    """Seconds of an iteration of two seats with full lengths, on the card of `FLOPS` and `BANDWIDTH`.
+
+    A decoded token costs the host's launches or the reading of the weights, whichever takes longer; scoring
+    2 operations per weight and token by policy and reference; learning 6, of which LoRA needs 4, and with
+    gradient checkpointing 2 more.
+    """
+    parts = math.ceil(experiment.batch / pass_rows(work, budget, learning=False))
+    host = HOST_SECONDS[method] * (work.architecture.layers if work.architecture else 0)
+    reading = BYTES_READ[method] * counts.all / BANDWIDTH
+    decode = 2 * parts * experiment.response * max(host, reading)
+    tokens = 2 * experiment.batch * experiment.longest
+    learning = (6 if method == "full" else 4) + 2 * work.checkpointing
+    products = counts.all * tokens * (2 * 2 + experiment.epochs * learning)
+    return decode + products / FLOPS
 
 
 def table() -> list[dict[str, Any]]:
-    """Every model with every method that applies to it."""
-    methods = ["two full copies + reference", "LoRA team"]
-    return [
-        row(run, method)
-        for run in RUNS
-        for method in (methods if run[1] is GPT2_LARGE else [*methods, "LoRA team, 4-bit"])
-    ]
+    """Every model with every method that applies to it, larger ones with gradient checkpointing too."""
+    lines: list[dict[str, Any]] = []
+    for experiment in EXPERIMENTS:
+        small = experiment.model == "GPT2-Large"
+        methods: tuple[Method, ...] = ("full", "lora") if small else ("full", "lora", "lora4")
+        for method in methods:
+            cases = (False,) if small else (False, True)
+            lines += [plan(experiment, method, checkpointing=checkpointing) for checkpointing in cases]
+    return lines
 
 
-def markdown(rows: list[dict[str, Any]]) -> str:
+def markdown(lines: list[dict[str, Any]]) -> str:
     """The table in GB (10^9 bytes)."""
-    lines = [
-        "| model, task | method | weights | gradients | optimiser | activations (rows) | total | card "
-        "| micro-batches of | total | card |",
-        "|---|---|--:|--:|--:|--:|--:|---|--:|--:|---|",
+    text = [
+        "| model, task | method | checkpointing | weights | peak sampling | peak learning | smallest card "
+        "| rows a pass: sampling, learning | s an iteration |",
+        "|---|---|---|--:|--:|--:|--:|--:|--:|",
     ]
-    for figures in rows:
-        parts = [
-            f"{figures[name] / 1e9:.1f}" for name in ("weights", "gradients", "optimizer", "activations")
-        ]
-        parts[-1] += f" ({figures['rows']} x {figures['tokens_per_row']})"
-        lines.append(
-            f"| {figures['model']}, {figures['task']} | {figures['method']} | {' | '.join(parts)} "
-            f"| {figures['total'] / 1e9:.1f} | {figures['card']} | {figures['smaller_rows']} "
-            f"| {figures['smaller_total'] / 1e9:.1f} | {figures['smaller_card']} |"
+    for line in lines:
+        fits = line["card"] is not None
+        sizes = " | ".join(f"{line[name] / 1e9:.1f}" for name in ("weights", "sampling", "learning"))
+        rows = f"{line['sampling_rows']}, {line['learning_rows']}" if fits else "1, 1"
+        card = f"{line['card']} GB" if fits else "none"
+        time = f"{line['seconds']:.0f}" if fits else "-"
+        recomputed = "yes" if line["checkpointing"] else "no"
+        text.append(
+            f"| {line['model']}, {line['task']} | {line['method']} | {recomputed} "
+            f"| {sizes} | {card} | {rows} | {time} |"
         )
-    return "\n".join(lines)
+    return "\n".join(text)
+
+
+if __name__ == "__main__":
+    print(markdown(table()))

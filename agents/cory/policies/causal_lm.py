@@ -29,11 +29,10 @@ from cory.policies.kv_cache import CachedDecoder
 from cory.policies.loading import eos_ids, head_shape, load_model, pad_id
 from cory.policies.lora_config import VALUE_HEAD
 from cory.policies.precision import Precision, autocast, cast_linear_weights, check_precision, resolved
+from cory.runtime import memory
 
 RELEASED_PENALTY = 1.1
 """Repetition penalty of the released scripts."""
-ACTIVATIONS_PER_CHANNEL, KEPT_PER_CHANNEL = 34, 18
-"""Numbers per token, layer and channel at the peak of a pass, and kept for its backward pass."""
 
 
 class CausalLMPolicy(Policy):
@@ -162,20 +161,14 @@ class CausalLMPolicy(Policy):
         return max(1, self.memory.activations // self.row_bytes(length, learning=learning))
 
     def row_bytes(self, length: int, *, learning: bool = True) -> int:
-        """Bytes a row of `length` tokens takes at the peak of a pass.
-
-        When learning, activations of all layers; else those of one layer and a KV cache for all. Eager
-        attention holds some 3 numbers for each pair of tokens and head.
-        """
-        config = self.model.config.get_text_config()
-        eager = config._attn_implementation == "eager"
-        numbers = (
-            ACTIVATIONS_PER_CHANNEL * config.hidden_size + 3 * eager * config.num_attention_heads * length
+        """Bytes a row of `length` tokens takes at the peak of a pass (`cory.runtime.memory.row_bytes`)."""
+        return memory.row_bytes(
+            memory.Architecture.of(self.model.config),
+            length,
+            learning=learning,
+            size=2 if self.precision == "bfloat16" else 4,
+            checkpointing=self.gradient_checkpointing,
         )
-        layers, size = config.num_hidden_layers, 2 if self.precision == "bfloat16" else 4
-        if learning:
-            return int(size * length * numbers * layers)
-        return int(size * length * (numbers + 2 * config.hidden_size * layers))
 
     def hidden_states(self, rows: Rows) -> Tensor:
         predicting_K = rows.predicting_positions()

@@ -78,6 +78,17 @@ def freeze_format(model: nn.Module) -> None:
                 module.bias.data = module.bias.data.to(module.compute_dtype)
 
 
+def castable(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
+    """The float32 parameters of linear layers, which autocast copies in bfloat16: layer, name, parameter."""
+    from transformers.pytorch_utils import Conv1D
+
+    for module in model.modules():
+        if isinstance(module, nn.Linear | Conv1D):
+            for name, parameter in list(module._parameters.items()):
+                if parameter is not None and parameter.dtype == torch.float32:
+                    yield module, name, parameter
+
+
 @contextmanager
 def cast_linear_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Replace the float32 weights of linear layers by copies in `dtype` inside the block.
@@ -86,14 +97,7 @@ def cast_linear_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     casts each weight once instead of once per token. Parameters themselves are not touched, and a weight that
     is tied to an embedding stays float32 there.
     """
-    from transformers.pytorch_utils import Conv1D
-
-    replaced: list[tuple[nn.Module, str, nn.Parameter]] = []
-    for module in model.modules():
-        if isinstance(module, nn.Linear | Conv1D):
-            for name, parameter in list(module._parameters.items()):
-                if parameter is not None and parameter.dtype == torch.float32:
-                    replaced.append((module, name, parameter))
+    replaced = list(castable(model))
     try:
         for module, name, parameter in replaced:
             module._parameters[name] = nn.Parameter(parameter.detach().to(dtype), requires_grad=False)

@@ -1,14 +1,19 @@
-"""Free memory of a device, and the share of it that forward and backward passes may use."""
+"""Free memory of a device, the share of it that passes may use, and what a row of a pass needs."""
 
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 import torch
 
+from cory.runtime import ranks
+
 BYTES_PER_LOGIT = 12
 """Float32 logits, probabilities (or the reference's logits) and one gradient product."""
+ACTIVATIONS_PER_CHANNEL, INPUTS_PER_CHANNEL = 34, 2
+"""Numbers per token, layer and channel at the peak of a pass, and of a layer that its backward recomputes."""
 LIMIT_FILES = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -32,15 +37,68 @@ class MemoryBudget:
         return asdict(self)
 
 
+class Architecture(NamedTuple):
+    """What the size of activations and KV caches follows from."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_width: int
+    """Numbers per token and layer in a KV cache."""
+    eager: bool
+    """Whether attention holds all scores."""
+
+    @classmethod
+    def of(cls, config: Any) -> "Architecture":
+        """That of a configuration of transformers."""
+        text = config.get_text_config()
+        heads = text.num_attention_heads
+        width_of_head = getattr(text, "head_dim", None) or text.hidden_size // heads
+        kv_heads = getattr(text, "num_key_value_heads", None) or heads
+        eager = text._attn_implementation == "eager"
+        return cls(text.num_hidden_layers, text.hidden_size, heads, 2 * kv_heads * width_of_head, eager)
+
+
+def row_bytes(
+    architecture: Architecture, length: int, *, learning: bool, size: int, checkpointing: bool = False
+) -> int:
+    """Bytes a row of `length` tokens takes at the peak of a pass, of numbers of `size` bytes.
+
+    When learning, activations of all layers, or with gradient checkpointing those of one layer and the inputs
+    of all; else activations of one layer and a KV cache of all. Eager attention holds some 3 numbers for each
+    pair of tokens and head.
+    """
+    layers, width, heads, kv_width, eager = architecture
+    layer = ACTIVATIONS_PER_CHANNEL * width + 3 * eager * heads * length
+    if not learning:
+        return size * length * (layer + kv_width * layers)
+    if checkpointing:
+        return size * length * (layer + INPUTS_PER_CHANNEL * width * layers)
+    return size * length * layer * layers
+
+
 @cache
 def memory_budget(device: torch.device) -> MemoryBudget:
-    """Return the budget on `device`, from the free memory at the first call, rounded down to a power of two.
+    """Return the budget on `device`, from the free memory at the first call."""
+    return budget_of(free_bytes(device), cpu=device.type == "cpu")
+
+
+def smallest_budget(device: torch.device) -> MemoryBudget:
+    """Return the smallest budget of all ranks: they split passes alike."""
+    budgets = ranks.gathered("memory", lambda: memory_budget(device))
+    return MemoryBudget(
+        activations=min(budget.activations for budget in budgets),
+        logits=min(budget.logits for budget in budgets),
+    )
+
+
+def budget_of(free: int, *, cpu: bool = False) -> MemoryBudget:
+    """Return the budget where `free` bytes are free, rounded down to powers of two.
 
     On an accelerator half of the free memory is for activations and an eighth for logits. On a CPU, whose
     memory is shared with other processes and whose caches favour small chunks, it is a tenth and a 64th.
     """
-    free = free_bytes(device)
-    activations, logits = (10, 64) if device.type == "cpu" else (2, 8)
+    activations, logits = (10, 64) if cpu else (2, 8)
     return MemoryBudget(activations=_power_of_two(free // activations), logits=_power_of_two(free // logits))
 
 

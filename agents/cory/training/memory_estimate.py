@@ -1,46 +1,138 @@
-"""Estimate of the memory an iteration needs, before it starts.
+"""Estimate of the memory an iteration needs, phase by phase, before it starts.
 
-    gradients and optimizer   4 + 8 bytes per trainable weight (Adam), 4 + 2 in 8 bits
-    activations               34 numbers per token, layer and channel of a pass; 2 with gradient checkpointing
-    logits                    logits, probabilities and a gradient product of one chunk
+    optimizer    8 bytes per trained weight (Adam), 2 in 8 bits; from the first step on, in all phases
+    gradients    4 bytes per trained weight of one policy: a policy's are freed before the next one learns
+    casts        2 bytes per float32 weight of linear layers where products are in bfloat16: autocast copies
+                 them once for a response, and a learning pass keeps the copies for its backward pass
+    activations  rows of the largest pass (`cory.runtime.memory.row_bytes`), with the KV cache when sampling
+    logits       logits, probabilities and a gradient product of one chunk
 
-Weights are already in memory when this is computed.
+Weights are already in memory when this is computed. The passes of scoring have the rows of sampling and no
+casts of all weights, so they are never the peak.
 """
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from cory.config.schema import Config
 from cory.policies.base import Policy
-from cory.policies.causal_lm import ACTIVATIONS_PER_CHANNEL, CausalLMPolicy
-from cory.runtime.memory import BYTES_PER_LOGIT
+from cory.policies.causal_lm import CausalLMPolicy
+from cory.policies.precision import castable
+from cory.runtime.memory import BYTES_PER_LOGIT, Architecture, MemoryBudget, row_bytes
 
-PER_CHANNEL_RECOMPUTED = 2
+Phases = dict[str, dict[str, int]]
+"""Bytes by phase and purpose."""
 
 
-def iteration_bytes(config: Config, policies: dict[str, Policy], longest: int) -> dict[str, int]:
-    """Bytes by purpose; `longest` is the largest prompt + response in tokens."""
-    state = 4 + (2 if config.learner.optimizer == "adam8bit" else 8)
-    trained = sum(p.numel() for policy in policies.values() for p in policy.parameters() if p.requires_grad)
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What the memory of an iteration follows from."""
+
+    architecture: Architecture | None
+    """None for policies that are no transformers, whose activations are not counted."""
+    vocab_size: int
+    trained: Sequence[int]
+    """Trained weights of each policy."""
+    cast: int
+    """Float32 weights in the linear layers of one model."""
+    batch: int
+    """Games of an iteration."""
+    rows: int
+    """Rows of a micro-batch."""
+    longest: int
+    """Largest prompt + response in tokens."""
+    response: int
+    """Largest response in tokens."""
+    bfloat16: bool = False
+    eight_bit: bool = False
+    checkpointing: bool = False
+
+
+def phases(work: Workload, budget: MemoryBudget) -> Phases:
+    """Bytes by purpose in the phases that may be the peak, with the pass sizes that `budget` leads to."""
+    optimizer = (2 if work.eight_bit else 8) * sum(work.trained)
+    casts = 2 * work.cast if work.bfloat16 else 0
+    layers = work.architecture.layers if work.architecture else 1
+    sampling, learning = (pass_rows(work, budget, learning=learning) for learning in (False, True))
+    return {
+        "sampling": {
+            "optimizer": optimizer,
+            "casts": casts,
+            "activations": sampling * bytes_of_row(work, learning=False),
+            "logits": logit_bytes(sampling, work, budget),
+        },
+        "learning": {
+            "optimizer": optimizer,
+            "gradients": 4 * max(work.trained),
+            "casts": casts // layers if work.checkpointing else casts,  # layers are recomputed one by one
+            "activations": learning * bytes_of_row(work, learning=True),
+            "logits": logit_bytes(learning * work.response, work, budget),
+        },
+    }
+
+
+def pass_rows(work: Workload, budget: MemoryBudget, *, learning: bool) -> int:
+    """Rows of the largest pass, as policies and learners split batches."""
+    fit = budget.activations // max(1, bytes_of_row(work, learning=learning))
+    if not learning:
+        fit = min(fit, budget.logits // (BYTES_PER_LOGIT * work.vocab_size))
+    return max(1, min(work.rows if learning else work.batch, fit))
+
+
+def bytes_of_row(work: Workload, *, learning: bool) -> int:
+    """Bytes of a row of the longest games."""
+    if work.architecture is None:
+        return 0
+    return row_bytes(
+        work.architecture,
+        work.longest,
+        learning=learning,
+        size=2 if work.bfloat16 else 4,
+        checkpointing=work.checkpointing,
+    )
+
+
+def logit_bytes(tokens: int, work: Workload, budget: MemoryBudget) -> int:
+    """Bytes of the logits of `tokens`, at most those of one chunk."""
+    at_once = max(1, budget.logits // (BYTES_PER_LOGIT * work.vocab_size))
+    return BYTES_PER_LOGIT * work.vocab_size * min(tokens, at_once)
+
+
+def of_run(config: Config, policies: Mapping[str, Policy], longest: int) -> Phases:
+    """`phases` of a run's policies; `longest` is the largest prompt + response in tokens."""
     first = next(iter(policies.values()))
-    needed = {"gradients and optimizer": state * trained}
-    if isinstance(first, CausalLMPolicy):
-        rows = (config.learner.minibatch or config.batch) // config.learner.microbatches
-        rows = max(1, min(rows, first.max_rows(longest)))
-        activations = rows * first.row_bytes(longest)
-        if first.gradient_checkpointing:
-            activations = activations * PER_CHANNEL_RECOMPUTED // ACTIVATIONS_PER_CHANNEL
-        needed["activations"] = activations
-        tokens = min(rows * config.max_response[1], first.max_logit_rows())
-        needed["logits"] = BYTES_PER_LOGIT * tokens * first.vocab_size
-    return needed
+    trained = [sum(p.numel() for p in policy.parameters() if p.requires_grad) for policy in policies.values()]
+    model = first.model if isinstance(first, CausalLMPolicy) else None
+    work = Workload(
+        architecture=None if model is None else Architecture.of(model.config),
+        cast=0 if model is None else sum(weight.numel() for _, _, weight in castable(model)),
+        vocab_size=first.vocab_size,
+        trained=trained,
+        batch=config.batch,
+        rows=(config.learner.minibatch or config.batch) // config.learner.microbatches,
+        longest=longest,
+        response=config.max_response[1],
+        bfloat16=first.precision == "bfloat16",
+        eight_bit=config.learner.optimizer == "adam8bit",
+        checkpointing=config.policy.gradient_checkpointing,
+    )
+    return phases(work, first.memory)
 
 
-def warning(needed: dict[str, int], free: int) -> str | None:
+def peak(found: Phases) -> tuple[str, dict[str, int]]:
+    """The phase that needs most, and what it needs."""
+    return max(found.items(), key=lambda phase: sum(phase[1].values()))
+
+
+def warning(found: Phases, free: int) -> str | None:
     """A warning that an iteration will not fit, with the settings that help; None if it fits."""
+    phase, needed = peak(found)
     total = sum(needed.values())
     if total <= free:
         return None
-    parts = ", ".join(f"{purpose} {size / 1e9:.1f}" for purpose, size in needed.items())
+    parts = ", ".join(f"{purpose} {size / 1e9:.1f}" for purpose, size in needed.items() if size)
     return (
-        f"warning: an iteration needs about {total / 1e9:.1f} GB beside the weights ({parts}) and "
+        f"warning: {phase} needs about {total / 1e9:.1f} GB beside the weights ({parts}) and "
         f"{free / 1e9:.1f} GB are free; raise learner.microbatches, set policy.gradient_checkpointing, use "
         "policy.kind lora_team, or lower batch or max_response"
     )

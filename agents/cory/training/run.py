@@ -100,7 +100,7 @@ def memory_warning(trainer: Trainer) -> str | None:
     """A warning if the iterations of this run will not fit memory, else None."""
     game, cap = trainer.game, trainer.config.max_response[1]
     longest = max(view.max_prompt(game.task.max_query, cap) for view in game.views) + cap
-    needed = memory_estimate.iteration_bytes(trainer.config, trainer.policies, longest)
+    needed = memory_estimate.of_run(trainer.config, trainer.policies, longest)
     return memory_estimate.warning(needed, free_bytes(next(iter(trainer.policies.values())).device))
 
 

@@ -1,0 +1,69 @@
+"""The table of the paper's models: weights by hand, cards by the sizes that a run would choose."""
+
+from dataclasses import replace
+
+import pytest
+from transformers import LlamaConfig
+
+from benchmarks.speed import memory_table
+from benchmarks.speed.memory_table import EXPERIMENTS, Counts, count, markdown, plan
+
+LAYER = 4 * 4096**2 + 3 * 4096 * 11008  # query, key, value, output; gate, up, down
+SEVEN_B = Counts(
+    all=32 * (LAYER + 2 * 4096) + 2 * 32_000 * 4096 + 4096,
+    linear=32 * LAYER,
+    cast=32 * LAYER + 32_000 * 4096,
+    trained=32 * 16 * (4 * 2 * 4096 + 3 * (4096 + 11008)) + 4097,
+)
+"""Of Llama-2-7b with adapters of rank 16 on all seven matrices of a layer, worked by hand."""
+
+
+def test_a_small_llama_is_counted_as_by_hand():
+    config = LlamaConfig(
+        vocab_size=50, hidden_size=8, intermediate_size=12, num_hidden_layers=2, num_attention_heads=2
+    )
+    layer = 4 * 8 * 8 + 3 * 8 * 12
+    whole = 2 * (layer + 16) + 2 * 50 * 8 + 8
+    assert count(config, lora=False) == Counts(
+        all=whole, linear=2 * layer, cast=2 * layer + 400, trained=whole + 9
+    )
+    assert count(config, lora=True).trained == 2 * 16 * (4 * 16 + 3 * 20) + 9
+
+
+def test_weights_of_llama_2_7b():
+    assert (SEVEN_B.all, SEVEN_B.trained) == (6_738_415_616, 39_981_057)
+
+
+FULL_SEVEN_B = replace(SEVEN_B, trained=SEVEN_B.all + 4097)
+
+
+@pytest.fixture
+def seven_b(monkeypatch):
+    """The experiment with Llama-2-7b, its weights counted beforehand."""
+    monkeypatch.setattr(memory_table, "count", lambda config, *, lora: SEVEN_B if lora else FULL_SEVEN_B)
+    return EXPERIMENTS[1]
+
+
+def test_a_lora_team_of_7b_needs_a_card_of_80_gb_for_its_casts_and_its_kv_cache(seven_b):
+    """27.3 GB of weights, 13.2 of casts, and rows of 0.84 GB: less than 1 row on 40 GB, 20 on 80 GB."""
+    line = plan(seven_b, "lora", checkpointing=False)
+    assert line["weights"] == 4 * (SEVEN_B.all + 2 * SEVEN_B.trained)
+    assert (line["card"], line["peak"], line["sampling_rows"], line["learning_rows"]) == (
+        80,
+        "sampling",
+        20,
+        1,
+    )
+    assert line["sampling"] <= 80e9
+
+
+def test_four_bits_take_a_smaller_card_and_more_seconds(seven_b):
+    whole, packed = (plan(seven_b, method, checkpointing=False) for method in ("lora", "lora4"))
+    assert packed["card"] < whole["card"]
+    assert packed["seconds"] > whole["seconds"]
+
+
+def test_two_full_copies_of_7b_fit_no_card_and_the_table_says_so(seven_b):
+    line = plan(seven_b._replace(minibatch=1), "full", checkpointing=True)
+    assert line["card"] is None
+    assert "| none | 1, 1 | - |" in markdown([line])
