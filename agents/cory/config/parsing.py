@@ -79,7 +79,9 @@ def parse(kind: Any, argv: Sequence[str], *, about: str, command: str, default: 
     options: dict[str, Any] = {} if default is None else {"default": default}
     try:
         with contextlib.redirect_stderr(output):
-            return tyro.cli(kind, args=list(argv), description=about, prog=command, **options)
+            # Settings are documented by docstrings: reading comments would double the time.
+            off = (tyro.conf.HelptextFromCommentsOff,)
+            return tyro.cli(kind, args=list(argv), description=about, prog=command, config=off, **options)
     except SystemExit as stop:
         if not stop.code:
             raise
