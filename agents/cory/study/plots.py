@@ -1,7 +1,7 @@
 """Figures of a study: differences, learning curves, frontier, sweeps, survival."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ CURVES = (
     "half of the runs."
 )
 FRONTIER = (
-    "Task reward against KL at the end of training: one small point per run, a large one per arm (mean). The "
-    "cross is the reference."
+    "Task reward against KL at the end of training: one small point per run, a large one per arm (mean). "
+    "Lines join the arms of a sweep, shaded: 95 % intervals of the mean reward. The cross is the reference."
 )
 SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
 SURVIVAL = "Share of runs without a sign of collapse (Kaplan-Meier) over the evaluated iterations."
@@ -134,6 +134,8 @@ def _frontier(results: Results) -> Figure | None:
                 x, y, style = [kl[s] for s in seeds], [reward[s] for s in seeds], marker_of(results, arm)
                 axes.plot(x, y, markersize=3, alpha=0.5, **style)
                 axes.plot(np.mean(x), np.mean(y), label=arm, markersize=9, **style)
+        for sweep in results["sweeps"].values():
+            _draw_band(axes, results, sweep["arms"], task)
         for reward_of_reference in _references(results, task) if axes.lines else ():
             axes.plot(0, reward_of_reference, "x", color=REFERENCE, markersize=8, markeredgewidth=1.6)
         axes.set_xlabel("KL to the reference (nats)")
@@ -141,6 +143,22 @@ def _frontier(results: Results) -> Figure | None:
         return bool(axes.lines)
 
     return _grid(results, ["frontier"], panel)
+
+
+def _draw_band(axes: Axes, results: Results, arms: Sequence[str], task: str) -> None:
+    """The line through the means of arms by rising KL, with the intervals of their rewards."""
+    points = []
+    for arm in arms:
+        kl, reward = (list(values_by_seed(results, arm, task, one).values()) for one in ("kl", "task_reward"))
+        if kl and reward:
+            mean = float(np.mean(reward))
+            low, high = (mean if math.isnan(end) else end for end in statistics.bca(reward))
+            points.append((float(np.mean(kl)), mean, low, high))
+    if len(points) > 1:
+        x, means, lows, highs = np.array(sorted(points)).T
+        color = style_of(results, arms[0])["color"]
+        axes.plot(x, means, color=color, linewidth=1, alpha=0.7)
+        axes.fill_between(x, lows, highs, color=color, alpha=0.12, linewidth=0)
 
 
 def _references(results: Results, task: str) -> set[float]:

@@ -2,9 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from cory.study import analysis, report
+from cory.study import analysis, plots, report
 from cory.study.plan import make_plan
 from cory.study.results import assemble
 from cory.study.spec import make_spec
@@ -156,6 +157,21 @@ def test_sweep_stands_for_the_area_under_its_arms(values):
     # Final points (1, .8) and (1, .5) against (20, 0)
     volumes = analysis.values_by_seed(results, "payoff", "relay", "hypervolume")
     assert volumes[0] == pytest.approx(19 * 0.8)
+
+
+def test_frontier_joins_the_arms_of_a_sweep_by_rising_kl_within_their_intervals(values):
+    sweeps = {"payoff": {"setting": "payoff", "arms": ["cooperative", "independent"]}}
+    results = made_up_results(values, sweeps=sweeps)
+    for run in results["runs"]:
+        if run["arm"] == "cooperative":
+            for curves in run["eval"].values():
+                curves["kl"][-1][1] = 2.0
+    axes = plots._frontier(results).axes[0]
+    line = next(line for line in axes.lines if line.get_linewidth() == 1)
+    # Rewards are 0.5 to 0.55 by seed, with the gains 0.28 to 0.32 for the arm at KL 2.
+    assert line.get_xydata().tolist() == pytest.approx(np.array([[1.0, 0.525], [2.0, 0.825]]))
+    low, high = axes.collections[0].get_paths()[0].get_extents().intervaly
+    assert 0.5 < low < 0.525 < 0.825 < high < 0.87
 
 
 def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path):
