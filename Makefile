@@ -6,6 +6,8 @@
 # make interop    play the game in other libraries (docs/interop.md); RLlib has an environment of its own
 # make study      run the quick form of four studies, into runs/studies
 # make faults     kill training processes and damage their files, and count what is lost (docs/reliability.md)
+# make docs       build the site into build/site; a broken link or an undocumented public name fails
+# make notebooks  run the notebooks in docs/notebooks             (options: make notebooks ARGS="-k play")
 # make help       print this
 # Each makes .venv, and installs when pyproject.toml or constraints.txt has changed since the last time.
 PYTHON ?= python3
@@ -19,7 +21,7 @@ BIN := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: help train test test-fast coverage lint interop study faults
+.PHONY: help train test test-fast coverage lint interop study faults docs notebooks
 
 train: $(VENV)/.installed-test
 	$(BIN)/cory train $(ARGS)
@@ -28,7 +30,7 @@ test: $(VENV)/.installed-test
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
 test-fast: $(VENV)/.installed-test
-	$(PYTEST) $(PARALLEL) -m 'not slow and not gpu and not interop and not faults and not runs_training' $(ARGS)
+	$(PYTEST) $(PARALLEL) -m 'not slow and not gpu and not interop and not faults and not notebooks and not runs_training' $(ARGS)
 
 # Not part of `make test`: on Python 3.11 tracing takes half as long again as the tests, up to twice as long.
 # From Python 3.12 on sys.monitoring traces at a lower cost.
@@ -55,6 +57,13 @@ study: $(VENV)/.installed-test
 
 faults: $(VENV)/.installed-test
 	$(PYTEST) -m faults tests/faults $(ARGS)
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/sphinx-build -W --keep-going -n -b html -d build/doctrees docs build/site
+	$(BIN)/python docs/check_site.py build/site
+
+notebooks: $(VENV)/.installed-docs,test
+	$(PYTEST) -m notebooks tests/test_notebooks.py $(ARGS)
 
 help:
 	@sed -n 's/^# \(make\)/\1/p' Makefile

@@ -22,14 +22,19 @@ from cory_env import tasks
 ROOT = Path(__file__).parents[1]
 README, CONTRIBUTING, PYTHON = ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/python.md"
 ENVIRONMENT, REWARDS = ROOT / "docs/environment.md", ROOT / "docs/data_and_rewards.md"
+CONCEPTS = ROOT / "docs/concepts.md"
 CODE_PAGES = [
     README,
     CONTRIBUTING,
     PYTHON,
     ENVIRONMENT,
     REWARDS,
-    ROOT / "docs/runs.md",
-    ROOT / "docs/training.md",
+    CONCEPTS,
+    *(
+        ROOT / f"docs/{name}.md"
+        for name in ("evaluation", "gpu", "installation", "kl", "lora", "presets", "quickstart", "runs")
+    ),
+    *(ROOT / f"docs/{name}.md" for name in ("tasks", "training")),
 ]
 PAGES = [
     *(README, CONTRIBUTING, ROOT / "tests/golden/README.md"),
@@ -110,6 +115,7 @@ def tiny_preset(monkeypatch):
         pytest.param(PYTHON, marks=pytest.mark.runs_training),
         ENVIRONMENT,
         REWARDS,
+        CONCEPTS,
     ],
     ids=lambda page: page.stem,
 )
