@@ -1,4 +1,4 @@
-"""`cory evaluate`: runs, checkpoints and models on held-out queries, standalone and in the game."""
+"""`cory evaluate`: runs, models and players on held-out queries, standalone and in the game."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from cory.generation.strategies import SamplingStrategy
 from cory.runtime import cpu
 from cory.training.evaluate import evaluate_targets
 from cory.training.factory import silence_transformers
-from cory.training.targets import find
+from cory.training.targets import find_all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,9 @@ class Options:
     """
 
     targets: Positional[tuple[str, ...]]
-    """Run directories, checkpoints, folders of models or adapters, hub names; several are compared."""
+    """Run directories, checkpoints, folders of models or adapters, hub names; several are compared.
+    `module:function` or `file.py:function` returns an object with `act(observation, info)`: it is scored by
+    the settings of the first other target, or of the preset."""
 
     preset: str | None = None
     """Settings for targets that are not part of a run; by default pocket, each model its own reference."""
@@ -75,7 +77,7 @@ def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
         raise ValueError(f"there is no folder {options.json.parent} to write {options.json.name} into")
     if options.preset is not None:
         presets.find(options.preset)
-    targets = [find(name, preset=options.preset, flags=settings) for name in options.targets]
+    targets = find_all(options.targets, preset=options.preset, flags=settings)
     cpu.configure_runtime(threads=targets[0].config.threads, matmul=targets[0].config.matmul)
     given = {
         name: value

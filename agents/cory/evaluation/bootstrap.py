@@ -35,9 +35,10 @@ class Estimate(NamedTuple):
 def interval(values_Q: np.ndarray, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
     """Return the BCa bootstrap interval of the mean over queries; of a constant, the constant twice.
 
-    It lies between the smallest and the largest value. NaN twice for fewer than `MIN_QUERIES` queries.
+    It lies between the smallest and the largest value. NaN twice for fewer than `MIN_QUERIES` queries, or
+    where a value is NaN.
     """
-    if len(values_Q) < MIN_QUERIES:
+    if len(values_Q) < MIN_QUERIES or np.isnan(values_Q).any():
         return NONE
     if np.ptp(values_Q) == 0:
         return float(values_Q.mean()), float(values_Q.mean())

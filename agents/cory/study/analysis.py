@@ -246,6 +246,7 @@ def _quantities(run: Run, metric: str, kl_coef: float) -> list[Points]:
             )
         ]
         for found in _trained(run, of_average=of_average)
+        if "kl" in found  # of a player it cannot be measured
     ]
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -14,11 +14,16 @@ import yaml
 from cory.config import presets
 from cory.config.parsing import flags_from, flat, read
 from cory.config.schema import Config
-from cory.study.spec import MAY_DIFFER, Settings, Spec, flattened
+from cory.evaluation.external import has_distribution
+from cory.study.spec import MAY_DIFFER, TARGET, Comparison, Settings, Spec, flattened
+from cory.training.evaluate import check_target
+from cory.training.targets import Target, load_external
 
 EQUAL = ("evaluation", *MAY_DIFFER)
 """Settings, or groups of them, on which scores depend: equal for all arms of a task."""
 
+OF_KL = ("kl", "kl_per_token", "combined_reward")
+"""Quantities that need the distribution of a policy."""
 
 PAYOFFS: Mapping[Any, float] = {"cooperative": 1.0, "independent": 0.0, "competitive": -1.0}
 """Named payoffs as lambda, for sweeps over the payoff."""
@@ -32,7 +37,12 @@ class PlannedRun:
     task: str
     seed: int
     settings: Mapping[str, Any]
-    """All settings, flat, as config.yaml holds them."""
+    """All settings, flat, as config.yaml holds them; with `target` where nothing is trained."""
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the run trains policies."""
+        return TARGET not in self.settings
 
     @property
     def iterations(self) -> int:
@@ -78,11 +88,50 @@ def make_plan(spec: Spec) -> Plan:
             for arm in sweep.arms:
                 setting_value(plain(configs[arm]), sweep.setting, log=sweep.log)
         runs += [
-            PlannedRun(arm=arm, task=task, seed=seed, settings=plain(replace(config, seed=seed)))
+            PlannedRun(
+                arm=arm,
+                task=task,
+                seed=seed,
+                settings=plain(replace(config, seed=seed)) | target_of(spec.arms[arm]),
+            )
             for seed in spec.seeds
             for arm, config in configs.items()
         ]
     return Plan(runs=tuple(runs), kl_coef=kl_coef, evaluation=evaluation)
+
+
+def target_of(settings: Settings) -> dict[str, str]:
+    """The `target` of an arm that is evaluated only; empty for one that is trained."""
+    return {TARGET: str(settings[TARGET])} if TARGET in settings else {}
+
+
+def make_target(settings: Mapping[str, Any]) -> Target:
+    """Load the players of a run that is evaluated only; ValueError if there are none."""
+    trained = {name: value for name, value in settings.items() if name != TARGET}
+    config = read(flags_from(trained), default=Config(), about="", command="cory study")
+    return load_external(str(settings[TARGET]), config)
+
+
+def check_targets(runs: Iterable[PlannedRun], primary: Sequence[Comparison]) -> None:
+    """Load the players of every arm and task and have them respond once; ValueError if one cannot.
+
+    Also for a comparison by KL or combined reward of players whose distribution is not known.
+    """
+    checked = set()
+    for run in runs:
+        if run.is_trained or (run.arm, run.task) in checked:
+            continue
+        checked.add((run.arm, run.task))
+        target = make_target(run.settings)
+        known = all(has_distribution(player) for player in target.players.values())
+        for one in primary:
+            by_kl = one.metric.rpartition("/")[2] in OF_KL
+            if by_kl and run.arm in (one.arm, one.baseline) and not known:
+                raise ValueError(
+                    f"a primary comparison of {run.arm} by {one.metric}: the KL of {run.settings[TARGET]}, "
+                    "which plays by act, cannot be measured; compare task_reward"
+                )
+        check_target(target)
 
 
 def plain(config: Config) -> dict[str, Any]:
@@ -120,8 +169,10 @@ def completed(settings: Settings) -> dict[str, Any]:
 
     A setting that is new, and at its default, does not make a finished run another one.
     """
+    target = target_of(settings)
+    trained = {name: value for name, value in settings.items() if name not in target}
     try:
-        return plain(read(flags_from(dict(settings)), default=Config(), about="", command="cory study"))
+        return plain(read(flags_from(trained), default=Config(), about="", command="cory study")) | target
     except ValueError:
         return dict(settings)
 
@@ -160,6 +211,7 @@ def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:
         merged |= flattened(part)
     try:
         default = presets.get(str(merged.pop("preset")))
+        merged.pop(TARGET, None)
         return read(flags_from(merged), default=default, about="", command="cory study")
     except ValueError as error:
         raise ValueError(f"{where} cannot be built: {error}") from error

@@ -36,6 +36,10 @@ FRONTIER = (
     "Lines join the arms of a sweep, shaded: 95 % intervals of the mean reward. The cross is the reference."
 )
 SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
+LADDER = (
+    "Combined reward of arms of which each changes one thing more than the one to its left: mean over the runs "
+    "with its 95 % interval; dots: runs. Dashed: arms with which a primary comparison compares one of them."
+)
 SURVIVAL = "Share of runs without a sign of collapse (Kaplan-Meier) over the evaluated iterations."
 
 
@@ -49,6 +53,7 @@ def draw(results: Results, folder: Path, *, declared: bool = True) -> list[Plot]
         ("differences", *forest, _forest),
         ("curves", "Learning curves", CURVES, _curves),
         ("frontier", "Task reward against KL", FRONTIER, _frontier),
+        ("ladder", "Step by step", LADDER, _ladder),
         ("sweeps", "Sweeps", SWEEPS, _sweeps),
         ("survival", "Collapse", SURVIVAL, _survival),
     ]
@@ -167,6 +172,31 @@ def _references(results: Results, task: str) -> set[float]:
         run["eval"].get("reference", {}).get("task_reward") for run in results["runs"] if run["task"] == task
     ]
     return {points[-1][1] for points in found if points}
+
+
+def _ladder(results: Results) -> Figure | None:
+    steps = results["ladder"]
+    if len(steps) < 2:
+        return None
+    pairs = [(one["arm"], one["baseline"]) for one in results["primary"]]
+    compared = dict.fromkeys(b for a, b in pairs if a in steps and b in results["arms"] and b not in steps)
+
+    def panel(axes: Axes, metric: str, task: str) -> bool:
+        found = [list(values_by_seed(results, arm, task, metric).values()) for arm in steps]
+        shown = [(x, values) for x, values in enumerate(found) if values]
+        for x, values in shown:
+            axes.plot([x] * len(values), values, ".", color=PALETTE[0], alpha=0.3)
+            axes.plot([x, x], statistics.bca(values), color=PALETTE[0])
+        axes.plot([x for x, _ in shown], [np.mean(values) for _, values in shown], "o-", color=PALETTE[0])
+        for arm in compared:
+            if values := list(values_by_seed(results, arm, task, metric).values()):
+                color = style_of(results, arm)["color"]
+                axes.axhline(float(np.mean(values)), color=color, linestyle="--", linewidth=1.2, label=arm)
+        axes.set_xticks(range(len(steps)), steps, rotation=20, ha="right")
+        axes.set_ylabel(metric)
+        return bool(shown)
+
+    return _grid(results, ["combined_reward"], panel)
 
 
 def _sweeps(results: Results) -> Figure | None:

@@ -24,16 +24,20 @@ Points = list[list[float]]
 """[[iteration, value], ...]"""
 
 
-def finished(folder: Path, iterations: int) -> bool:
-    """Whether the run was trained to its end: every iteration once, and the evaluation after the last."""
-    if not (folder / METRICS).is_file() or not (folder / "policies").is_dir():
+def finished(folder: Path, planned: PlannedRun) -> bool:
+    """Whether the run was trained to its end: every iteration once, and the evaluation after the last.
+
+    A run that is evaluated only has no iterations, and the evaluation.
+    """
+    iterations = planned.iterations
+    if not (folder / METRICS).is_file() or (planned.is_trained and not (folder / "policies").is_dir()):
         return False
     rows = read_lines(folder / METRICS)
     trained = [row["iteration"] for row in rows if "time/update/seconds" in row]
     evaluated = any(
         row["iteration"] == iterations and any(key.startswith("eval/") for key in row) for row in rows
     )
-    return evaluated and trained == list(range(iterations))
+    return evaluated and trained == (list(range(iterations)) if planned.is_trained else [])
 
 
 def origin_of(folder: Path) -> Path:

@@ -81,6 +81,7 @@ def assemble(spec: Spec, plan: Plan, runs: Iterable[Mapping[str, Any]]) -> Resul
         "budgets": dict(spec.budgets),
         "frontier": asdict(spec.frontier),
         "sweeps": {name: asdict(sweep) for name, sweep in spec.sweeps.items()},
+        "ladder": list(spec.ladder),
         "primary": [asdict(one) for one in spec.primary],
         "arms": {arm: _arm(arm, spec, plan) for arm in spec.arms},
         "runs": kept,

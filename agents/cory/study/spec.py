@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from cory.evaluation.records import DEFINING
+
 Settings = Mapping[str, Any]
 """Settings by the names of `cory train --help`, dotted or nested. `preset` may be one of them."""
 
@@ -20,6 +22,11 @@ MAY_DIFFER = ("task", "judge", "max_response")
 """Groups of settings on which scores depend and in which arms may differ where the study file says so."""
 
 QUICK = ("arms", "seeds", "settings", "tasks")
+
+TARGET = "target"
+"""Key of an arm that is evaluated, not trained: a function that loads players, as for `cory evaluate`."""
+OF_TRAINING = ("game/", "average/", "hypervolume", "reward_at_kl/", "survival")
+"""Metrics, or their beginnings, that only trained arms have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +79,7 @@ class Spec:
     name: str
     question: str
     arms: Mapping[str, Settings]
+    """By name; with `target`, a function that loads players, the arm is evaluated and not trained."""
     preset: str = "pocket"
     settings: Settings = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
@@ -80,6 +88,8 @@ class Spec:
     budgets: Mapping[str, float] = field(default_factory=dict)
     primary: tuple[Comparison, ...] = ()
     sweeps: Mapping[str, Sweep] = field(default_factory=dict)
+    ladder: tuple[str, ...] = ()
+    """Arms of which each changes one thing more than the one before it, drawn as steps."""
     frontier: Frontier = Frontier()
     may_differ: tuple[str, ...] = ()
     quick: Mapping[str, Any] = field(default_factory=dict)
@@ -98,6 +108,7 @@ class Spec:
             tasks=tasks,
             seeds=_seeds(self.quick["seeds"]) if "seeds" in self.quick else self.seeds,
             sweeps=kept,
+            ladder=tuple(name for name in self.ladder if name in arms),
             primary=tuple(
                 one
                 for one in self.primary
@@ -146,6 +157,7 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
             _name(name, "sweep"): _make(Sweep, {**one, "arms": tuple(one.get("arms", ()))}, f"sweep {name!r}")
             for name, one in _mapping(values, "sweeps").items()
         },
+        ladder=tuple(values.get("ladder") or ()),
         frontier=_make(Frontier, _mapping(values, "frontier"), "frontier"),
         may_differ=tuple(values.get("may_differ") or ()),
         quick=_mapping(values, "quick"),
@@ -181,11 +193,19 @@ def _check(spec: Spec) -> None:
     check_keys(spec.quick, QUICK, "quick")
     for part, known in (("arms", spec.arms), ("tasks", spec.tasks)):
         check_keys(spec.quick.get(part) or (), list(known), f"the study's {part}")
+    check_keys(spec.ladder, list(spec.arms), "the ladder: the study's arms")
     for name, sweep in spec.sweeps.items():
         check_keys(sweep.arms, list(spec.arms), f"sweep {name!r}: the study's arms")
         if name in spec.arms or len(sweep.arms) < 2:
             raise ValueError(f"sweep {name!r} needs two arms or more, and a name that no arm has")
+    targets = _checked_targets(spec)
     for one in spec.primary:
+        for name in (one.arm, one.baseline):
+            if name in targets and one.metric.startswith(OF_TRAINING):
+                raise ValueError(
+                    f"a primary comparison of {name} by {one.metric}: the arm is evaluated, not trained; "
+                    "compare a quantity of the standalone evaluation or of the team"
+                )
         check_keys((one.arm, one.baseline), [*spec.arms, *spec.sweeps], "a primary comparison: the study")
         if one.task is not None:
             check_keys([one.task], list(spec.tasks), "a primary comparison: the study's tasks")
@@ -194,6 +214,19 @@ def _check(spec: Spec) -> None:
                 f"the comparison of {one.arm} with {one.baseline} has direction {one.direction!r} and margin "
                 f"{one.margin}; give two arms, one of {', '.join(DIRECTIONS)}, and a margin of 0 or more"
             )
+
+
+def _checked_targets(spec: Spec) -> list[str]:
+    """The arms that are evaluated only; ValueError for settings of them that change no evaluation."""
+    targets = [name for name, arm in spec.arms.items() if TARGET in arm]
+    for name in targets:
+        for setting in spec.arms[name]:
+            known = (TARGET, "preset", *DEFINING)
+            if not any(setting == one or setting.startswith(f"{one}.") for one in known):
+                raise ValueError(
+                    f"arm {name!r} is evaluated, not trained: {setting} changes nothing; leave it out"
+                )
+    return targets
 
 
 def _make(kind: Any, values: Any, where: str) -> Any:

@@ -12,7 +12,7 @@ from cory.study import records, results
 from cory.study.analysis import analyse
 from cory.study.engines import Outcome, load_engine
 from cory.study.export import write_marl_eval
-from cory.study.plan import make_plan
+from cory.study.plan import check_targets, make_plan
 from cory.study.report import write_report
 from cory.study.results import Results
 from cory.study.spec import Spec, check_keys, make_spec, read_spec
@@ -78,7 +78,8 @@ class Study:
         Raises:
             ImportError: If the engine's package is not installed.
             ValueError: Before the first run starts, for an arm that cannot be built, arms that are evaluated
-                differently, a run directory or a results file that holds something else, an unknown engine.
+                differently, a player that cannot be loaded or chooses no token of the vocabulary, a run
+                directory or a results file that holds something else, an unknown engine.
             cory.runtime.signals.Stopped: After Ctrl-C or SIGTERM; the same command goes on.
         """
         if jobs is not None and jobs < 1:
@@ -108,10 +109,11 @@ class Study:
             records.check_belongs(folder, run)
             if not folder.exists():
                 folder = elsewhere.get(run.sha256, folder)
-            if records.finished(folder, run.iterations):
+            if records.finished(folder, run):
                 known[run.name] = records.record(run, folder)
             elif train and (arms is None or run.arm in arms):
                 todo.append(run)
+        check_targets(todo, spec.primary)
         say(f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {len(todo)} to train")
         try:
             outcomes = chosen_engine(spec.out, jobs=jobs, say=say).train(todo) if todo else []

@@ -9,14 +9,25 @@ from cory.config.parsing import flat
 from cory.config.schema import Config
 from cory.evaluation import records
 from cory.evaluation.evaluator import Measure, Responses, evaluate_in_game, evaluate_standalone
+from cory.evaluation.external import ExternalPolicy
 from cory.evaluation.summary import EvaluatedTarget, summary
 from cory.judges import weighted_sum
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
-from cory.training.factory import load_players, make_game, make_measures
+from cory.training import metrics
+from cory.training.factory import (
+    Players,
+    load_players,
+    load_references,
+    make_game,
+    make_measures,
+    make_players,
+    make_task,
+)
 from cory.training.targets import Target, labels
 from cory_env import tasks
 from cory_env.tasks.base import Task, counted
+from cory_env.vector import VectorGame
 
 COMPARED = ("task", "task_options", "judge", "judge_options", "max_response", "evaluation")
 """Settings that must agree between targets that are compared."""
@@ -69,13 +80,16 @@ def measurement(
         "weights": {
             name if len(targets) == 1 else f"{one.label}:{name}": _weights(target, Path(folder))
             for target, one in zip(targets, evaluated, strict=True)
-            for name, folder in target.folders.items()
+            for name, folder in (target.folders or dict.fromkeys(target.players, target.name)).items()
         },
     }
 
 
 def _weights(target: Target, folder: Path) -> dict[str, str | None]:
-    """The folder of a policy's weights, relative to a run, and their sha256; None for a hub name."""
+    """The folder of a policy's weights, relative to a run, and their sha256.
+
+    For players the function that loads them; there, and for a hub name, no sha256.
+    """
     inside = target.run is not None and folder.is_relative_to(target.run)
     place = folder.relative_to(target.run) if inside and target.run is not None else folder
     return {
@@ -89,12 +103,7 @@ def evaluate_target(
 ) -> EvaluatedTarget:
     """Evaluate references and policies of a target, standalone and with `game` in every seat."""
     config = target.config
-    task, known, policies = load_players(config, target.folders)
-    references = {name: known[name] for name in policies}
-    for name, policy in policies.items():
-        reference = references[name]
-        if isinstance(policy, CausalLMPolicy) and isinstance(reference, CausalLMPolicy):
-            check_same_tokenizer([reference, policy])
+    task, references, policies = load_target(target)
     measures = make_measures(config)
     standalone: dict[str, Responses] = {}
     with weighted_sum.closing(task):
@@ -104,7 +113,7 @@ def evaluate_target(
                 policy, task, config.evaluation, max_response=config.max_response, measures=measures
             )
         games = evaluate_seatings(config, task, references, policies, measures, on_progress) if game else []
-        metrics, failures = weighted_sum.metrics(task), weighted_sum.failures(task)
+        of_judge, failures = weighted_sum.metrics(task), weighted_sum.failures(task)
     return EvaluatedTarget(
         label=label,
         settings=flat(config),
@@ -115,10 +124,97 @@ def evaluate_target(
         references={name: policy.name for name, policy in references.items()},
         standalone=standalone,
         games=games,
-        judge=metrics,
+        judge=of_judge,
         failures=failures,
         data=counted(task),
     )
+
+
+def load_target(target: Target) -> Players:
+    """Task, references and policies of a target; players have played one response when this returns.
+
+    ValueError for a policy with another tokenizer than its reference, and for a player that chooses no token
+    of the vocabulary.
+    """
+    players = _with_players(target) if target.players else load_players(target.config, target.folders)
+    references = {name: players.references[name] for name in players.policies}
+    for name, policy in players.policies.items():
+        reference = references[name]
+        if isinstance(policy, CausalLMPolicy) and isinstance(reference, CausalLMPolicy):
+            check_same_tokenizer([reference, policy])
+    if target.players:
+        _try(target.config, players)
+    return players._replace(references=references)
+
+
+def _with_players(target: Target) -> Players:
+    """The players of a target as policies; the first policy's reference is that of all of them."""
+    config = target.config
+    first = config.policy_names[0]
+    if config.policy.kind == "table":
+        task, references, _ = make_players(config)
+        reference = references[first]
+    else:
+        reference = load_references(config, [first])[first].requires_grad_(False)
+        reference.set_reference(reference)
+        task = make_task(config, reference)
+    games = make_game(config, task, {}), VectorGame(task, seats=1, max_response=config.max_response)
+    cap, views = config.max_response[1], [view for game in games for view in game.views]
+    policies: dict[str, Policy] = {}
+    for name, player in target.players.items():
+        policies[name] = policy = (
+            player
+            if isinstance(player, Policy)
+            else ExternalPolicy(
+                name,
+                player,
+                source=f"target {target.name!r}",
+                vocab_size=task.tokenizer.vocab_size,
+                pad=task.tokenizer.pad,
+                width=max(view.max_prompt(task.max_query, cap) for view in views) + cap,
+            )
+        )
+        policy.name = name
+        policy.set_reference(reference)
+    return Players(task, dict.fromkeys(policies, reference), policies)
+
+
+def _try(config: Config, players: Players) -> None:
+    """Have every player respond to one held-out query."""
+    one = replace(config.evaluation, queries=1, samples=1)
+    for policy in players.policies.values():
+        evaluate_standalone(policy, players.task, one, max_response=config.max_response, measures={})
+
+
+def check_target(target: Target) -> None:
+    """Load a target and try its players; ValueError as `load_target`."""
+    with weighted_sum.closing(load_target(target).task):
+        pass
+
+
+def target_metrics(target: Target) -> dict[str, float]:
+    """The held-out metrics of a target, keyed as a run logs them: `eval/...`, `team/...`, `all/policies/...`.
+
+    The team is evaluated with `evaluation.team`, seated as in a run's first iteration.
+    """
+    config = target.config
+    task, references, policies = load_target(target)
+    measures = make_measures(config)
+    options: dict[str, Any] = {"kl_coef": config.kl.coef, "threshold": config.evaluation.threshold}
+    with weighted_sum.closing(task):
+        responses = {
+            policy.name: evaluate_standalone(
+                policy, task, config.evaluation, max_response=config.max_response, measures=measures
+            )
+            for policy in (*references.values(), *policies.values())
+        }
+        found = metrics.evaluation_metrics(responses, list(policies), **options)
+        if config.evaluation.team:
+            game, seated = make_game(config, task, policies), list(policies.values())
+            by_seat = {seat: seated[i % len(seated)] for i, seat in enumerate(game.seats)}
+            team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
+            found |= metrics.team_metrics(team, **options)
+    return found
 
 
 def evaluate_seatings(

@@ -1,16 +1,22 @@
-"""Targets of evaluation and play: runs, checkpoints, model folders, adapters, hub names."""
+"""Targets of evaluation and play: runs, checkpoints, model folders, adapters, hub names, players."""
 
+import inspect
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from cory.config import presets
 from cory.config.parsing import flags_of, read, value_of
 from cory.config.schema import Config
+from cory.evaluation.external import named_players
+from cory.runtime.plugins import load_plugin
 from cory.training import checkpoint
 
 SETTINGS = "config.yaml"
+PLAYER_GROUP = "cory.players"
+"""Group of `load_plugin`; a target without a colon is a folder or a hub name, never an entry point."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +33,52 @@ class Target:
 
     run: Path | None = None
     """The run directory, if the target is a run."""
+
+    players: Mapping[str, Any] = field(default_factory=dict)
+    """Objects with `act(observation, info)` by name, if the target is a function that loads them."""
+
+
+def find_all(names: Sequence[str], *, preset: str | None = None, flags: Sequence[str] = ()) -> list[Target]:
+    """The targets of an evaluation: those of `find`, and functions that load players.
+
+    Players have the settings of the first other target, so that they play the same game on the same queries;
+    without one, or with `preset`, those of the preset (by default pocket). ValueError before any model is
+    loaded for a function that is missing or returns no player.
+    """
+    found = {name: find(name, preset=preset, flags=flags) for name in names if not is_loader(name)}
+    others = list(found.values())
+    if others and preset is None:
+        config = others[0].config
+    else:
+        config = read(flags, default=presets.get(preset or "pocket"), about="", command="cory train")
+    return [found.get(name) or load_external(name, config) for name in names]
+
+
+def is_loader(name: str) -> bool:
+    """Whether a target is `module:function` or `file.py:function`, and no folder of that name."""
+    module, _, function = name.rpartition(":")
+    return bool(module) and function.isidentifier() and not Path(name).exists()
+
+
+def load_external(name: str, config: Config) -> Target:
+    """The players that the function `name` loads, as a target with these settings.
+
+    The function is called with `seed`, the seed of the settings, if it has an argument of that name. It
+    returns an object with `act(observation, info) -> token id`, or a dict of them by name.
+    """
+    source = f"target {name!r}"
+    load = load_plugin(name, setting="target", group=PLAYER_GROUP)
+    if not callable(load):
+        raise ValueError(f"{source} is {load!r:.80}; give a function that returns a player")
+    try:
+        takes_seed = "seed" in inspect.signature(load).parameters
+        made = load(seed=config.seed) if takes_seed else load()
+    except Exception as error:
+        raise ValueError(f"{source} cannot load its player ({type(error).__name__}: {error})") from error
+    module = name.rpartition(":")[0]
+    alone = Path(module).stem if module.endswith(".py") else module.rpartition(".")[2]
+    players = named_players(made, source, name=f"player_{alone}" if alone.startswith("reference") else alone)
+    return Target(name=name, config=config, folders={}, players=players)
 
 
 def find(name: str, *, preset: str | None = None, flags: Sequence[str] = ()) -> Target:

@@ -174,6 +174,21 @@ def test_frontier_joins_the_arms_of_a_sweep_by_rising_kl_within_their_intervals(
     assert 0.5 < low < 0.525 < 0.825 < high < 0.87
 
 
+def test_ladder_draws_the_means_of_its_steps_and_what_they_are_compared_with(values):
+    arms = {**values["arms"], "blind": {"sees": "none"}}
+    primary = [*values["primary"], {"arm": "independent", "baseline": "blind"}]
+    results = made_up_results(values, arms=arms, primary=primary, ladder=["independent", "cooperative"])
+    results["runs"].append(made_up_run("blind", 0, 0.4))
+    axes = plots._ladder(results).axes[0]
+    (steps,) = (line for line in axes.lines if line.get_linestyle() == "-" and line.get_marker() == "o")
+    # Combined reward is less by 0.1 times a KL of 1; relay's coefficient is in the results.
+    penalty = results["kl_coef"]["relay"]
+    assert steps.get_xydata() == pytest.approx(np.array([[0, 0.525 - penalty], [1, 0.825 - penalty]]))
+    (dashed,) = (line for line in axes.lines if line.get_linestyle() == "--")
+    assert (dashed.get_label(), dashed.get_ydata()[0]) == ("blind", pytest.approx(0.4 - penalty))
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["independent", "cooperative"]
+
+
 def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path):
     sweeps = {"payoff": {"setting": "payoff", "arms": ["cooperative", "independent"]}}
     results = made_up_results(values, sweeps=sweeps)

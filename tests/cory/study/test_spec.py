@@ -22,6 +22,7 @@ def test_unknown_key_names_its_nearest(values):
         ({"primary": [{"arm": "cooperative", "baseline": "independent", "direction": "up"}]}, "higher"),
         ({"quick": {"seed": 1}}, "did you mean 'seeds'"),
         ({"quick": {"arms": ["independence"]}}, "did you mean 'independent'"),
+        ({"ladder": ["cooperativ"]}, "did you mean 'cooperative'"),
         ({"sweeps": {"lr": {"setting": "learner.lr", "arms": ["cooperative"]}}}, "two arms or more"),
         ({"frontier": {"KL": 3}}, "there are kl, reward"),
         ({"seeds": 0}, "seeds is 0"),

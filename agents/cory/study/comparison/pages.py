@@ -139,7 +139,7 @@ def _record(arm: Arm, seed: int) -> dict[str, Any]:
     origin = records.origin_of(folder)
     if folder.name.startswith("seed-") and origin.is_file():
         found["learning_version"] = json.loads(origin.read_text(encoding="utf-8"))["learning_version"]
-    if records.finished(folder, planned.iterations):
+    if records.finished(folder, planned):
         return found
     return {**found, "status": "unfinished", "iterations": _trained(folder)}
 

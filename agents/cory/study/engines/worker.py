@@ -1,4 +1,4 @@
-"""Training of one run, as all engines do it; and a process for many: `python -m cory.study.engines.worker`.
+"""One run, as all engines do it; and a process for many: `python -m cory.study.engines.worker`.
 
 The process reads one JSON line per run from stdin and writes one per iteration and one per finished run to
 stdout; what a run prints goes to its log. When the parent has gone, the next line cannot be written and the
@@ -17,6 +17,8 @@ from typing import Any
 from cory.config.parsing import flags_from, read
 from cory.config.schema import Config
 from cory.runtime.signals import Stopped
+from cory.study.engines import evaluation
+from cory.study.spec import TARGET
 from cory.training import checkpoint
 from cory.training import run as training_run
 
@@ -35,10 +37,14 @@ class Reporter:
 def train(folder: Path, settings: Mapping[str, Any], send: Callable[[int], None]) -> dict[str, str]:
     """Train one run, from its newest checkpoint if it has one; how it ended.
 
-    `send` is called with each iteration. What is printed goes to the log beside the run directory.
+    A run with a `target` is evaluated instead. `send` is called with each iteration. What is printed goes to
+    the log beside the run directory.
     """
     with logged(folder):
         try:
+            if TARGET in settings:
+                evaluation.evaluate(folder, settings)
+                return {"status": "finished"}
             config = read(flags_from(dict(settings)), default=Config(), about="", command="cory study")
             begun = bool(checkpoint.finished(folder))
             training_run.train(

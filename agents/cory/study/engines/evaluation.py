@@ -1,0 +1,40 @@
+"""A run that is evaluated, not trained: players of another library beside the arms of a study."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cory.runtime import cpu
+from cory.runtime.provenance import environment
+from cory.study.plan import make_target
+from cory.tracking.tracker import METRICS, Tracker
+from cory.training.checkpoint import write_text
+from cory.training.evaluate import target_metrics
+from cory.training.factory import silence_transformers
+
+
+def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Evaluate the players of `target` once and write settings, environment and metrics into `folder`.
+
+    The metrics stand at every iteration at which a run with these settings is evaluated: a level line beside
+    the learning curves of the other arms.
+    """
+    silence_transformers()
+    target = make_target(settings)
+    config = target.config
+    cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "config.yaml", yaml.safe_dump(dict(settings), sort_keys=False))
+    write_text(folder / "environment.json", json.dumps(environment(), indent=1))
+    start = time.perf_counter()
+    found = target_metrics(target)
+    seconds = {"time/evaluate/seconds": time.perf_counter() - start}
+    (folder / METRICS).unlink(missing_ok=True)
+    every = config.evaluation.every or max(1, config.iterations)
+    with Tracker(folder, tensorboard=False) as tracker:
+        for iteration in sorted({*range(0, config.iterations, every), config.iterations}):
+            tracker.log(iteration, found | (seconds if iteration == 0 else {}))

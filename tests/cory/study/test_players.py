@@ -1,0 +1,132 @@
+"""An arm of a study that is evaluated, not trained: players beside tables."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from cory.study import Study, plan
+from cory.study.engines import worker
+from cory.study.engines.local import LocalEngine
+from cory.study.plan import check_targets, completed, make_plan
+from cory.study.records import write_origin
+from cory.study.spec import Comparison, make_spec
+from tests.cory.study.conftest import SMOKE
+
+FOREIGN = {"target": "tests.helpers.players:relay_favourite"}
+"""Always the letter a: worth 1 to the pioneer for the secrets a and b, 0.8 for c and d."""
+
+
+def with_players(values, tmp_path, **changes):
+    arms = {"cooperative": values["arms"]["cooperative"], "foreign": FOREIGN}
+    primary = [{"arm": "cooperative", "baseline": "foreign", "metric": "task_reward"}]
+    return values | {"arms": arms, "primary": primary, "seeds": 1, "out": str(tmp_path / "out")} | changes
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """An engine without worker processes."""
+
+    def train(engine, runs):
+        outcomes = []
+        for run in runs:
+            write_origin(engine.out / run.name, run)
+            result = worker.train(engine.out / run.name, run.settings, lambda iteration: None)
+            outcomes.append(engine._outcome(run, result, 0.0))
+        return outcomes
+
+    monkeypatch.setattr(LocalEngine, "train", train)
+
+
+@pytest.mark.runs_training
+def test_players_are_evaluated_on_the_queries_of_the_trained_arm(values, tmp_path, in_this_process):
+    settings = values["settings"] | {"iterations": 2, "checkpoint_every": 0}
+    study = Study(**with_players(values, tmp_path, settings=settings, evaluation={"queries": 4, "every": 1}))
+    done = study.run(say=str)
+    trained, foreign = done.results["runs"]
+    # Four held-out queries, one for each secret; the same at every evaluation.
+    assert foreign["eval"]["players"]["task_reward"] == [[i, pytest.approx(0.9)] for i in (0, 1, 2)]
+    assert foreign["eval"]["reference"] == {
+        quantity: [[i, points[0][1]] for i in (0, 1, 2)]
+        for quantity, points in trained["eval"]["reference"].items()
+    }
+    assert {"kl", "combined_reward"}.isdisjoint(foreign["eval"]["players"])
+    assert set(foreign["budget"].values()) == {0}
+    assert foreign["game"] == {}
+    (row,) = done.results["statistics"]
+    assert (row["n"], row["baseline_mean"]) == (1, pytest.approx(0.9))
+    found = json.loads((tmp_path / "out/marl_eval.json").read_text("utf-8"))
+    assert found["cory"]["relay"]["foreign"]["seed_0"]["step_3"]["task_reward"] == [pytest.approx(0.9)]
+    (tmp_path / "out/results.json").unlink()
+    again: list[str] = []
+    study.run(say=again.append)
+    assert again[0] == "study relay-smoke: 2 runs, 2 found, 0 to train"
+
+
+def test_players_make_another_run_than_the_same_settings_without(values, tmp_path):
+    runs = make_plan(make_spec(with_players(values, tmp_path))).runs
+    trained, foreign = runs
+    assert foreign.settings == trained.settings | FOREIGN
+    assert foreign.sha256 != trained.sha256
+    assert completed(foreign.settings) == dict(foreign.settings)
+
+
+BAD_SPECS = {
+    "game/payoff": "evaluated, not trained",
+    "survival": "evaluated, not trained",
+    "reward_at_kl/5": "evaluated, not trained",
+}
+
+
+@pytest.mark.parametrize("metric", BAD_SPECS)
+def test_metrics_of_training_are_refused_for_players(metric, values, tmp_path):
+    primary = [{"arm": "cooperative", "baseline": "foreign", "metric": metric}]
+    with pytest.raises(ValueError, match=f"of foreign by {metric}: the arm is {BAD_SPECS[metric]}"):
+        make_spec(with_players(values, tmp_path, primary=primary))
+
+
+def test_settings_that_change_no_evaluation_are_refused_for_players(values, tmp_path):
+    arms = {"cooperative": {}, "foreign": {**FOREIGN, "learner.lr": 0.1}}
+    with pytest.raises(ValueError, match=r"arm 'foreign' is evaluated, not trained: learner.lr changes"):
+        make_spec(with_players(values, tmp_path, arms=arms))
+
+
+@pytest.fixture(scope="module")
+def foreign_run(tmp_path_factory):
+    values = yaml.safe_load(SMOKE.read_text("utf-8"))
+    return make_plan(make_spec(with_players(values, tmp_path_factory.mktemp("study")))).runs[1]
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "message"),
+    [
+        ("relay_favourite", "combined_reward", "the KL of .*relay_favourite, which plays by act, cannot be"),
+        ("relay_favourite", "team/pioneer_0/kl", "cannot be measured; compare task_reward"),
+        ("nothing", "task_reward", "no method act"),
+        ("outside", "task_reward", "played 8; it must play an id from 0 to 6"),
+        ("not_a_number", "task_reward", "played nan"),
+    ],
+)
+def test_bad_players_are_named(target, metric, message, foreign_run):
+    settings = foreign_run.settings | {"target": f"tests.helpers.players:{target}"}
+    primary = [Comparison(arm="cooperative", baseline="foreign", metric=metric)]
+    with pytest.raises(ValueError, match=message):
+        check_targets([replace(foreign_run, settings=settings)], primary)
+
+
+def test_players_are_tried_before_the_first_run_and_once_per_task(values, tmp_path, monkeypatch):
+    tried = []
+
+    def refuse(target):
+        tried.append(target.name)
+        raise ValueError("refused")
+
+    monkeypatch.setattr(plan, "check_target", refuse)
+    monkeypatch.setattr(LocalEngine, "train", None)
+    with pytest.raises(ValueError, match="refused"):
+        Study(**with_players(values, tmp_path)).run(say=str)
+    monkeypatch.setattr(plan, "check_target", lambda target: tried.append(target.name))
+    runs = make_plan(make_spec(with_players(values, tmp_path, seeds=2))).runs
+    check_targets(runs, [])
+    assert tried == [FOREIGN["target"]] * 2

@@ -1,0 +1,87 @@
+"""Functions that load players for evaluations: `tests.helpers.players:NAME`."""
+
+import torch
+
+
+class Copy:
+    """Repeats the query of three letters, with which every prompt of echo begins."""
+
+    def act(self, observation, info):
+        return observation[info["response_length"]]
+
+
+class Chance:
+    """Draws from torch's own generator."""
+
+    def act(self, observation, info):
+        return torch.randint(0, 4, ()).item()
+
+
+class Always:
+    def __init__(self, action):
+        self.action = action
+
+    def act(self, observation, info):
+        return self.action
+
+
+class Watcher:
+    """Notes every call and plays 1, the seed at the first token."""
+
+    def __init__(self, seed):
+        self.seed, self.calls = seed, []
+
+    def act(self, observation, info):
+        self.calls.append((observation.tolist(), dict(info)))
+        return self.seed if info["response_length"] == 0 else 1
+
+
+WATCHERS = []
+
+
+def copy():
+    return Copy()
+
+
+def chance():
+    return Chance()
+
+
+def two():
+    return {"copy": Copy(), "chance": Chance()}
+
+
+def watcher(seed):
+    WATCHERS.append(Watcher(seed))
+    return WATCHERS[-1]
+
+
+def relay_favourite():
+    return Always(0)
+
+
+def outside():
+    return Always(8)
+
+
+def not_a_number():
+    return Always(float("nan"))
+
+
+def nothing():
+    return 3
+
+
+def empty():
+    return {}
+
+
+def reference():
+    return {"reference": Copy()}
+
+
+def broken():
+    raise OSError("no model there")
+
+
+no_function = 3
