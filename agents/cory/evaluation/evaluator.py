@@ -6,6 +6,7 @@ Shapes: B games, T tokens, Q queries, S samples (responses to a query).
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -16,6 +17,7 @@ from cory.policies.base import Policy
 from cory.policies.scoring import evaluate
 from cory.rollout.rollout import sample_responses
 from cory.rollout.spec import RolloutSpec
+from cory.runtime import ranks
 from cory_env.tasks.base import Task, validation_queries
 from cory_env.vector import VectorGame
 
@@ -168,9 +170,12 @@ def evaluate_in_game(
                 key=(config.seed, "evaluation", sample),
                 max_response=game.cap_range,
             )
-            played = _play(game, policies_by_seat, spec, config.sampling, measures, interrupt)
-            for seat, part in played.items():
-                parts[seat].append(part)
+            if shared := len(queries) >= ranks.count():
+                spec = spec.rows(ranks.share(len(queries)))
+            play = partial(_play, game, policies_by_seat, spec, config.sampling, measures, interrupt)
+            for played in ranks.gathered("an evaluation", play)[: None if shared else 1]:
+                for seat, part in played.items():
+                    parts[seat].append(part)
     return {seat: _gather([query.text for query in held_out], parts[seat]) for seat in game.seats}
 
 
@@ -210,11 +215,11 @@ def _play(
         without_eos = [r.ids[:-1] if r.ids[-1] in eos else r.ids for r in responses]
         arrays = {
             "task_reward": scores_BN[:, i],
-            "kl": scored.exact_kl_BT.sum(1).double().cpu().numpy(),
-            "length": rows[seat].response_length_B.double().cpu().numpy(),
+            "kl": scored.exact_kl_BT.sum(1).cpu().double().numpy(),
+            "length": rows[seat].response_length_B.cpu().double().numpy(),
             "eos_share": np.array([response.ids[-1] in eos for response in responses], dtype=float),
             "repetition": np.array([text_metrics.repetition(ids) for ids in without_eos]),
-            "reference_nats": -scored.ref_logprobs_BT.sum(1).double().cpu().numpy(),
+            "reference_nats": -scored.ref_logprobs_BT.sum(1).cpu().double().numpy(),
             **{name: np.asarray(measure(texts, scores_BN[:, i])) for name, measure in measures.items()},
         }
         if len(game.seats) > 1:

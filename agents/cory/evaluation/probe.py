@@ -105,7 +105,7 @@ def values(batch: Batch, advantage: Advantage, queries: int) -> Estimates:
     before the first token. Empty where there are no values (all 0).
     """
     mask_BT = batch.mask_BT.cpu().numpy()
-    value_BT, return_BT = (x.double().cpu().numpy() for x in (batch.values_BT, advantage.return_BT))
+    value_BT, return_BT = (x.cpu().double().numpy() for x in (batch.values_BT, advantage.return_BT))
     if not value_BT[mask_BT].any():
         return {}
 
@@ -130,7 +130,7 @@ def signal(advantage: Advantage, batch: Batch, seat: str, shape: tuple[int, int,
     `signal_share` is that of `variance_components.signal_share`; `signal_to_noise` is share / (1 - share).
     `shape` is (Q, P, R).
     """
-    advantage_BT = advantage.advantage_BT.double().cpu().numpy()
+    advantage_BT = advantage.advantage_BT.cpu().double().numpy()
     mask_BT = batch.mask_BT.cpu().numpy()
     advantage_B = np.where(mask_BT, advantage_BT, 0.0).sum(1) / mask_BT.sum(1)
     share = signal_share(advantage_B.reshape(shape), "pioneer" if seat == PIONEER else "observer")

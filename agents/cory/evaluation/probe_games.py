@@ -125,7 +125,7 @@ def play_probe(game: VectorGame, policies_by_seat: Mapping[str, Policy], config:
         seat: replace(batch, score_B=_like(scores_H2[:, i], batch), payoff_B=_like(payoffs_H2[:, i], batch))
         for i, (seat, batch) in enumerate(batches.items())
     }
-    kl = {seat: batch.exact_kl_BT.sum(1).double().cpu().numpy() for seat, batch in batches.items()}
+    kl = {seat: batch.exact_kl_BT.sum(1).cpu().double().numpy() for seat, batch in batches.items()}
     return ProbeGames(
         pioneer_texts=[pioneer_texts[q * P : (q + 1) * P] for q in range(Q)],
         observer_texts=[[texts[g * R : (g + 1) * R] for g in range(q * P, (q + 1) * P)] for q in range(Q)],

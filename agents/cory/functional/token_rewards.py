@@ -51,7 +51,7 @@ class Moments:
         """The moments with one more batch included (Chan et al. 1979, the parallel update)."""
         count = payoff_B.numel()
         total = self.count + count
-        mean, var = payoff_B.double().mean().item(), payoff_B.double().var(correction=0).item()
+        mean, var = payoff_B.cpu().double().mean().item(), payoff_B.cpu().double().var(correction=0).item()
         delta = mean - self.mean
         spread = self.var * self.count + delta**2 * self.count * count / total + var * count
         return Moments(mean=self.mean + delta * count / total, var=spread / total, count=total)

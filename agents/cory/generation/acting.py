@@ -49,7 +49,9 @@ class Actor:
         if len(response) >= int(info["cap"]) or (response and response[-1] in self._eos):
             return self._pad
         uniform = rng.uniforms((self._seed, "act", *prompt), np.zeros(1), len(response) + 1)[:, -1]
-        drawn = inverse_cdf(self._logits(prompt, response), torch.from_numpy(uniform).to(self._device))
+        drawn = inverse_cdf(
+            self._logits(prompt, response), torch.from_numpy(uniform).float().to(self._device)
+        )
         if not bool(drawn.finite_B.all()):
             raise FloatingPointError("logits are not finite; the weights are broken")
         return int(drawn.token_B)

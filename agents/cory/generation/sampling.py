@@ -140,12 +140,13 @@ def sample(
         length_B += active_B
         active_B = active_B & ~torch.isin(token_B, ends) & (length_B < caps_B)
         if t + 1 == T or (t + 1) % check_every == 0:
-            if not bool(sound_BT.all()):
+            sound, unfinished = torch.stack([sound_BT.all(), active_B.any()]).tolist()  # waits once
+            if not sound:
                 at, row = (~sound_BT).T.nonzero()[0].tolist()
                 raise FloatingPointError(
                     f"logits of row {row} are not finite at response token {at}; the weights are broken"
                 )
-            if t + 1 == T or not bool(active_B.any()):
+            if t + 1 == T or not unfinished:
                 break
         logits_BV = decoder.step(token_B)
     longest = int(length_B.max())

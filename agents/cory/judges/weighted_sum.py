@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from cory.judges.user_function import Failure, UserFunction
+from cory.runtime import ranks
 from cory_env.grading.reward_functions import CaseJudge, Cases, Judge, ask
 
 
@@ -40,16 +41,23 @@ class WeightedSum(CaseJudge):
         return [math.fsum(w * s for w, s in zip(weights, row, strict=True)) for row in rows]
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics since the last call, keyed `judge/<name>/<quantity>`.
+        """Return metrics since the last call on all ranks, keyed `judge/<name>/<quantity>`.
 
         The mean unweighted score of each term, if there are several; failures and retries of user functions.
         """
+        functions = {term.name: term.judge for term in self.terms if isinstance(term.judge, UserFunction)}
+        counts = {name: judge.metrics() for name, judge in functions.items()}
+        everywhere = ranks.of_all("the judges", (counts, self._sums, self._cases))
+        cases = sum(cases for _, _, cases in everywhere)
         metrics: dict[str, float] = {}
-        for term in self.terms:
-            of_term = term.judge.metrics() if isinstance(term.judge, UserFunction) else {}
-            if len(self.terms) > 1 and self._cases:
-                of_term["score"] = self._sums[term.name] / self._cases
-            metrics |= {f"judge/{term.name}/{quantity}": value for quantity, value in of_term.items()}
+        for name in (term.name for term in self.terms):
+            of_term = {
+                quantity: sum(counted[name][quantity] for counted, _, _ in everywhere)
+                for quantity in counts.get(name, {})
+            }
+            if len(self.terms) > 1 and cases:
+                of_term["score"] = math.fsum(sums[name] for _, sums, _ in everywhere) / cases
+            metrics |= {f"judge/{name}/{quantity}": value for quantity, value in of_term.items()}
         self._sums, self._cases = dict.fromkeys(self._sums, 0.0), 0
         return metrics
 

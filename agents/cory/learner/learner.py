@@ -21,6 +21,7 @@ from cory.functional.advantage import Advantage
 from cory.learner.elastic_reset import ElasticReset
 from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
 from cory.policies.base import KLLoss, LossSums, Policy
+from cory.runtime import ranks
 from cory.token_loss import LossFunction
 
 LOWEST_MEAN_KL = -0.5
@@ -150,7 +151,7 @@ class Learner:
         """
         self._check_kl(batch)
         if self.algorithm.update is not None:
-            metrics = self.algorithm.update(self, batch, advantage, self.algorithm_config)
+            metrics = self._own_update(self.algorithm.update, batch, advantage)
             return self._adapt_kl_coef(batch, metrics)
         if len(orders) != self.epochs:
             raise ValueError(f"{len(orders)} orders for {self.epochs} epochs; give one permutation per epoch")
@@ -183,11 +184,17 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)  # drop stale gradients
         parts = []
         for part_B in microbatches:
-            rows, targets = select(batch, advantage, part_B)
-            sums = self.policy(rows, targets, self.token_loss, kl_loss=self.kl_loss)
-            by_token = self.config.accumulation_mean == "token"
-            (sums.loss / (tokens if by_token else len(microbatches) * sums.tokens)).backward()
-            parts.append(self._metrics(sums, part_B))
+            if self.config.accumulation_mean == "microbatch":
+                tokens = len(microbatches) * int(batch.response_length_B[part_B].sum())
+            own_B, part = part_B[ranks.share(len(part_B))], None
+            with ranks.raised_on_all("a pass"):
+                if len(own_B):
+                    rows, targets = select(batch, advantage, own_B)
+                    sums = self.policy(rows, targets, self.token_loss, kl_loss=self.kl_loss)
+                    (sums.loss / tokens).backward()
+                    part = self._metrics(sums, own_B)
+            parts.append(merge([one for one in ranks.of_all("a pass", part) if one is not None]))
+        ranks.add_gradients(self.trainable)
         gradient = torch.nn.utils.get_total_norm([p.grad for p in self.trainable if p.grad is not None])
         norm = gradient.item()
         if not math.isfinite(norm):
@@ -205,6 +212,16 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)  # free the gradients while others sample and learn
         return parts, verdict
 
+    def _own_update(
+        self, update: Callable[..., dict[str, float]], batch: Batch, advantage: Advantage
+    ) -> dict[str, float]:
+        """The algorithm's update, which every rank computes whole; all continue with the result of rank 0."""
+        learn = partial(update, self, batch, advantage, self.algorithm_config)
+        metrics = ranks.gathered("an update", learn)[0]
+        moments = (value for of in self.optimizer.state.values() for value in of.values())
+        ranks.copy_first([*self.trainable, *(moment for moment in moments if isinstance(moment, Tensor))])
+        return metrics
+
     def _microbatches(self, batch: Batch, index_B: Tensor) -> list[Tensor]:
         """The configured micro-batches, split further where a pass would not fit memory.
 
@@ -214,7 +231,7 @@ class Learner:
         if self.config.accumulation_mean == "microbatch":
             return parts
         longest = int((batch.prompt_length_B + batch.response_length_B)[index_B].max())
-        at_once = self.policy.max_rows(longest)
+        at_once = ranks.count() * self.policy.max_rows(longest)
         return [piece_B for part_B in parts for piece_B in part_B.chunk(-(-len(part_B) // at_once))]
 
     def _metrics(self, sums: LossSums, part_B: Tensor) -> PartMetrics:
@@ -267,8 +284,17 @@ def select(batch: Batch, advantage: Advantage, index_B: Tensor) -> tuple[Batch, 
     return rows, {name: tensor_BT[index_B, :T] for name, tensor_BT in advantage._asdict().items()}
 
 
-def combine(parts: Sequence[PartMetrics]) -> dict[str, float]:
+def merge(parts: Sequence[PartMetrics]) -> PartMetrics:
     """Means over the tokens of all parts, and the largest maxima: the same however a batch was split."""
+    if len(parts) == 1:
+        return parts[0]
     tokens = sum(part.tokens for part in parts)
     means = {name: sum(part.means[name] * part.tokens for part in parts) / tokens for name in parts[0].means}
-    return means | {name: max(part.maxima[name] for part in parts) for name in parts[0].maxima}
+    maxima = {name: max(part.maxima[name] for part in parts) for name in parts[0].maxima}
+    return PartMetrics(means, maxima, tokens)
+
+
+def combine(parts: Sequence[PartMetrics]) -> dict[str, float]:
+    """The metrics of all parts together."""
+    whole = merge(parts)
+    return whole.means | whole.maxima

@@ -206,6 +206,7 @@ class Policy(nn.Module):
         longest = int((prompt_length_B + caps_B).max())
         self._check_window(longest)
         size = min(self.max_logit_rows(), self.max_rows(longest, learning=False))
+        uniforms_BT = uniforms_BT.float()  # as the probabilities are; not every accelerator has float64
         inputs = (tensor.to(self.device) for tensor in (prompt_BP, prompt_length_B, uniforms_BT, caps_B))
         parts = zip(*(tensor.split(size) for tensor in inputs), strict=True)
         return merge([

@@ -11,6 +11,15 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 
+class _Cache(DynamicCache):
+    """A cache with which transformers makes the mask of every token.
+
+    Otherwise it reads the mask back from the device at every token, to see whether it could do without.
+    """
+
+    is_compileable = True
+
+
 class CachedDecoder:
     """Left-pads the prompts so that every row's next token is in the same column; positions are per row.
 
@@ -26,7 +35,7 @@ class CachedDecoder:
         at_BP = torch.arange(P, device=prompt_BP.device) - (P - prompt_length_B)[:, None]
         self.mask_BL = (at_BP >= 0).long()
         self.position_B = prompt_length_B - 1
-        self.cache = DynamicCache(config=self.config)
+        self.cache = _Cache(config=self.config)
         ids_BP = prompt_BP.gather(1, at_BP.clamp(min=0)) * (at_BP >= 0)
         return self._forward(ids_BP, at_BP.clamp(min=0), real_BX=at_BP >= 0)
 

@@ -14,6 +14,7 @@ from cory import pocket
 from cory.policies.lora_config import check_embedded
 from cory.policies.precision import Precision, four_bit_options, freeze_format
 from cory.runtime import hub
+from cory.runtime.device import default_device
 
 
 def load_model(path: str | Path, *, device: str = "cpu") -> tuple[Any, Any]:
@@ -73,7 +74,7 @@ def check_device(device: str) -> None:
     except (RuntimeError, AssertionError) as error:
         raise ValueError(
             f"device {device!r} cannot be used here ({_first_line(error)}); name one this machine has: cpu"
-            + (", cuda" if torch.cuda.is_available() else "")
+            + (f", {accelerator}" if (accelerator := default_device()) != "cpu" else "")
         ) from error
 
 

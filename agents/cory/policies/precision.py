@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
+from cory.runtime.device import computes_bfloat16
 from cory.runtime.optional import import_bitsandbytes
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -24,12 +25,10 @@ def check_precision(precision: str) -> None:
 
 @cache
 def resolved(precision: Precision, device: torch.device) -> Literal["float32", "bfloat16"]:
-    """`auto` is bfloat16 on a CUDA device that computes in it, float32 everywhere else."""
-    on_cuda = device.type == "cuda"
-    has_bfloat16 = on_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+    """`auto` is bfloat16 on an accelerator that computes in it, float32 everywhere else."""
     if precision == "auto":
-        return "bfloat16" if has_bfloat16 else "float32"
-    if precision == "bfloat16" and on_cuda and not has_bfloat16:
+        return "bfloat16" if computes_bfloat16(device) else "float32"
+    if precision == "bfloat16" and computes_bfloat16(device) is False:
         raise ValueError(f"precision is 'bfloat16', which {device} does not compute in; take float32 or auto")
     return precision
 

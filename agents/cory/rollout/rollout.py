@@ -4,16 +4,18 @@ Shapes: B games, N seats, P prompt tokens, T response tokens.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cory.batch import Batch, Rows
+from cory.batch import Batch, Rows, columns, stack
 from cory.generation.strategies import SamplingStrategy
 from cory.policies.base import Policy
 from cory.policies.scoring import make_batch
 from cory.rollout.spec import RolloutSpec
+from cory.runtime import ranks
 from cory.runtime.clock import Clock
 from cory_env.vector import VectorGame
 
@@ -49,6 +51,44 @@ def play(
             )
             batches[seat] = make_batch(policy, rows, logprobs_BT, score_B, payoff_B)
     return batches
+
+
+def play_shared(
+    game: VectorGame,
+    policies_by_seat: Mapping[str, Policy],
+    spec: RolloutSpec,
+    *,
+    clock: Clock,
+    interrupt: Callable[[], None] = lambda: None,
+) -> dict[str, Batch]:
+    """`play` with the games shared out among the ranks; the batches of all games.
+
+    Payoffs are computed from the scores of all games. An exception of one rank, from `interrupt` too, is
+    raised on all.
+    """
+    own = spec.rows(ranks.share(len(spec.queries)))
+
+    def play_own() -> tuple[dict[str, Batch], np.ndarray]:
+        batches = play(game, policies_by_seat, own, clock=clock, interrupt=interrupt)
+        return batches if ranks.count() == 1 else moved(batches, "cpu"), game.scores()
+
+    played = ranks.gathered("the games", play_own)
+    if len(played) == 1:
+        return played[0][0]
+    payoffs_BN = torch.from_numpy(game.pay(np.concatenate([scores_BN for _, scores_BN in played])))
+    batches = {}
+    for i, seat in enumerate(game.seats):
+        whole = stack(Batch, [parts[seat] for parts, _ in played])
+        batches[seat] = replace(whole, payoff_B=payoffs_BN[:, i].to(torch.float32))
+    return moved(batches, policies_by_seat[game.seats[0]].device)
+
+
+def moved(batches: Mapping[str, Batch], device: torch.device | str) -> dict[str, Batch]:
+    """The batches on `device`."""
+    return {
+        seat: Batch(**{name: getattr(batch, name).to(device) for name in columns(Batch)})
+        for seat, batch in batches.items()
+    }
 
 
 def sample_responses(

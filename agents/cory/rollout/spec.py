@@ -4,7 +4,7 @@ Shapes: B games, N seats, T response tokens.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -49,3 +49,8 @@ class RolloutSpec:
             caps_BN = rng.caps((*key, "cap"), games_B, len(seats), low=low, high=high)
         uniforms_BT = {seat: torch.from_numpy(rng.uniforms((*key, seat), games_B, high)) for seat in seats}
         return cls(queries=queries, caps_BN=caps_BN, uniforms_BT=uniforms_BT)
+
+    def rows(self, at: slice) -> Self:
+        """The games at `at` only."""
+        uniforms_BT = {seat: tensor_BT[at] for seat, tensor_BT in self.uniforms_BT.items()}
+        return replace(self, queries=self.queries[at], caps_BN=self.caps_BN[at], uniforms_BT=uniforms_BT)

@@ -9,6 +9,7 @@ import psutil
 import torch
 
 from cory.runtime import ranks
+from cory.runtime.device import free_on_accelerator
 
 BYTES_PER_LOGIT = 12
 """Float32 logits, probabilities (or the reference's logits) and one gradient product."""
@@ -104,8 +105,8 @@ def budget_of(free: int, *, cpu: bool = False) -> MemoryBudget:
 
 def free_bytes(device: torch.device) -> int:
     """Return the free bytes of a device; for a CPU, the free memory of the machine and its container."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+    if device.type != "cpu":
+        return free_on_accelerator(device)
     free = psutil.virtual_memory().available
     for limit, usage in LIMIT_FILES:
         if Path(limit).exists() and (text := Path(limit).read_text().strip()) != "max":

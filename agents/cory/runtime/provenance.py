@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from cory.runtime import cpu
+from cory.runtime import cpu, ranks
+from cory.runtime.device import device_name
 
 PACKAGES = ("cory", "torch", "transformers", "numpy", "pettingzoo", "gymnasium")
 
@@ -27,8 +28,9 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "processes": ranks.count(),
         "matmul": cpu.chosen_matmul(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "gpu": device_name(),
         "versions": {name: installed for name in PACKAGES if (installed := _version(name)) is not None},
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

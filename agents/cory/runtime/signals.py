@@ -23,6 +23,9 @@ class Stopped(Exception):  # noqa: N818 (no error)
         self.number = number
         super().__init__(f"stopped by {signal.Signals(number).name}")
 
+    def __reduce__(self) -> tuple[type, tuple[int]]:
+        return type(self), (self.number,)
+
 
 REPEATED_WITHIN = 1.0
 """Seconds within which a second signal is taken for the first one sent twice (`timeout` signals a process

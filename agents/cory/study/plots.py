@@ -37,8 +37,8 @@ FRONTIER = (
 )
 SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
 LADDER = (
-    "Combined reward of arms of which each changes one thing more than the one to its left: mean over the runs "
-    "with its 95 % interval; dots: runs. Dashed: arms with which a primary comparison compares one of them."
+    "Combined reward of arms of which each changes one thing more than the one to its left: mean over the "
+    "runs with its 95 % interval; dots: runs. Dashed: arms that a primary comparison compares with one of them."
 )
 SURVIVAL = "Share of runs without a sign of collapse (Kaplan-Meier) over the evaluated iterations."
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from cory import algorithms, pocket
 from cory.config.schema import Config
@@ -24,6 +23,7 @@ from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.policies.loading import check_device
 from cory.policies.table import TablePolicy
+from cory.runtime.device import default_device
 from cory_env import tasks
 from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.tasks.base import Task
@@ -101,10 +101,8 @@ def load_policy(name: str, config: Config, folder: str | Path) -> Policy:
 
 
 def device_of(config: Config) -> str:
-    """The device of the settings; `auto` is cuda if there is one, else cpu."""
-    if config.policy.device != "auto":
-        return config.policy.device
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    """The device of the settings; `auto` is the accelerator if there is one, else cpu."""
+    return default_device() if config.policy.device == "auto" else config.policy.device
 
 
 def policy_options(config: Config) -> dict[str, Any]:

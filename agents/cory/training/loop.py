@@ -3,6 +3,8 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,6 +12,7 @@ import torch
 
 from cory.batch import Batch, columns
 from cory.judges import weighted_sum
+from cory.runtime import ranks
 from cory.runtime.signals import Signals, Stopped
 from cory.tracking import alerts
 from cory.tracking.tracker import SAMPLES, Tracker, read
@@ -77,7 +80,9 @@ class Loop:
                 self.between(iteration, on_progress)
                 if iteration < self.config.iterations:
                     on_progress("training", {})
-                    on_progress("training", self.iterate(iteration))
+                    on_progress("training", self.iterate(iteration, on_phase=lambda p: on_progress(p, {})))
+                failed = ranks.of_all("failures", weighted_sum.failures(self.trainer.task))
+                self.show_failures(iteration, list(chain.from_iterable(failed)))
             except (Stopped, ValueError) as error:
                 self.save_on_exit(iteration, error)
                 raise
@@ -89,7 +94,7 @@ class Loop:
             except (MemoryError, RuntimeError) as error:
                 raise self.explain_out_of_memory(iteration, error) from error
             finally:
-                self.show_failures(iteration)
+                self.show_failures(iteration, weighted_sum.failures(self.trainer.task))
 
     def evaluates(self, iteration: int) -> bool:
         """Whether `iteration` starts with an evaluation: the first, the last, and every so many."""
@@ -105,14 +110,14 @@ class Loop:
 
     def between(self, iteration: int, on_progress: OnProgress) -> None:
         """Save and evaluate if due at the start of `iteration`."""
-        self.signals.check()
-        if self.saves(iteration):
+        ranks.agreed("a signal", self.signals.check)
+        if ranks.of_first("the clock", lambda: self.saves(iteration)):
             self.save(iteration)
         if self.evaluates(iteration):
             self.evaluate(iteration, on_progress)
 
-    def iterate(self, iteration: int) -> dict[str, float]:
-        """Run one iteration, log its metrics and check them for alerts."""
+    def iterate(self, iteration: int, *, on_phase: Say = lambda phase: None) -> dict[str, float]:
+        """Run one iteration, log its metrics and check them for alerts; `on_phase` shows its phases."""
         if self.trainer.exchanged(iteration):
             self.call("on_exchange", iteration, self.trainer.seating(iteration))
         outlasts = self.seconds > self.config.grace
@@ -122,8 +127,12 @@ class Loop:
             self.snapshot = take_snapshot(self.trainer.learners, *states)
         start = time.monotonic()
         found = self.trainer.iterate(
-            iteration, interrupt=self.signals.check, interrupt_update=self.signals.check_grace
+            iteration,
+            interrupt=self.signals.check,
+            interrupt_update=self.signals.check_grace,
+            on_phase=on_phase,
         )
+        found = ranks.of_all("metrics", found)[0]  # the seconds differ
         self.seconds, self.snapshot = time.monotonic() - start, None
         found["time/save/seconds"], self.saving_seconds = self.saving_seconds, 0.0
         self.tracker.log(iteration, found)
@@ -150,7 +159,7 @@ class Loop:
             interrupt=self.signals.check, on_policy=lambda name: on_progress(f"validating {name}", {})
         )
         found |= metrics.validation_metrics(validation, kl_coef=eta, threshold=threshold)
-        rows = self.trainer.sample_rows(iteration, responses)
+        rows = ranks.of_first("samples", lambda: self.trainer.sample_rows(iteration, responses))
         found |= weighted_sum.metrics(self.trainer.task, prefix="evaluation_")
         self.tracker.log(iteration, found)
         self.tracker.samples(iteration, rows)
@@ -174,7 +183,7 @@ class Loop:
             return
         score, best = sum(scores) / len(scores), checkpoint.read_best(self.run)
         if (best is None or score > best["score"]) and self.save(iteration):
-            checkpoint.write_best(self.run, iteration, score)
+            ranks.of_first("the best", lambda: checkpoint.write_best(self.run, iteration, score))
 
     def save(self, iteration: int) -> bool:
         """Save the state at the start of `iteration`; older checkpoints go once it is whole.
@@ -182,10 +191,9 @@ class Loop:
         A full disk is survived `failed_saves` - 1 consecutive times.
         """
         start = time.perf_counter()
+        self.trainer.check_ranks(iteration)
         try:
-            self.tracker.flush()  # a run that resumes here writes no earlier line again
-            folder = self.trainer.save(self.run, iteration, documents=self.documents)
-            checkpoint.keep_last(self.run, self.config.keep_checkpoints)
+            folder = ranks.of_first("a checkpoint", lambda: self.write_checkpoint(iteration))
         except OSError as error:
             self.failed_saves += 1
             if self.failed_saves >= self.config.failed_saves:
@@ -198,15 +206,21 @@ class Loop:
         self.call("on_save", iteration, folder)
         return True
 
+    def write_checkpoint(self, iteration: int) -> Path:
+        """Write the checkpoint and remove old ones; its folder."""
+        self.tracker.flush()  # a run that resumes here writes no earlier line again
+        folder = self.trainer.save(self.run, iteration, documents=self.documents)
+        checkpoint.keep_last(self.run, self.config.keep_checkpoints)
+        return folder
+
     def call(self, hook: str, *arguments: object) -> None:
-        """Call a hook of all callbacks that have it."""
+        """Call a hook of all callbacks that have it, on rank 0."""
         for callback in self.callbacks:
             if (function := getattr(callback, hook, None)) is not None:
-                function(self.trainer, *arguments)
+                ranks.of_first(hook, partial(function, self.trainer, *arguments))
 
-    def show_failures(self, iteration: int) -> None:
+    def show_failures(self, iteration: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Log responses that a judge failed on among the samples; print the first of each function."""
-        rows = weighted_sum.failures(self.trainer.task)
         self.tracker.samples(iteration, rows)
         for row in rows:
             text = f"judge {row['judge']!r}: {row['failure']}, for the response {row['response'][:120]!r}"
@@ -231,7 +245,7 @@ class Loop:
         """
         if self.trainer.learning and self.snapshot is not None:
             self.trainer.revert(self.snapshot)
-        if not self.trainer.learning:
+        if all(ranks.of_all("the last checkpoint", not self.trainer.learning)):
             try:
                 self.save(iteration)
             except OSError as full:
@@ -252,7 +266,7 @@ class Loop:
             for seat, batch in batches.items()
             for name in columns(Batch)
         }
-        if not tensors:
+        if not tensors or not ranks.is_first():
             return ""
         path = self.run / f"diverged-{iteration:06d}.safetensors"
         checkpoint.save_tensors(path, tensors)

@@ -53,12 +53,12 @@ def interplay(seating: Mapping[str, str], batches: Mapping[str, Batch]) -> dict[
         mask_BT = batch.mask_BT[:, :width]
         equal_BT = (before.response_BT[:, :width] == batch.response_BT[:, :width]) | ~mask_BT
         copied_B = equal_BT.all(1) & (before.response_length_B == batch.response_length_B)
-        scores_2B = torch.stack([before.score_B, batch.score_B]).double().cpu().numpy()
+        scores_2B = torch.stack([before.score_B, batch.score_B]).cpu().double().numpy()
         varies = bool((scores_2B.std(1) > 0).all())
         correlation = float(np.corrcoef(scores_2B)[0, 1]) if varies else 0.0
         name = f"{seat}/{seating[seat]}"
         found |= {
-            f"{name}/copied": float(copied_B.double().mean()),
+            f"{name}/copied": float(copied_B.cpu().double().mean()),
             f"{name}/score_correlation": correlation,
         }
     return found
@@ -92,8 +92,8 @@ def batch_metrics(batch: Batch, *, kl_coef: float, eos: Iterable[int]) -> dict[s
         "kl": kl,
         "kl_sampled": float((batch.old_logprobs_BT - batch.ref_logprobs_BT).sum(1).mean()),
         "combined_reward": score - kl_coef * kl,
-        "response_length": float(batch.response_length_B.double().mean()),
-        "eos_share": float(ended_B1.double().mean()),
+        "response_length": float(batch.response_length_B.cpu().double().mean()),
+        "eos_share": float(ended_B1.cpu().double().mean()),
     }
 
 

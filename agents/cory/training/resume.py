@@ -28,6 +28,7 @@ CHANGEABLE = (
     "judge.timeout",
     "judge.workers",
     "keep_checkpoints",
+    "log_to",
     "matmul",
     "sample_rows",
     "threads",

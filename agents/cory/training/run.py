@@ -1,17 +1,21 @@
 """A training run from start to end: directory, progress, iterations, report."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
+from cory.config.parsing import flat
 from cory.config.schema import Config
 from cory.judges.weighted_sum import closing
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.report.page import write_report
-from cory.runtime import cpu
+from cory.runtime import cpu, ranks
 from cory.runtime.memory import free_bytes
 from cory.runtime.signals import Signals
-from cory.tracking.progress import RunProgress
+from cory.tracking import external, log_to
+from cory.tracking.progress import Log, RunProgress
 from cory.tracking.tracker import Tracker
 from cory.training import checkpoint, memory_estimate
 from cory.training.factory import silence_transformers
@@ -40,59 +44,120 @@ def train(
     trainer: Trainer | None = None,
     callbacks: Sequence[object] = (),
     report: bool = True,
+    log: Log = "auto",
 ) -> Path:
     """Train by `config` in `run`, from the start or from its newest checkpoint; the path of the report.
 
     A `trainer` that is given is used instead of a new one. `callbacks`: see `cory.training.loop.Callback`.
-    Without `report` no page is drawn. Raises `Stopped` after a signal; its notes say how to resume.
+    Without `report` no page is drawn. `log` is how progress is shown (`cory.tracking.progress.Log`). Raises
+    `Stopped` after a signal; its notes say how to resume.
     """
     cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
     silence_transformers()
-    found = checkpoint.finished(run)
-    resumed, skipped = resumable(config, run, resume=resume)
-    if resumed is None and not (resume == "auto" and never_started(run)):
-        check_unoccupied(run, overwrite=overwrite)
+    places = log_to.split(config.log_to) if ranks.is_first() else []
+    others = [name for name in places if name != log_to.TENSORBOARD]
+    external.check_installed(others)
+    run = join_ranks(config, run)
+
+    def examine() -> tuple[list[Path], Path | None, list[str]]:
+        found = checkpoint.finished(run)
+        resumed, skipped = resumable(config, run, resume=resume)
+        if resumed is None and not (resume == "auto" and never_started(run)):
+            check_unoccupied(run, overwrite=overwrite)
+        return found, resumed, skipped
+
+    found, resumed, skipped = ranks.of_first("the run directory", examine)
     trainer = trainer or Trainer(config)  # bad settings are refused before anything is written
-    run.mkdir(parents=True, exist_ok=True)
-    with locked(run), closing(trainer.task):
-        if checkpoint.finished(run) != found:
-            raise ValueError(f"another process has just trained in {run}; start this one again")
-        start = begin(trainer, run) if resumed is None else restore(trainer, run, resumed)
+    with ExitStack() as stack:
+        stack.enter_context(closing(trainer.task))
+        log_folder = stack.enter_context(run_of_rank(run, found))
+        if resumed is None:
+            start = ranks.of_first("the run directory", lambda: begin(trainer, run))
+        else:
+            start = restore(trainer, run, resumed)
         texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
-        with RunProgress(start=start, iterations=config.iterations) as progress:
-            for line in opening_lines(trainer, start, resumed, skipped):
+        shown: Log = log if ranks.is_first() else "quiet"
+        with RunProgress(start=start, iterations=config.iterations, log=shown) as progress:
+            warn = progress.warn if ranks.is_first() else unheard
+            for reason in skipped:
+                warn(f"skipped: {reason}")
+            progress.say(f"{config.task}, {config.algorithm}, seats: {config.seats}; writes to {run}")
+            for line in opening_lines(trainer, start, resumed):
                 progress.say(line)
+            if (warning := memory_warning(trainer)) is not None:
+                warn(warning)
+            also = external.start(others, run, flat(config), resumed=resumed is not None, warn=warn)
             with (
                 Signals(grace=config.grace) as signals,
-                Tracker(run, say=progress.say) as tracker,
+                Tracker(
+                    log_folder, tensorboard=log_to.TENSORBOARD in places, external=also, say=warn
+                ) as tracker,
             ):
                 loop = Loop(
                     trainer,
                     run,
                     tracker,
                     signals,
-                    say=progress.say,
+                    say=warn,
                     documents=documents(texts[0], texts[1], seed=config.seed),
                     callbacks=callbacks,
                 )
                 loop.go(start, on_progress=progress.update)
-        check_complete(run, config.iterations)
+        ranks.of_first("the end", lambda: check_complete(run, config.iterations))
         iteration, comparison = choose_export(trainer, run)
         if comparison is not None:
             progress.say(comparison)
-        export(trainer, run, iteration=iteration)
-        return write_report(run) if report else run / "report.html"
+
+        def publish() -> Path:
+            export(trainer, run, iteration=iteration)
+            return write_report(run) if report else run / "report.html"
+
+        return ranks.of_first("the report", publish)
 
 
-def opening_lines(trainer: Trainer, start: int, resumed: Path | None, skipped: Sequence[str]) -> list[str]:
+def join_ranks(config: Config, run: Path) -> Path:
+    """Join the processes beside this one; the run directory of rank 0.
+
+    ValueError for ranks with unlike settings, and for fewer games than ranks.
+    """
+    ranks.join()
+    ranks.check_same("settings", flat(config))
+    if config.batch < ranks.count():
+        raise ValueError(
+            f"a batch of {config.batch} games cannot be shared by {ranks.count()} processes; start fewer, or "
+            "raise batch"
+        )
+    return ranks.of_first("the run directory", lambda: run)
+
+
+@contextmanager
+def run_of_rank(run: Path, found: Sequence[Path]) -> Iterator[Path]:
+    """Where this rank logs: the locked run directory for rank 0, a temporary folder for others.
+
+    ValueError if another process trains in the run directory, or has since checkpoints were `found`.
+    """
+    with ExitStack() as stack:
+
+        def lock() -> None:
+            run.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(run))
+            if checkpoint.finished(run) != found:
+                raise ValueError(f"another process has just trained in {run}; start this one again")
+
+        ranks.of_first("the lock", lock)
+        yield run if ranks.is_first() else Path(stack.enter_context(TemporaryDirectory()))
+
+
+def unheard(text: str) -> None:
+    """Print nothing: what a rank other than 0 has to say, rank 0 says."""
+
+
+def opening_lines(trainer: Trainer, start: int, resumed: Path | None) -> list[str]:
     """What a run prints before its first iteration."""
-    lines = [f"skipped: {reason}" for reason in skipped]
-    lines.append(describe(trainer) + (f"; resumed at iteration {start}" if resumed else ""))
+    lines = [describe(trainer) + (f"; resumed at iteration {start}" if resumed else "")]
     policy = next(iter(trainer.policies.values()))
     if isinstance(policy, CausalLMPolicy) and policy.cpu_kernels is not None:
         lines.append(f"CPU kernels (--policy.kernels plain does without): {policy.cpu_kernels.describe()}")
-    if (warning := memory_warning(trainer)) is not None:
-        lines.append(warning)
     return lines + list(data_of(trainer)["left_out"])
 
 

@@ -12,6 +12,7 @@ import yaml
 from cory.config.parsing import flat
 from cory.config.schema import Config
 from cory.report.model_card import write_card
+from cory.runtime import ranks
 from cory.runtime.provenance import environment
 from cory.tracking.tracker import METRICS
 from cory.training import checkpoint
@@ -51,15 +52,20 @@ def begin(trainer: Trainer, run: Path) -> int:
             shutil.rmtree(path)
         elif path.name not in (LOCK, LOCK_HOLDER):
             path.unlink()
-    write_settings(trainer.config, run, environment() | {"data": data_of(trainer)})
+    write_settings(trainer.config, run, environment() | about(trainer))
     (run / METRICS).touch()
     return 0
 
 
 def restore(trainer: Trainer, run: Path, folder: Path) -> int:
     """Load the checkpoint in `folder` and drop everything logged after it; the next iteration."""
-    state = trainer.load(folder)
-    iteration = int(state["iteration"])
+    iteration = int(trainer.load(folder)["iteration"])
+    ranks.of_first("the run directory", lambda: _go_back(trainer.config, run, folder, iteration))
+    return iteration
+
+
+def _go_back(config: Config, run: Path, folder: Path, iteration: int) -> None:
+    """Make the run directory as it was when the checkpoint in `folder` was written."""
     rewind(run, iteration)
     for late in checkpoint.finished(run):
         if late > folder:
@@ -69,8 +75,7 @@ def restore(trainer: Trainer, run: Path, folder: Path) -> int:
         (run / "checkpoints/best.json").unlink()
     history = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     history.setdefault("resumed", []).append({"iteration": iteration, **environment()})
-    write_settings(trainer.config, run, history)
-    return iteration
+    write_settings(config, run, history)
 
 
 def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
@@ -130,6 +135,11 @@ def write_settings(config: Config, run: Path, made_on: Mapping[str, Any]) -> Non
     """Write config.yaml and environment.json."""
     checkpoint.write_text(run / "config.yaml", yaml.safe_dump(flat(config), sort_keys=False))
     checkpoint.write_text(run / "environment.json", json.dumps(made_on, indent=1))
+
+
+def about(trainer: Trainer) -> dict[str, Any]:
+    """What environment.json says of the game: the data, and the prompt template of each seat."""
+    return {"data": data_of(trainer), "templates": {view.seat: view.template for view in trainer.game.views}}
 
 
 def data_of(trainer: Trainer) -> dict[str, Any]:

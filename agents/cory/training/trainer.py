@@ -5,6 +5,7 @@ Shapes: B games, T response tokens.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from cory.learner.learner import Learner
 from cory.learner.team import Team, check_advantages, checked_updates
 from cory.policies.base import Policy
 from cory.rollout.role_exchange import exchanges_before, seating_at
-from cory.rollout.rollout import play
+from cory.rollout.rollout import play, play_shared
 from cory.rollout.spec import RolloutSpec
+from cory.runtime import ranks
 from cory.runtime.clock import Clock
-from cory.runtime.memory import MemoryBudget, memory_budget
+from cory.runtime.device import synchronize
+from cory.runtime.memory import MemoryBudget, smallest_budget
 from cory.runtime.signals import Interrupt, never
 from cory.training import checkpoint, metrics
 from cory.training.factory import make_critic, make_game, make_learners, make_measures, make_players
@@ -50,11 +53,12 @@ class Trainer:
         learners: Mapping[str, Learner] | None = None,
     ) -> None:
         """Objects that are given take the place of what the settings say."""
+        ranks.join()
         self.config = config
         self.task, self.references, self.policies = make_players(
             config, task=task, policies=policies, judge=judge
         )
-        self.use_memory(memory_budget(next(iter(self.policies.values())).device))
+        self.use_memory(smallest_budget(next(iter(self.policies.values())).device))
         self.learners = dict(learners) if learners is not None else make_learners(config, self.policies)
         self.measures = make_measures(config)
         self.algorithm = algorithms.load(config.algorithm)
@@ -70,22 +74,29 @@ class Trainer:
         self._fingerprints: dict[str, object] = {}
 
     def iterate(
-        self, iteration: int, *, interrupt: Interrupt = never, interrupt_update: Interrupt = never
+        self,
+        iteration: int,
+        *,
+        interrupt: Interrupt = never,
+        interrupt_update: Interrupt = never,
+        on_phase: Callable[[str], None] = lambda phase: None,
     ) -> dict[str, float]:
         """Play one batch of games and learn from it; its metrics, keyed seat/policy/quantity.
 
         `interrupt` is called until learning begins and may raise: the state is then still that of the start.
-        `interrupt_update` is called before every optimiser step.
+        `interrupt_update` is called before every optimiser step, `on_phase` as a phase begins.
         """
-        clock, seating, spec = Clock(), self.seating(iteration), self.spec(iteration)
+        clock = Clock(on_phase=on_phase, wait=partial(synchronize, next(iter(self.policies.values())).device))
+        seating, spec = self.seating(iteration), self.spec(iteration)
         self.batches, self.learning = {}, False
         with clock.phase("exchange"):
             self.begin_iteration(iteration)
         policies_by_seat = {seat: self.policies[name] for seat, name in seating.items()}
-        batches = play(self.game, policies_by_seat, spec, clock=clock, interrupt=interrupt)
+        batches = play_shared(self.game, policies_by_seat, spec, clock=clock, interrupt=interrupt)
         self.batches = batches = self.with_critic_values(batches, clock)
-        interrupt()
+        ranks.agreed("the end of the games", interrupt)
         self.learning = True
+        interrupt_update = partial(ranks.agreed, "a step", interrupt_update)
         team = self.team(iteration, seating, interrupt_update)
         advantages = self.advantages(team, batches)
         if self.config.sharing.same_view or self.config.sharing.both_views:
@@ -335,6 +346,21 @@ class Trainer:
             critic=self.critic,
             documents=documents or {},
         )
+
+    def check_ranks(self, iteration: int) -> None:
+        """Raise RuntimeError unless all ranks hold the same weights and optimisers, bit for bit."""
+        if ranks.count() == 1:
+            return
+        held = {
+            name: ranks.checksums([*one.trainable, *checkpoint.optimizer_tensors(one.optimizer).values()])
+            for name, one in self.learners.items()
+        }
+        for other, theirs in enumerate(everywhere := ranks.of_all("the weights", held)):
+            if differing := [name for name in held if theirs[name] != everywhere[0][name]]:
+                raise RuntimeError(
+                    f"iteration {iteration}: policy {differing[0]!r} differs between ranks 0 and {other}; go "
+                    "on from the newest checkpoint, which was written when all were equal"
+                )
 
     def load(self, folder: Path) -> dict[str, Any]:
         """Load a checkpoint, bit for bit; its state, with the `iteration` that comes next."""

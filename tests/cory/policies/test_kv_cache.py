@@ -47,15 +47,15 @@ class Syncs(TorchDispatchMode):
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_a_token_waits_for_the_device_at_most_once(kind, attention):
-    """With SDPA transformers reads once per call whether any token is padding; with eager attention never."""
+def test_no_token_waits_for_the_device(kind, attention):
+    """With SDPA and its own cache transformers reads at every token whether any is padding."""
     decoder = make_causal_lm(kind, attention=attention).decoder()
     with torch.no_grad():
         decoder.start(torch.tensor([[5, 6, 7], [8, 9, 10]]), torch.tensor([3, 2]))
         with Syncs() as syncs:
             for _ in range(7):
                 decoder.step(torch.tensor([11, 12]))
-    assert syncs.count == (7 if attention == "sdpa" else 0)
+    assert syncs.count == 0
 
 
 @pytest.mark.parametrize("kind", CONFIGS)

@@ -1,0 +1,83 @@
+"""`cory train`: a preset, changed by a file, changed by flags."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cory.config import presets
+from cory.config.help import COMMON, HELP
+from cory.config.parsing import flags_of, read_command, value_of
+from cory.config.schema import Config, RunOptions
+from cory.tracking.progress import Log
+
+WORDS = ("run", "preset", "config", "overwrite", "resume", "quiet", "json_log")
+"""Options of the command itself."""
+
+
+def command(argv: Sequence[str]) -> None:
+    """`cory train [options] [settings]`."""
+    config, options = settings(argv)
+    from cory.runtime import ranks
+    from cory.training.run import train
+    from cory.training.run_directory import free_name
+
+    ranks.join()
+    if not presets.find(options.preset).run and not options.quiet and ranks.is_first():
+        print(presets.describe(options.preset), file=sys.stderr)
+    name = f"{options.preset}-{config.seats}-seats-seed-{config.seed}"
+    run = options.run or free_name(Path("runs") / name)
+    log: Log = "json" if options.json_log else "quiet" if options.quiet else "auto"
+    report_path = train(config, run, overwrite=options.overwrite, resume=options.resume, log=log)
+    if not ranks.is_first():
+        return
+    if log == "json":
+        print(json.dumps({"event": "result", "run": str(run), "report": str(report_path)}))
+    elif log == "auto":
+        print(f"report:   {report_path}\npolicies: {run / 'policies'}")
+
+
+def settings(argv: Sequence[str]) -> tuple[Config, RunOptions]:
+    """The settings of a run and the options of the command; with `--help` the help is printed.
+
+    A preset is changed by the settings of the run that is resumed or by a file, and these by flags.
+    """
+    preset = "pocket"
+    for flag in ("--preset", "--config"):
+        if value_of(argv, flag) == "":
+            raise ValueError(f"{flag} needs a value")
+    preset, file = value_of(argv, "--preset") or preset, value_of(argv, "--config")
+    saved = None if "--preset" in " ".join(argv) or file else saved_settings(argv)
+    earlier = saved or (flags_of(Path(file)) if file else [])
+    shown = [
+        *WORDS,
+        *COMMON,
+        *(f"{group}." for group in ("task", "algorithm") if value_of(argv, f"--{group}")),
+    ]
+    return read_command(
+        [*earlier, *argv],
+        default=presets.get(preset),
+        about=about(preset, everything="--help-all" in argv) if HELP & set(argv) else "",
+        command="cory train",
+        shown=shown,
+    )
+
+
+def about(preset: str, *, everything: bool) -> str:
+    """The text above the options."""
+    text = f"Fine-tune policies by playing. Defaults are those of the preset {presets.describe(preset)}"
+    if everything:
+        return text
+    return (
+        "Fine-tune policies by playing. These settings are changed first; --help-all shows all of them. "
+        "--task NAME --help and --algorithm NAME --help show those of a task and an algorithm. Defaults are "
+        f"those of the preset {preset}: {presets.find(preset).about}."
+    )
+
+
+def saved_settings(argv: Sequence[str]) -> list[str] | None:
+    """The flags of the run to resume, None if there is none."""
+    run = Path(value_of(argv, "--run") or "")
+    if value_of(argv, "--resume") in ("auto", "must") and (run / "config.yaml").exists():
+        return flags_of(run / "config.yaml")
+    return None

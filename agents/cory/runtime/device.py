@@ -1,0 +1,44 @@
+"""Accelerators: which there is, its memory, its number formats. The only file that names a type of device."""
+
+from typing import Any
+
+import psutil
+import torch
+
+
+def default_device() -> str:
+    """The accelerator of this machine by its type, else `cpu`."""
+    device = torch.accelerator.current_accelerator(check_available=True)
+    return "cpu" if device is None else device.type
+
+
+def device_name() -> str | None:
+    """The accelerator's name as its maker gives it, or its type; None without one."""
+    device = default_device()
+    if device == "cpu":
+        return None
+    module = torch.get_device_module(device)
+    return str(module.get_device_name()) if hasattr(module, "get_device_name") else device
+
+
+def computes_bfloat16(device: torch.device) -> bool | None:
+    """Whether an accelerator computes matrix products in bfloat16; None where torch does not say."""
+    module: Any = getattr(torch, device.type, None)
+    if device.type == "cpu" or not hasattr(module, "is_bf16_supported"):
+        return None
+    supported = module.is_bf16_supported
+    return bool(supported(including_emulation=False) if device.type == "cuda" else supported())
+
+
+def free_on_accelerator(device: torch.device) -> int:
+    """Free bytes of an accelerator; of one that shares the machine's memory (MPS), those of the machine."""
+    if device.type == "mps":
+        return int(psutil.virtual_memory().available)
+    free, _ = torch.get_device_module(device).mem_get_info(device)
+    return int(free)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until an accelerator has done all it was asked to do, so that it can be timed; a CPU has."""
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize()

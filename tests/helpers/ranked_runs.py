@@ -1,0 +1,180 @@
+"""What several ranks and a single process do, to be compared; also what ends ranks.
+
+A program: every rank runs `python -m tests.helpers.ranked_runs FOLDER` and leaves `rank-N.pt` there.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cory.config.schema import Config
+from cory.evaluation.evaluator import EvaluationConfig
+from cory.runtime import ranks
+from cory.training.run import train
+from cory.training.trainer import Trainer
+from tests.helpers.runs import with_cached_entry_points, without_report
+from tests.helpers.tables import TABLES, changed
+
+ITERATIONS = 2
+LANGUAGE_MODEL = {"policy.model": "gpt2", "policy.kind": "causal_lm", "learner.lr": 1e-4}
+CASES: dict[str, dict[str, Any]] = {
+    "ppo on a language model": LANGUAGE_MODEL,
+    "a LoRA team, grpo, exact KL in the loss": LANGUAGE_MODEL
+    | {"policy.kind": "lora_team", "algorithm": "grpo", "kl.place": "loss", "kl.kind": "full"},
+    "minibatches, clipping, means of micro-batches": {
+        "learner.minibatch": 8,
+        "learner.microbatches": 2,
+        "learner.accumulation_mean": "microbatch",
+        "learner.max_grad_norm": 0.01,
+    },
+    "15 games, passes of one row": {"batch": 15, "learner.minibatch": 5, "learner.microbatches": 5},
+    "adaptive eta, payoffs scaled": {"kl.target": 1.0, "payoff_scaling.scaling": "normalise"},
+    "four seats, random exchange": {"seats": 4, "exchange.order": "random", "exchange.every": 1},
+    "one policy in all seats, competitive": {"policy.shared": True, "payoff": "competitive"},
+    "a payoff that compares all games": {"payoff": "tests.helpers.tasks:above_mean"},
+    "rows shared, weights averaged": {
+        "sharing.same_view": True, "sharing.both_views": True, "evaluation.average": True,
+    },
+    "central critic, evaluated as a team": {"critic.kind": "central", "evaluation.team": True},
+    "trpo": {"algorithm": "trpo", "algorithm.fisher_every": 2},
+    "happo": {"algorithm": "happo"},
+    "vdac_mix": {"algorithm": "vdac_mix"},
+    "reinforce with Elastic Reset": {"algorithm": "reinforce", "learner.elastic_reset": 1},
+}  # fmt: skip
+"""Settings by case; tables that play `OddIds` unless a model is named."""
+RUN = {"iterations": 4, "checkpoint_every": 2, "keep_checkpoints": 9, "evaluation.every": 2, "threads": 1}
+
+
+def config_of(folder: Path, settings: dict[str, Any]) -> Config:
+    """16 games of `OddIds`, evaluated on 7 queries."""
+    base = replace(
+        changed(TABLES, {"learner.lr": 0.1, "sample_rows": 2}),
+        task="tests.helpers.tasks:OddIds",
+        task_options=None,
+        batch=16,
+        evaluation=EvaluationConfig(queries=7, every=0, batch=4),
+    )
+    if "policy.model" in settings:
+        settings = settings | {"policy.model": str(folder / settings["policy.model"])}
+    return changed(base, settings)
+
+
+def played(config: Config) -> dict[str, Any]:
+    """Responses, metrics, evaluations, gradients of the first steps and weights after some iterations."""
+    trainer = Trainer(config)
+    first: dict[str, Tensor] = {}
+    for name, learner in trainer.learners.items():
+
+        def note(*_: object, name: str = name) -> None:
+            for parameter, p in trainer.policies[name].named_parameters():
+                if p.grad is not None and f"{name} done" not in first:
+                    first[f"{name}/{parameter}"] = p.grad.clone()
+            first[f"{name} done"] = torch.zeros(())
+
+        learner.optimizer.register_step_pre_hook(note)
+    responses, metrics = [], []
+    for i in range(ITERATIONS):
+        metrics.append(trainer.iterate(i))
+        responses += [(batch.response_BT, batch.response_length_B) for batch in trainer.batches.values()]
+    evaluated = trainer.evaluate()
+    if config.evaluation.team:
+        evaluated |= trainer.evaluate_team(ITERATIONS)
+    return {
+        "responses": responses,
+        "metrics": metrics,
+        "evaluated": {name: (found.ids, found.arrays) for name, found in evaluated.items()},
+        "gradients": first,
+        "weights": {
+            f"{name}/{parameter}": p.detach().clone()
+            for name, policy in trainer.policies.items()
+            for parameter, p in policy.named_parameters()
+        },
+    }
+
+
+class StopAt:
+    """A callback that has the process signalled."""
+
+    def __init__(self, iteration: int) -> None:
+        self.iteration = iteration
+
+    def on_iteration(self, trainer: Trainer, iteration: int, metrics: object) -> None:
+        if iteration == self.iteration:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Meddle:
+    """A callback that changes a weight of rank 0, where callbacks are called."""
+
+    def on_iteration(self, trainer: Trainer, iteration: int, metrics: object) -> None:
+        learner = trainer.learners["llm_1"]
+        with torch.no_grad():
+            next(iter(learner.trainable))[0] += 1
+        trainer._note_fingerprints()
+
+
+def runs(folder: Path) -> None:
+    """Whole runs, resumed runs, and one that rank 0 alone is asked to stop."""
+    config = config_of(folder, RUN)
+    train(config, folder / "whole")
+    train(replace(config, iterations=2), folder / "half")
+    if ranks.is_first():
+        shutil.copytree(folder / "half", folder / "to-resume")
+    train(config, folder / "half", resume="must")
+    train(config, folder / "from-one", resume="must")
+
+
+def failures(folder: Path) -> dict[str, str]:
+    """How runs end that cannot go on."""
+    config = config_of(folder, RUN)
+    first = ranks.is_first()
+    judged = {"task": "tests.helpers.tasks:FailsOnRank1", "task_options": None}
+    unlike = replace(config, seed=0 if first else 1)
+
+    def run(name: str, config: Config, **options: Any) -> Callable[[], object]:
+        return lambda: train(config, folder / name, **options)
+
+    attempts = {
+        "unlike settings": run("unlike", unlike),
+        "fewer games than ranks": run("few", replace(config, batch=1)),
+        "a judge that fails on one rank": run("judged", replace(config, **judged)),
+        "a signal to one rank": run("signalled", config, callbacks=[StopAt(2)]),
+        "other weights on one rank": run("meddled", config, callbacks=[Meddle()]),
+        "an occupied folder": run("whole", config),
+        "ranks at other places": lambda: ranks.agreed("here" if first else "there", lambda: None),
+    }
+    return {name: text_of(do) for name, do in attempts.items()}
+
+
+def text_of(do: Callable[[], object]) -> str:
+    """The error of a call."""
+    try:
+        do()
+    except Exception as error:
+        return f"{type(error).__name__}: {error} {getattr(error, '__notes__', [])}"
+    return "no error"
+
+
+def main(folder: Path) -> None:
+    """Run everything as one rank of those that the environment names."""
+    torch.set_num_threads(1)
+    ranks.join()
+    with pytest.MonkeyPatch.context() as patch:
+        with_cached_entry_points(patch)
+        without_report(patch)
+        found = {case: played(config_of(folder, settings)) for case, settings in CASES.items()}
+        runs(folder)
+        torch.save({"cases": found, "failures": failures(folder)}, folder / f"rank-{ranks.rank()}.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
