@@ -67,6 +67,24 @@ def brevity(prompts: Sequence[Text], completions: Sequence[Text], **columns: Any
     ]
 
 
+def length(
+    prompts: Sequence[Text],
+    completions: Sequence[Text],
+    *,
+    least: int | Sequence[int] = 1,
+    most: int | Sequence[int] = 100,
+    **columns: Any,
+) -> list[float]:
+    """Return 1 for a completion of `least` to `most` words, both included, else 0."""
+    rows = len(completions)
+    return [
+        float(low <= len(_words(_text(completion))) <= high)
+        for completion, low, high in zip(
+            completions, _per_row(least, rows), _per_row(most, rows), strict=True
+        )
+    ]
+
+
 def overlong(
     prompts: Sequence[Text],
     completions: Sequence[Text],

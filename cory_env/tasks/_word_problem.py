@@ -57,11 +57,15 @@ class Problems:
         format_reward: float = 0.0,
         length_penalty: float = 0.0,
     ) -> None:
-        """`data` defaults to the Hub; questions of more than `max_query` tokens are left out.
+        """Read the problems.
 
-        `chat` renders the prompts by the tokenizer's chat template, without the worked example. A response
-        that has its number behind `####` scores `format_reward` more, and each of its tokens costs
-        `length_penalty`.
+        Args:
+            tokenizer: Splits the questions.
+            data: A file or folder of problems, or a name on the Hub; by default the Hub's.
+            max_query: Questions of more tokens are left out.
+            chat: Whether prompts are rendered by the tokenizer's chat template, without the worked example.
+            format_reward: Added to the score of a response that has its number behind `####`.
+            length_penalty: Subtracted from the score for each token of a response.
         """
         name = type(self).__module__.rpartition(".")[2]
         if tokenizer is None:

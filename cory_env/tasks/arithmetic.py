@@ -67,9 +67,15 @@ class Task:
         worked: bool = False,
         verdict: bool = False,
     ) -> None:
-        """A problem has `terms` numbers of up to `digits` digits, with one of the `signs` between them.
+        """Make the problems.
 
-        With `verdict`, observers read behind each earlier response whether it is right.
+        Args:
+            tokenizer: By default one id for each character.
+            digits: The most digits of a number.
+            terms: Numbers of a problem.
+            signs: Signs between the numbers, out of `+-*`.
+            worked: Whether a response holds the steps and, behind `####`, the answer.
+            verdict: Whether observers read behind each earlier response whether it is right.
         """
         if digits < 1 or terms < 2 or not signs or set(signs) - set(SIGNS):
             raise ValueError(

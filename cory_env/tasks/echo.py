@@ -20,6 +20,12 @@ class Task:
     """The score is the share of query tokens repeated in place; what follows them is ignored."""
 
     def __init__(self, tokenizer: Tokenizer | None = None, *, length: int = 3) -> None:
+        """Draw the queries.
+
+        Args:
+            tokenizer: By default one id for each of the letters a to f.
+            length: Tokens of a query.
+        """
         self.tokenizer: Tokenizer = CharTokenizer("abcdef") if tokenizer is None else tokenizer
         self.max_query = length
         special = self.tokenizer.eos | {self.tokenizer.pad}

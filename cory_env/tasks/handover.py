@@ -23,7 +23,14 @@ class Task(arithmetic.Task):
     def __init__(
         self, tokenizer: Tokenizer | None = None, *, digits: int = 2, terms: int = 4, signs: str = "+-"
     ) -> None:
-        """A problem has `terms` numbers of up to `digits` digits, with one of the `signs` between them."""
+        """Make the problems.
+
+        Args:
+            tokenizer: By default one id for each character.
+            digits: The most digits of a number.
+            terms: Numbers of a problem.
+            signs: Signs between the numbers, out of `+-*`.
+        """
         super().__init__(tokenizer, digits=digits, terms=terms, signs=signs, worked=True)
 
     def template(self, seat: str) -> str:

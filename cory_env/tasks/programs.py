@@ -45,9 +45,17 @@ class Task:
         partial: float = 0.0,
         seed: int = 0,
     ) -> None:
-        """`seed` draws functions of up to `operations` of the `signs` and numbers up to `largest`.
+        """Draw the functions.
 
-        A response that is wrong scores `partial` times the share of the examples it matches.
+        Args:
+            tokenizer: By default one id for each character.
+            operations: The most signs in a function.
+            examples: Values of the function that a query lists.
+            largest: The largest number in a function.
+            signs: Signs of the functions, out of `+-*`.
+            partial: Score of a wrong response that matches every example, less in proportion to those it
+                misses.
+            seed: Draws the functions.
         """
         for name, value, most in (
             ("operations", operations, 9),

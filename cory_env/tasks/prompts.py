@@ -61,12 +61,18 @@ class Task:
         observer: str | None = None,
         reference: str = REFERENCE,
     ) -> None:
-        """`column` holds the prompts, texts or lists of {role, content}; `config` is the Hub's configuration.
+        """Read the prompts.
 
-        Chats are rendered by the tokenizer's chat template; `chat` renders texts by it too, as messages of
-        the user. Prompts of more than `max_query` tokens are left out. `observer` is the template of the
-        observers, with {query} and {references}; {references} are the earlier responses, each in the template
-        `reference` with {response}.
+        Args:
+            tokenizer: Splits the prompts; chats are rendered by its chat template.
+            judge: Scores the responses.
+            data: A file or folder of prompts, or a name on the Hub.
+            config: Configuration of the data set on the Hub.
+            column: Name of the column of prompts, texts or lists of {role, content}.
+            chat: Whether texts are rendered by the chat template too, as messages of the user.
+            max_query: Prompts of more tokens are left out.
+            observer: Template of the observers, with {query} and {references}, the earlier responses.
+            reference: Template of each earlier response, with {response}.
         """
         for name, value in (("tokenizer", tokenizer), ("judge", judge), ("data", data)):
             if value is None:

@@ -68,7 +68,12 @@ class Task:
     """Sixteen queries; their marks separate the splits. Responses are best capped at one token."""
 
     def __init__(self, tokenizer: Tokenizer | None = None, *, price: float = 0.2) -> None:
-        """`price`, between 0 and 1/2, is what the pioneer loses by not playing the favourite."""
+        """Make the queries.
+
+        Args:
+            tokenizer: By default one id for each character.
+            price: What the pioneer loses by not playing the favourite, between 0 and 1/2.
+        """
         if not 0 < price < 0.5:
             raise ValueError(f"price is {price}; between 0 and 0.5 the optima of all three payoffs differ")
         self.tokenizer: Tokenizer = CharTokenizer(LETTERS + "?") if tokenizer is None else tokenizer

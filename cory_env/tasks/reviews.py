@@ -50,10 +50,16 @@ class Task:
         column: str | None = None,
         min_chars: int = 1,
     ) -> None:
-        """`max_query` is the (shortest, longest) opening in tokens; a hash of the review chooses its length.
+        """Read the openings, or cut them from reviews.
 
-        The paper has (2, 8), the released code (2, 7) of reviews of more than 100 characters: `min_chars`
-        101. `column` is the name of the column of reviews.
+        Args:
+            tokenizer: Splits the reviews.
+            judge: Scores query and response as one text.
+            data: A file of openings, a file or folder of reviews, or a name on the Hub.
+            max_query: The shortest and the longest opening in tokens; a hash of the review chooses its
+                length. The paper has 2 and 8, the released code 2 and 7.
+            column: Name of the column of reviews.
+            min_chars: Shorter reviews are left out; the released code has 101.
         """
         if tokenizer is None or judge is None or data is None:
             missing = next(

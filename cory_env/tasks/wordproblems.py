@@ -52,7 +52,17 @@ class Task(Problems):
         format_reward: float = 0.0,
         length_penalty: float = 0.0,
     ) -> None:
-        """Options are those of the other word-problem tasks; only `multiarith` has a default for `data`."""
+        """Read the problems of one set.
+
+        Args:
+            tokenizer: Splits the questions.
+            source: Which set.
+            data: A file or folder of problems, or a name on the Hub; only `multiarith` has a default.
+            max_query: Questions of more tokens are left out.
+            chat: Whether prompts are rendered by the tokenizer's chat template.
+            format_reward: Added to the score of a response that has its number behind `####`.
+            length_penalty: Subtracted from the score for each token of a response.
+        """
         if source not in SOURCES:
             raise ValueError(f"source is {source!r}; give one of {', '.join(SOURCES)}")
         if data is None and source not in HUB:

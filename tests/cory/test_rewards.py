@@ -15,7 +15,8 @@ from cory_env.grading.reward_functions import Cases, ask
 
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = [
-    "accuracy", "brevity", "converses", "format", "overlap", "overlong", "repetition", "word_overlap",
+    "accuracy", "brevity", "converses", "format", "length", "overlap", "overlong", "repetition",
+    "word_overlap",
 ]  # fmt: skip
 
 
@@ -80,6 +81,11 @@ def test_a_pattern_that_fails_on_long_text_takes_no_time():
 def test_brevity_is_the_share_of_words_saved():
     assert rewards.brevity(["one two three four"] * 2, ["one", "1 2 3 4 5"]) == [0.75, -0.25]
     assert rewards.brevity(["", chat("a b", "user")], ["a", chat("b")]) == [0, 0.5]
+
+
+def test_length_is_1_between_the_least_and_the_most_words():
+    assert rewards.length(["-"] * 4, ["", "a", "a " * 100, "a " * 101]) == [0, 1, 1, 0]
+    assert rewards.length(["-"] * 3, ["a", "a b", chat("a b c d")], least=2, most=[3, 3, 4]) == [0, 1, 1]
 
 
 def test_overlong_falls_from_0_to_minus_1_within_the_margin():

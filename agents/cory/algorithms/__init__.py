@@ -36,23 +36,26 @@ def register(name: str, module: ModuleType) -> None:
 
 def load(name: str) -> Algorithm:
     """The algorithm called `name`: registered, an entry point, a file here, a file, or a module."""
+    return Algorithm.from_module(name, module(name))
+
+
+def module(name: str) -> ModuleType:
+    """The module of the algorithm called `name`; ValueError if there is none."""
     if name in _REGISTERED:
-        return Algorithm.from_module(name, _REGISTERED[name])
+        return _REGISTERED[name]
     for entry in entry_points(group=GROUP, name=name):
-        return Algorithm.from_module(name, entry.load())
+        found: ModuleType = entry.load()
+        return found
     if name in names():
-        return Algorithm.from_module(name, importlib.import_module(f"{__name__}.{name}"))
-    module: ModuleType | None = None
+        return importlib.import_module(f"{__name__}.{name}")
     try:
         if name.endswith(".py"):
-            module = load_file(name)
-        elif importlib.util.find_spec(name):
-            module = importlib.import_module(name)
+            return load_file(name)
+        if importlib.util.find_spec(name):
+            return importlib.import_module(name)
     except ImportError as error:
         raise ValueError(f"algorithm {name!r} cannot be imported ({error}); name a module or file") from error
-    if module is None:
-        raise ValueError(
-            f"no algorithm called {name!r}; there are {', '.join(names())}, or name an importable module or "
-            "a file.py"
-        )
-    return Algorithm.from_module(name, module)
+    raise ValueError(
+        f"no algorithm called {name!r}; there are {', '.join(names())}, or name an importable module or "
+        "a file.py"
+    )

@@ -21,7 +21,7 @@ from cory.training import run as training_run
 from cory.training.evaluate import evaluate_targets
 from cory.training.run import Resume
 from cory.training.run_directory import free_name
-from cory.training.targets import find
+from cory.training.targets import find_all
 from cory.training.trainer import Trainer
 from cory_env.tasks.base import Task
 
@@ -99,7 +99,7 @@ def evaluate(
     json_file: str | Path | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Evaluate runs, checkpoints or models on held-out queries, as `cory evaluate` does.
+    """Evaluate runs, checkpoints, models or players on held-out queries, as `cory evaluate` does.
 
     Returns the summary as a dict.
 
@@ -111,7 +111,7 @@ def evaluate(
     factory.silence_transformers()
     names = [str(target.path) if isinstance(target, Run) else str(target) for target in targets]
     words = flags(settings)
-    found = [find(name, preset=preset, flags=words) for name in names]
+    found = find_all(names, preset=preset, flags=words)
     cpu.configure_runtime(threads=found[0].config.threads, matmul=found[0].config.matmul)
     result, evaluated = evaluate_targets(found, game=game)
     if json_file is not None:

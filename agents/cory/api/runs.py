@@ -1,11 +1,12 @@
 """A run directory as an object."""
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cory.api import hub_push
 from cory.config.parsing import flags_of, read
 from cory.config.schema import Config
 from cory.policies.base import Policy
@@ -67,6 +68,12 @@ class Run:
         """The report page, drawn if it is missing."""
         path = self.path / "report.html"
         return path if path.exists() else write_report(self.path)
+
+    def push_to_hub(
+        self, repo: str, *, policies: Sequence[str] = (), private: bool = False, token: str | None = None
+    ) -> str:
+        """Upload the exported policies to the Hugging Face hub, as `cory push` does; the address."""
+        return hub_push.push(self.path, repo, policies=policies, private=private, token=token)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

@@ -3,7 +3,7 @@
 import contextlib
 import difflib
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ import yaml
 from tyro.conf import arg
 
 from cory import algorithms
+from cory.config.help import HELP, with_effects
 from cory.config.schema import Config, RunOptions
 from cory.config.task_options import task_options
 
@@ -28,16 +29,16 @@ def read(argv: Sequence[str], *, default: Config, about: str, command: str) -> C
 
 
 def read_command(
-    argv: Sequence[str], *, default: Config, about: str, command: str
+    argv: Sequence[str], *, default: Config, about: str, command: str, shown: Collection[str] | None = None
 ) -> tuple[Config, RunOptions]:
-    """As `read`, with `--run`, `--overwrite` and `--resume`, which belong to the command."""
+    """As `read`, with the `RunOptions`, which belong to the command; `--help` lists those `shown`."""
     start = with_options_of(
         default,
         task=value_of(argv, "--task") or default.task,
         algorithm=value_of(argv, "--algorithm") or default.algorithm,
         also=RunOptions,
     )
-    parsed = parse(type(start), argv, default=start, about=about, command=command)
+    parsed = parse(type(start), argv, default=start, about=about, command=command, shown=shown)
     config = Config(**{one.name: getattr(parsed, one.name) for one in fields(Config)})
     return config, RunOptions(**{one.name: getattr(parsed, one.name) for one in fields(RunOptions)})
 
@@ -71,10 +72,25 @@ def with_options_of(config: Config, *, task: str, algorithm: str, also: type | N
     return changed
 
 
-def parse(kind: Any, argv: Sequence[str], *, about: str, command: str, default: Any = None) -> Any:
-    """A dataclass `kind` from flags; ValueError that suggests the nearest right flag or value."""
+def parse(
+    kind: Any,
+    argv: Sequence[str],
+    *,
+    about: str,
+    command: str,
+    default: Any = None,
+    shown: Collection[str] | None = None,
+) -> Any:
+    """A dataclass `kind` from flags; ValueError that suggests the nearest right flag or value.
+
+    `--help` prints the settings `shown`, by default all; `--help-all` prints all.
+    """
     import tyro
 
+    if HELP & set(argv):
+        everything = shown is None or "--help-all" in argv
+        kind = with_effects(kind, default, shown=None if everything else shown)
+        argv, default = ["--help"], None
     output = io.StringIO()
     options: dict[str, Any] = {} if default is None else {"default": default}
     try:
@@ -94,7 +110,7 @@ def split_arguments(argv: Sequence[str], options: type) -> tuple[list[str], list
     A misspelt option belongs to the options too, whose parser suggests the right one.
     """
     names = {one.name.replace("_", "-") for one in fields(options)}
-    known = names | {f"no-{name}" for name in names} | {"help", "h"}
+    known = names | {f"no-{name}" for name in names} | {word.lstrip("-") for word in HELP}
     of_runs = {one.name.removesuffix("_options").replace("_", "-") for one in fields(Config)}
     ours: list[str] = []
     settings: list[str] = []

@@ -19,6 +19,7 @@ from cory.learner.sharing import SharingConfig
 from cory.policies.lora_config import LoRAConfig
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.runtime.cpu import Matmul
+from cory.tracking import log_to
 from cory.tracking.alerts import AlertsConfig as AlertsConfig
 from cory_env.payoff import Linear, Mix, Payoff, rule
 
@@ -96,6 +97,12 @@ class RunOptions:
     run: Path | None = None
     """Run directory; by default a new one, runs/<preset>-<seats>-seats-seed-<seed>."""
 
+    preset: str = "pocket"
+    """Settings to start from; `cory presets` lists them."""
+
+    config: Path | None = None
+    """A YAML file of settings, such as the `config.yaml` of a run; flags change single ones."""
+
     overwrite: bool = False
     """Whether a non-empty run directory is emptied first."""
 
@@ -103,11 +110,19 @@ class RunOptions:
     """Whether to resume the run in the directory from its newest whole checkpoint: `auto` starts anew if
     there is none, `must` makes that an error. Settings left out are those the run was started with."""
 
+    quiet: bool = False
+    """Whether only warnings and errors are printed."""
+
+    json_log: bool = False
+    """Whether progress is printed as one JSON object a line to stdout, for programs that watch the run."""
+
     def __post_init__(self) -> None:
         if self.resume not in ("never", "auto", "must"):
             raise ValueError(f"resume is {self.resume!r}; there are never, auto, must")
         if self.resume != "never" and self.overwrite:
             raise ValueError("resume goes on with a run and overwrite removes it; give one of them")
+        if self.quiet and self.json_log:
+            raise ValueError("quiet prints no progress and json_log prints it as JSON; give one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +213,10 @@ class Config:
 
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
 
+    log_to: str = "tensorboard"
+    """Where metrics go beside metrics.jsonl: `tensorboard`, `wandb`, `trackio`, `mlflow`, several separated
+    by commas, or `none`."""
+
     sample_rows: int = 8
     """Games per evaluation written to samples.jsonl."""
 
@@ -230,6 +249,7 @@ class Config:
                 f"grace is {self.grace}, checkpoint_minutes {self.checkpoint_minutes}, failed_saves "
                 f"{self.failed_saves}; give seconds and minutes from 0, saves from 1"
             )
+        log_to.split(self.log_to)
         low, high = self.max_response
         if not 1 <= low <= high:
             raise ValueError(

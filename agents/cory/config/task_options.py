@@ -24,6 +24,7 @@ def task_options(name: str) -> type[Any]:
         [(p.name, _type(p), field(default=_default(p))) for p in known],
         frozen=True,
         kw_only=True,
+        namespace={"__doc__": inspect.getdoc(tasks.kind(name).__init__)},  # describes the arguments
     )
 
 

@@ -1,4 +1,4 @@
-"""Tracker: metrics and samples of a run as JSON lines and TensorBoard curves.
+"""Tracker: metrics and samples of a run as JSON lines, TensorBoard curves, and in external trackers.
 
 Imports no policy, game or plot. Every key has three parts, so that the curves of two seats never mix:
 `pioneer_0/llm_1/kl`, `eval/llm_1/kl`, `time/sample/seconds`.
@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+
+from cory.tracking.external import ExternalTrackers
 
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
@@ -46,10 +48,12 @@ class Tracker:
     """
 
     def __init__(
-        self, run: Path, *, tensorboard: bool = True,
+        self, run: Path, *, tensorboard: bool = True, external: ExternalTrackers | None = None,
         say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
     ) -> None:  # fmt: skip
         """Open the files in `run`; `say` prints a warning when lines begin to be buffered.
+
+        `external` trackers also receive all metrics, and are closed with this one.
 
         On resume all lines are written to a new TensorBoard file that replaces the old one: a killed process
         leaves points in it that were rewound, and loses others.
@@ -57,7 +61,7 @@ class Tracker:
         run.mkdir(parents=True, exist_ok=True)
         self._metrics, self._samples = _Lines(run / METRICS), _Lines(run / SAMPLES)
         self._run, self._say, self._warned = run, say, False
-        self._tensorboard, self._board = tensorboard, None
+        self._tensorboard, self._board, self._external = tensorboard, None, external
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
         """Append one line of metrics keyed `place/policy/quantity`; values not finite become null."""
@@ -65,6 +69,8 @@ class Tracker:
         self._add(self._metrics, [{"iteration": iteration, **metrics}])
         if self._tensorboard:
             self._add_to_tensorboard(iteration, metrics)
+        if self._external is not None:
+            self._external.log(iteration, metrics)
 
     def samples(self, iteration: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append games as text, one line each, with the fields that `cory.report.page` tabulates."""
@@ -85,6 +91,8 @@ class Tracker:
         try:
             if self._board is not None:
                 _ignore_full_disk(self._board.close)
+            if self._external is not None:
+                self._external.close()
             self.flush()
         except OSError as error:
             lost = len(self._metrics.buffered) + len(self._samples.buffered)

@@ -1,5 +1,7 @@
 """Progress lines of a run in a log: whole lines, as they are, with the minutes that are left."""
 
+import json
+
 import pytest
 
 from cory.tracking import progress
@@ -77,3 +79,73 @@ def test_a_log_on_a_full_disk_does_not_end_the_run(monkeypatch):
     with RunProgress(start=0, iterations=1) as run:
         monkeypatch.setattr(run.console, "print", full)
         run.say("a line")
+
+
+def test_a_log_is_too_slow_for_the_phases_of_an_iteration(clock, capsys):
+    with RunProgress(start=0, iterations=20) as run:
+        for phase in progress.PHASES:
+            run.update(phase, {})
+    assert capsys.readouterr().err == ""
+
+
+def test_quiet_prints_warnings_only(clock, capsys):
+    with RunProgress(start=0, iterations=10, log="quiet") as run:
+        run.say("2 policies on cpu")
+        run.update("evaluating llm_1", {})
+        play(run, LOG_EVERY, clock, seconds=1)
+        run.warn("warning: KL is high")
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "warning: KL is high\n")
+
+
+def test_a_json_log_is_one_object_a_line_on_stdout_with_every_metric(clock, capsys):
+    """20 seconds for the first of 3 iterations: 40 are left."""
+    with RunProgress(start=0, iterations=3, log="json") as run:
+        run.say("2 policies on cpu")
+        run.update("sample", {})
+        clock[0] += 20
+        run.update("training", {**METRICS, "pioneer_0/llm_1/explained_variance": float("nan")})
+        run.warn("warning: KL is high")
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    begun = {"iteration": 0, "iterations": 3, "seconds": 0.0, "seconds_left": None}
+    later = {"iteration": 1, "iterations": 3, "seconds": 20.0, "seconds_left": 40.0}
+    metrics = METRICS | {"pioneer_0/llm_1/explained_variance": None}
+    assert [json.loads(line) for line in printed.out.splitlines()] == [
+        {"event": "message", **begun, "text": "2 policies on cpu"},
+        {"event": "phase", **begun, "phase": "sample", "metrics": {}},
+        {"event": "iteration", **later, "phase": "training", "metrics": metrics},
+        {"event": "warning", **later, "text": "warning: KL is high"},
+        {"event": "end", **later, "state": "done"},
+    ]
+
+
+def test_a_bar_shows_what_is_being_done_and_the_last_metrics(clock, monkeypatch):
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
+    with RunProgress(start=0, iterations=3) as run:
+        run.update("training", METRICS)
+        run.update("judge", {})
+        (task,) = run._bar.tasks
+        assert (task.description, task.completed, task.fields["metrics"]) == ("judging", 1, LINE)
+    assert task.description == "done"
+
+
+def test_a_notebook_updates_one_line(clock, monkeypatch):
+    shown = []
+
+    class Display:
+        def update(self, content, raw):
+            shown.append(content["text/plain"])
+
+    monkeypatch.setattr(progress, "_notebook_display", Display)
+    with RunProgress(start=0, iterations=4) as run:
+        run.update("sample", {})
+        play(run, 1, clock, seconds=60)
+        run.update("update", {})
+    assert shown == [
+        "sampling 0 of 4",
+        "training 0 of 4",
+        f"training 1 of 4 (3.0 min left) {LINE}",
+        f"updating 1 of 4 (3.0 min left) {LINE}",
+        f"done: 1 of 4 {LINE}",
+    ]

@@ -1,0 +1,44 @@
+"""`cory push`: upload the policies of a run to the Hugging Face hub."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from cory.api import hub_push
+from cory.config.parsing import parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is uploaded, and to where."""
+
+    run: Positional[Path]
+    """A finished run directory."""
+
+    repo: Positional[str]
+    """Repository on the hub, owner/name; it is made if there is none."""
+
+    policies: tuple[str, ...] = ()
+    """Policies to upload, such as llm_1; by default all, each in a subfolder."""
+
+    private: bool = False
+    """Whether a new repository is private."""
+
+    dry_run: bool = False
+    """Print the files and the card; upload nothing, ask no network."""
+
+
+def command(argv: Sequence[str]) -> None:
+    """`cory push RUN OWNER/NAME`."""
+    about = "Upload the policies of a run to the Hugging Face hub, with a model card."
+    options: Options = parse(Options, argv, about=about, command="cory push")
+    if options.dry_run:
+        upload = hub_push.prepare(options.run, options.repo, policies=options.policies, online=False)
+        for path, file in upload.files.items():
+            print(f"{file.stat().st_size:>12,}  {path}")
+        print(f"{upload.bytes:>12,}  in all, with this README.md:\n\n{upload.card}")
+        return
+    address = hub_push.push(options.run, options.repo, policies=options.policies, private=options.private)
+    print(f"uploaded: {address}")

@@ -1,0 +1,132 @@
+"""`cory push`: real uploads to a hub on this machine, and what is refused."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard, constants
+from transformers import AutoModelForCausalLM
+
+import cory
+from cory.cli.main import main
+from cory.runtime import hub as hub_client
+from tests.helpers.fake_hub import serve
+
+REVIEWS = ["--judge", "tests.helpers.scorers:judge", "--batch", "4", "--iterations", "1", "--quiet"]
+REVIEWS += ["--max-response", "2", "3", "--evaluation.queries", "9", "--threads", "1"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, tiny_folder):
+    """A run of two seats on made-up reviews, and an evaluation of it with intervals."""
+    from tests.helpers.tables import made_up_reviews
+
+    folder = tmp_path_factory.mktemp("push")
+    (folder / "reviews.jsonl").write_text(made_up_reviews())
+    flags = [*REVIEWS, "--task.data", str(folder / "reviews.jsonl"), "--policy.model", str(tiny_folder)]
+    assert main(["train", *flags, "--run", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    with serve() as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.address)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # files go by Git LFS, which is plain HTTP
+        monkeypatch.setenv("HF_TOKEN", "hf_secret")
+        hub_client._reachable.cache_clear()
+        yield server
+    hub_client._reachable.cache_clear()
+
+
+def test_policies_arrive_whole_in_one_commit_each_in_its_subfolder(run, hub, tmp_path, capsys):
+    assert main(["push", str(run), "me/films", "--private"]) == 0
+    assert capsys.readouterr().out == f"uploaded: {hub.address}/me/films\n"
+    assert (hub.made["organization"], hub.made["name"]) == ("me", "films")
+    assert hub.made["visibility"] == "private"
+    assert hub.commits == 1
+    assert hub.tokens == {"Bearer hf_secret"}
+    local = {
+        f"{name}/{path.name}": path.read_bytes()
+        for name in ("llm_1", "llm_2")
+        for path in (run / "policies" / name).iterdir()
+        if path.name != "README.md"
+    }
+    assert hub.files.keys() == local.keys() | {"README.md", "config.yaml"}
+    assert {name: hub.files[name] for name in local} == local
+    for name, content in hub.files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    AutoModelForCausalLM.from_pretrained(tmp_path, subfolder="llm_2")
+
+
+def test_the_card_has_what_the_run_measured_and_the_prompts_of_the_game(run, hub):
+    assert cory.load(run).push_to_hub("me/films") == f"{hub.address}/me/films"
+    card = ModelCard(hub.files["README.md"].decode())
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    (index,) = card.data.to_dict()["model-index"]
+    assert index["name"] == "me/films"
+    (result,) = index["results"]
+    assert result["dataset"]["type"] == "reviews"
+    rewards = {m["name"][-5:]: m["value"] for m in result["metrics"] if m["type"] == "task_reward"}
+    assert rewards == {
+        name: pytest.approx(last[f"eval/{name}/task_reward"], abs=1e-6) for name in ("llm_1", "llm_2")
+    }
+    assert {"cory", "ppo"} <= set(card.data.tags)
+    assert 'I can make this sentence "{query}{response_0}" more positive: {query}' in card.text
+    assert 'AutoModelForCausalLM.from_pretrained("me/films", subfolder="llm_1")' in card.text
+    assert f"| {last['eval/reference/task_reward']:.3f} |" in card.text
+
+
+def test_one_policy_lies_at_the_root_and_an_evaluation_brings_its_intervals(run, hub, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    assert main(["evaluate", str(copy), "--queries", "9", "--no-game"]) == 0
+    (path,) = (path for path in (copy / "evaluations").glob("*.json"))
+    measured = json.loads(path.read_text())
+    low, high = measured["intervals"]["llm_2"]["task_reward"]
+    assert main(["push", str(copy), "me/one", "--policies", "llm_2"]) == 0
+    assert "model.safetensors" in hub.files
+    assert "llm_2/model.safetensors" not in hub.files
+    text = hub.files["README.md"].decode()
+    assert f"{measured['metrics']['llm_2']['task_reward']:.3f} [{low:.3f}, {high:.3f}]" in text
+    assert "9 test queries" in text
+
+
+def test_a_dry_run_prints_the_files_and_the_card_and_asks_nobody(run, hub, capsys):
+    assert main(["push", str(run), "me/films", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "llm_1/model.safetensors" in printed
+    assert yaml.safe_load(printed.split("---\n")[1])["model-index"]
+    assert (hub.commits, hub.made) == (0, {})
+
+
+def test_a_hub_that_cannot_be_reached_is_one_error(run, monkeypatch, capsys):
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    hub_client._reachable.cache_clear()
+    assert main(["push", str(run), "me/films"]) == 2
+    assert "the hub (http://127.0.0.1:9) cannot be reached" in capsys.readouterr().err
+    hub_client._reachable.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{run}", "films"], "'films' is no name of a repository; give owner/name"),
+        (["{run}/policies", "me/films"], "holds no exported policies"),
+        (["{run}", "me/films", "--policies", "llm_3"], "has no policy 'llm_3'; it has llm_1, llm_2"),
+    ],
+)
+def test_what_cannot_be_pushed_is_refused(run, words, message, capsys):
+    assert main(["push", *(word.format(run=run) for word in words)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_adapter_on_a_base_of_this_machine_is_refused(run, tmp_path, capsys):
+    copy = shutil.copytree(run, tmp_path / "run")
+    adapter = copy / "policies/llm_1/adapter_config.json"
+    adapter.write_text(json.dumps({"base_model_name_or_path": str(tmp_path)}))
+    assert main(["push", str(copy), "me/films"]) == 2
+    error = capsys.readouterr().err
+    assert "which is not on the hub; export whole models first" in error
+    assert f"cory train --run {copy} --resume must --export merged" in error
