@@ -98,7 +98,9 @@ def _named(name: str) -> PayoffFunction | None:
     """The function called `name`, `module:function`, `file.py:function`, or None for a matrix's name."""
     if name in FUNCTIONS:
         return FUNCTIONS[name]
-    installed: Mapping[str, Any] = {point.name: point for point in entry_points(group=GROUP)}
+    if name in NAMES:
+        return None
+    installed = _installed()
     if name in installed:
         loaded: PayoffFunction = installed[name].load()
         return loaded
@@ -118,6 +120,12 @@ def _named(name: str) -> PayoffFunction | None:
         raise ValueError(f"payoff {name!r} is no function of scores [B, N] and iteration")
     own: PayoffFunction = found
     return own
+
+
+@cache
+def _installed() -> Mapping[str, Any]:
+    """The entry points of `GROUP` by name, looked up once: the payoff is set at every iteration."""
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 @cache
@@ -170,6 +178,10 @@ def matrix(kind: Payoff, seats: int, *, iteration: int = 0) -> np.ndarray:
         try:
             kind = float(kind)
         except ValueError:
+            if kind in FUNCTIONS:
+                raise ValueError(
+                    f"payoff {kind!r} is a function of the scores; schedules go from one matrix to another"
+                ) from None
             known = ", ".join((*NAMES, *FUNCTIONS))
             raise ValueError(
                 f"no payoff called {kind!r}; there are {known}, a number, an N x N matrix, module:function"

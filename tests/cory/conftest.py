@@ -1,10 +1,18 @@
-"""Fixtures of the tests of `cory`: folders with tiny models."""
+"""What all tests of `cory` share: folders with tiny models, and plug-ins looked up once."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.models import CLASSES, make_model, make_tokenizer, save_backbone
+from tests.helpers.runs import with_cached_entry_points
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cached_entry_points():
+    with pytest.MonkeyPatch.context() as patch:
+        with_cached_entry_points(patch)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -80,6 +80,7 @@ def test_a_payoff_without_a_schedule_is_constant():
     [
         (lambda: Linear(0, 1, iterations=0), "iterations is 0; a payoff needs 1 or more"),
         (lambda: matrix(Linear(0, "all", iterations=3), 2), "no payoff called 'all'"),
+        (lambda: matrix(Linear("best", 0, iterations=3), 2), "'best' is a function of the scores; schedules"),
         (lambda: matrix(1.0, 2, iteration=-1), "iteration is -1; give a number from 0"),
     ],
 )

@@ -16,6 +16,7 @@ from cory.evaluation.summary import sample_lines, write
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.runtime import cpu
+from cory.tracking.progress import Log
 from cory.training import factory
 from cory.training import run as training_run
 from cory.training.evaluate import evaluate_targets
@@ -37,6 +38,7 @@ def train(
     overwrite: bool = False,
     resume: Resume = "never",
     callbacks: Sequence[object] = (),
+    log: Log = "auto",
     **settings: Any,
 ) -> Run:
     """Train policies by playing, as `cory train` does; the finished run.
@@ -57,6 +59,8 @@ def train(
         resume: `auto` or `must`: go on with the run in the directory; settings left out are those it has.
         callbacks: Objects with any of `on_iteration`, `on_evaluate`, `on_exchange`, `on_save`
             (`cory.training.loop.Callback`).
+        log: How progress is shown: `auto` for the terminal, notebook or file at hand, `quiet` for warnings
+            only, `json` for an object a line on standard output.
         settings: Any setting of `cory train --help`; groups as dictionaries or as their dataclasses:
             `kl={"coef": 0.1}`, `learner=LearnerConfig(lr=1e-5)`.
 
@@ -88,7 +92,9 @@ def train(
     policies = _copies(model, config) if isinstance(model, tuple) else None
     task_object = None if task is None or isinstance(task, str) else task
     trainer = Trainer(config, task=task_object, policies=policies, judge=judge)
-    training_run.train(config, path, overwrite=overwrite, resume=resume, trainer=trainer, callbacks=callbacks)
+    training_run.train(
+        config, path, overwrite=overwrite, resume=resume, trainer=trainer, callbacks=callbacks, log=log
+    )
     return Run(path, policies=trainer.policies)
 
 

@@ -21,7 +21,7 @@ from cory.runtime.provenance import commit, processor
 
 EXTRAS = {
     "math": "the judge math-verify:COLUMN",
-    "quant": "--learner.optimizer adam8bit, --lora.quantised yes",
+    "quant": "--learner.optimizer adam8bit, --lora.four-bit yes",
     "ray": "cory study --engine ray",
     "wandb": "--log-to wandb",
     "trackio": "--log-to trackio",

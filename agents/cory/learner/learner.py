@@ -9,7 +9,7 @@ Shapes: B rows, T response tokens, K chosen tokens.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from cory.functional import kl, token_rewards
 from cory.functional.advantage import Advantage
 from cory.learner.elastic_reset import ElasticReset
 from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
+from cory.learner.pass_metrics import PartMetrics, combine, merge
 from cory.policies.base import KLLoss, LossSums, Policy
 from cory.runtime import ranks
 from cory.token_loss import LossFunction
@@ -28,14 +29,6 @@ LOWEST_MEAN_KL = -0.5
 """Mean k1 per response, in nats, that sampling noise alone does not reach in many consecutive iterations."""
 PATIENCE = 5
 """Consecutive iterations below it that are an error."""
-
-
-class PartMetrics(NamedTuple):
-    """Metrics of one micro-batch, and what is needed to combine them with others."""
-
-    means: dict[str, float]
-    maxima: dict[str, float]
-    tokens: int
 
 
 class Learner:
@@ -282,19 +275,3 @@ def select(batch: Batch, advantage: Advantage, index_B: Tensor) -> tuple[Batch, 
     rows = batch.take(index_B)
     T = rows.response_BT.shape[1]
     return rows, {name: tensor_BT[index_B, :T] for name, tensor_BT in advantage._asdict().items()}
-
-
-def merge(parts: Sequence[PartMetrics]) -> PartMetrics:
-    """Means over the tokens of all parts, and the largest maxima: the same however a batch was split."""
-    if len(parts) == 1:
-        return parts[0]
-    tokens = sum(part.tokens for part in parts)
-    means = {name: sum(part.means[name] * part.tokens for part in parts) / tokens for name in parts[0].means}
-    maxima = {name: max(part.maxima[name] for part in parts) for name in parts[0].maxima}
-    return PartMetrics(means, maxima, tokens)
-
-
-def combine(parts: Sequence[PartMetrics]) -> dict[str, float]:
-    """The metrics of all parts together."""
-    whole = merge(parts)
-    return whole.means | whole.maxima

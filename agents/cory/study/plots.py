@@ -38,7 +38,7 @@ FRONTIER = (
 SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
 LADDER = (
     "Combined reward of arms of which each changes one thing more than the one to its left: mean over the "
-    "runs with its 95 % interval; dots: runs. Dashed: arms that a primary comparison compares with one of them."
+    "runs with its 95 % interval; dots: runs. Dashed: arms that primary comparisons compare them with."
 )
 SURVIVAL = "Share of runs without a sign of collapse (Kaplan-Meier) over the evaluated iterations."
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.runs import with_cached_entry_points, without_report
+from tests.helpers.runs import without_report
 
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_commands():
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
-        with_cached_entry_points(patch)
         yield
 
 
