@@ -63,6 +63,11 @@ SHOUTING = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cached_entry_points():
+    """Look plug-ins up anew: packages come and go in these tests."""
+
+
 @pytest.fixture
 def shouts(tmp_path, monkeypatch):
     """A package that brings a task, a judge and an algorithm, installed."""
