@@ -6,7 +6,7 @@ Weights are counted on the meta device, where tensors have shapes and no storage
 functions that a run uses: its estimate of an iteration (`cory.training.memory_estimate`) with the pass sizes
 that a card's free memory leads to. Products are in bfloat16, the default of GPUs that have it.
 
-    weights   4 bytes each; 4.127 bits in the linear layers of a trunk in 4 bits
+    weights   4 bytes each; 2 in the linear layers of frozen models, 4.127 bits in those of a trunk in 4 bits
     CUDA      1 GB for the driver's context and libraries
 """
 
@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Pretrain
 
 from cory.policies import lora_adapters
 from cory.policies.lora_config import LoRAConfig
-from cory.policies.precision import castable
+from cory.policies.precision import castable, storable
 from cory.runtime.memory import Architecture, MemoryBudget, budget_of
 from cory.training.memory_estimate import Workload, pass_rows, peak, phases
 
@@ -92,6 +92,8 @@ class Counts:
     """In linear layers of the trunk."""
     cast: int
     """In all linear layers, with the head."""
+    stored: int
+    """In those that a frozen model has in bfloat16: all but a head that is tied to the embedding."""
     trained: int
     """By one policy, with its value head."""
 
@@ -103,29 +105,29 @@ def count(config: PretrainedConfig, *, lora: bool) -> Counts:
         layers: dict[str, Any] = lora_adapters.linear_layers(model)
         linear = sum(layer.weight.numel() for layer in layers.values())
         cast = sum(weight.numel() for _, _, weight in castable(model))
+        stored = sum(parameter.numel() for parameter in storable(model))
         weights = sum(parameter.numel() for parameter in model.parameters())
         trained = weights
         if lora:
             lora_adapters.add(model, "llm_1", lora_adapters.settings(model, LoRAConfig(), base=""), seed=0)
             trained = sum(tensor.numel() for tensor in lora_adapters.tensors(model, "llm_1").values())
-    return Counts(all=weights, linear=linear, cast=cast, trained=trained + config.hidden_size + 1)
+    trained += config.hidden_size + 1
+    return Counts(all=weights, linear=linear, cast=cast, stored=stored, trained=trained)
 
 
 def plan(experiment: Experiment, method: Method, *, checkpointing: bool) -> dict[str, Any]:
     """A line of the table: the smallest card that holds the run, with its bytes, pass sizes and seconds."""
     counts = count(experiment.config, lora=method != "full")
-    if method == "full":
-        weights = 4.0 * 3 * counts.all
-    else:
-        quantised = counts.linear if method == "lora4" else 0
-        weights = 4.0 * (counts.all - quantised + 2 * counts.trained) + NF4_BITS / 8 * quantised
+    quantised = counts.linear if method == "lora4" else 0
+    frozen = 4.0 * (counts.all - counts.stored) + 2 * (counts.stored - quantised) + NF4_BITS / 8 * quantised
+    weights = frozen + 4 * 2 * counts.trained
     config: Any = experiment.config
     config._attn_implementation = "sdpa"
     work = Workload(
         architecture=Architecture.of(config),
         vocab_size=config.vocab_size,
         trained=[counts.trained] * 2,
-        cast=counts.cast - (counts.linear if method == "lora4" else 0),
+        cast=counts.cast if method == "full" else counts.cast - counts.stored + 2 * counts.trained,
         batch=experiment.batch,
         rows=experiment.minibatch,
         longest=experiment.longest,

@@ -14,6 +14,7 @@ from cory.algorithms.base import State, Verdict
 from cory.algorithms.reinforce import check_entropy_coef, drift
 from cory.batch import Batch
 from cory.functional.advantage import Advantage, gae, whiten
+from cory.runtime.arithmetic import running_sums
 from cory.token_loss import TokenLoss, Tokens
 
 
@@ -108,7 +109,7 @@ def leaked_advantage(rewards_BT: Tensor, batch: Batch, *, decay: float) -> Tenso
     length_B = batch.prompt_length_B + batch.response_length_B
     padding_B = length_B.max() - length_B
     powers_N = decay ** torch.arange(int(padding_B.max()) + 1, device=length_B.device, dtype=rewards_BT.dtype)
-    sums_N = powers_N.cumsum(0) - powers_N
+    sums_N = running_sums(powers_N[None])[0] - powers_N
     return spurious * sums_N[padding_B]
 
 

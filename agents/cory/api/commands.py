@@ -15,7 +15,6 @@ from cory.config.schema import Config
 from cory.evaluation.summary import sample_lines, write
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.runtime import cpu
 from cory.tracking.progress import Log
 from cory.training import factory
 from cory.training import run as training_run
@@ -87,7 +86,7 @@ def train(
     config = read(words, default=presets.get(preset), about="", command="cory.train")
     default_name = base / f"{preset}-{config.seats}-seats-seed-{config.seed}"
     path = Path(run) if run is not None else free_name(default_name)
-    cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
+    factory.configure_runtime(config)
     factory.silence_transformers()
     policies = _copies(model, config) if isinstance(model, tuple) else None
     task_object = None if task is None or isinstance(task, str) else task
@@ -118,7 +117,7 @@ def evaluate(
     names = [str(target.path) if isinstance(target, Run) else str(target) for target in targets]
     words = flags(settings)
     found = find_all(names, preset=preset, flags=words)
-    cpu.configure_runtime(threads=found[0].config.threads, matmul=found[0].config.matmul)
+    factory.configure_runtime(found[0].config)
     result, evaluated = evaluate_targets(found, game=game)
     if json_file is not None:
         write(Path(json_file), result, sample_lines(evaluated))
@@ -133,7 +132,7 @@ def _copies(model: tuple[Any, Any], config: Config) -> dict[str, Policy]:
     def copied(name: str) -> CausalLMPolicy:
         return CausalLMPolicy(name, copy.deepcopy(lm), tokenizer, **options)
 
-    reference = copied("reference").requires_grad_(False)
+    reference = copied("reference").freeze(config.policy.frozen)
     policies: dict[str, Policy] = {}
     for name in dict.fromkeys(config.policy_names):
         policies[name] = copied(name)

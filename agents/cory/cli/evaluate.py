@@ -14,9 +14,8 @@ from cory.evaluation import records
 from cory.evaluation.summary import sample_lines, write
 from cory.evaluation.tables import make_tables, print_tables, remarks
 from cory.generation.strategies import SamplingStrategy
-from cory.runtime import cpu
 from cory.training.evaluate import evaluate_targets
-from cory.training.factory import silence_transformers
+from cory.training.factory import configure_runtime, silence_transformers
 from cory.training.targets import find_all
 
 
@@ -78,7 +77,7 @@ def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
     if options.preset is not None:
         presets.find(options.preset)
     targets = find_all(options.targets, preset=options.preset, flags=settings)
-    cpu.configure_runtime(threads=targets[0].config.threads, matmul=targets[0].config.matmul)
+    configure_runtime(targets[0].config)
     given = {
         name: value
         for name in ("queries", "samples", "sampling", "threshold")

@@ -14,8 +14,7 @@ from cory.config.parsing import parse, split_arguments
 from cory.evaluation.probe_games import ProbeConfig
 from cory.evaluation.tables import print_tables
 from cory.report import probe as tables
-from cory.runtime import cpu
-from cory.training.factory import silence_transformers
+from cory.training.factory import configure_runtime, silence_transformers
 from cory.training.targets import find
 
 
@@ -78,7 +77,7 @@ def probe(options: Options, settings: Sequence[str] = ()) -> list[dict[str, Any]
     targets = [find(name, preset=options.preset, flags=settings) for name in options.targets]
     for target in targets:
         check_seats(target)
-    cpu.configure_runtime(threads=targets[0].config.threads, matmul=targets[0].config.matmul)
+    configure_runtime(targets[0].config)
     results = []
     for target in targets:
         with Console(stderr=True).status("loading") as status:

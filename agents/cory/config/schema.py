@@ -58,6 +58,15 @@ class PolicyConfig:
     """Compute dtype of matrix products; trained weights are always float32. `auto` is bfloat16 on GPUs that
     have it."""
 
+    frozen: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Type of the linear layers of frozen models: references and the backbone of a LoRA team. With products
+    in bfloat16 results are the same in both; bfloat16 takes half the memory. `auto` is bfloat16 on GPUs where
+    products are in it, float32 on a CPU."""
+
+    tf32: bool = False
+    """Whether CUDA may round the factors of float32 matrix products to TF32 (10 bits, as float16 has): faster
+    with `precision` float32 and on the central critic, no difference elsewhere."""
+
     gradient_checkpointing: bool = False
     """Whether layers are recomputed in the backward pass: slower, with less memory."""
 
@@ -226,6 +235,10 @@ class Config:
     matmul: Matmul = "auto"
     """Library of float32 matrix products on the CPU; `auto` is oneDNN where MKL is slow and oneDNN is
     exact."""
+
+    deterministic: bool = False
+    """Whether a device must use deterministic operations only, so that a resumed run continues bit for bit
+    there too. Slower on accelerators; an operation that has no such form ends the run."""
 
     def __post_init__(self) -> None:
         algorithm = algorithms.load(self.algorithm)

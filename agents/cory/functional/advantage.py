@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cory.runtime.arithmetic import running_sums
+
 
 class Advantage(NamedTuple):
     """Advantages and value targets of a batch; both are zero where no token was chosen."""
@@ -62,7 +64,7 @@ def whiten(values_BT: Tensor, mask_BT: Tensor, *, shift_mean: bool = True) -> Te
 def undiscounted(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Reward-to-go of each chosen token [B, T]: sum of r_s over s >= t."""
     chosen_BT = torch.where(mask_BT, rewards_BT, 0.0)
-    return torch.where(mask_BT, chosen_BT.flip(1).cumsum(1).flip(1), 0.0)
+    return torch.where(mask_BT, running_sums(chosen_BT.flip(1)).flip(1), 0.0)
 
 
 def totals(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cory.batch import concat
 from cory.functional.logit_statistics import blocks, softmax_dtype
+from cory.runtime.arithmetic import running_sums
 
 EOS_CHECK_EVERY = 8
 """Tokens between two checks on an accelerator whether all rows have ended: each check waits for the
@@ -90,12 +91,12 @@ def run_sums(p_BV: Tensor) -> Tensor:
 def first_beyond(p_BV: Tensor, sums_BR: Tensor, share_B1: Tensor) -> Tensor:
     """Index [B, 1] of the first element at which a row's running sum exceeds this share of its total."""
     V, last = p_BV.shape[1], sums_BR.shape[1] - 1
-    cdf_BR = sums_BR.cumsum(1)
+    cdf_BR = running_sums(sums_BR)
     target_B1 = share_B1.to(p_BV) * cdf_BR[:, -1:]
     run_B1 = torch.searchsorted(cdf_BR, target_B1, right=True).clamp_(max=last)
     before_B1 = cdf_BR.gather(1, (run_B1 - 1).clamp(min=0)) * (run_B1 > 0)
     index_BX = run_B1 * RUN + torch.arange(RUN, device=p_BV.device)
-    cdf_BX = (p_BV.gather(1, index_BX.clamp(max=V - 1)) * (index_BX < V)).cumsum(1)
+    cdf_BX = running_sums(p_BV.gather(1, index_BX.clamp(max=V - 1)) * (index_BX < V))
     below_B1 = cdf_BX[:, -1:] * (1 - torch.finfo(p_BV.dtype).eps)  # sums round: stay within the run
     at_B1 = torch.searchsorted(cdf_BX, torch.minimum(target_B1 - before_B1, below_B1), right=True)
     return (run_B1 * RUN + at_B1).clamp_(max=V - 1)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from cory.generation.sampling import Decoder
+from cory.runtime.arithmetic import running_sums
 
 
 class PenalisedDecoder:
@@ -64,7 +65,7 @@ class TruncatedDecoder:
         kth_B1 = logits_BV.topk(min(self.top_k, logits_BV.shape[1])).values[:, -1:]
         kept_BV = logits_BV.masked_fill(logits_BV < kth_B1, lowest)
         ascending_BV, order_BV = kept_BV.sort(dim=-1)
-        unlikely_BV = ascending_BV.softmax(-1).cumsum(-1) <= 1 - self.top_p
+        unlikely_BV = running_sums(ascending_BV.softmax(-1)) <= 1 - self.top_p
         unlikely_BV[:, -1] = False
         return kept_BV.masked_fill(unlikely_BV.scatter(1, order_BV, unlikely_BV), lowest)
 

@@ -23,6 +23,7 @@ from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
 from cory.learner.pass_metrics import PartMetrics, combine, merge
 from cory.policies.base import KLLoss, LossSums, Policy
 from cory.runtime import ranks
+from cory.runtime.memory import Attempts, agree_on_smallest
 from cory.token_loss import LossFunction
 
 LOWEST_MEAN_KL = -0.5
@@ -170,23 +171,38 @@ class Learner:
     def step(self, batch: Batch, advantage: Advantage, index_B: Tensor) -> tuple[list[PartMetrics], Verdict]:
         """One optimiser step on the rows at `index_B`, unless the algorithm's verdict is against it.
 
+        If memory runs out in its passes, on any rank, all take them again from the first in smaller ones.
         Returns the metrics of each micro-batch and the verdict.
         """
-        microbatches = self._microbatches(batch, index_B)
+        agree_on_smallest(self.policy.memory)
         tokens = int(batch.response_length_B[index_B].sum())
-        self.optimizer.zero_grad(set_to_none=True)  # drop stale gradients
-        parts = []
-        for part_B in microbatches:
-            if self.config.accumulation_mean == "microbatch":
-                tokens = len(microbatches) * int(batch.response_length_B[part_B].sum())
-            own_B, part = part_B[ranks.share(len(part_B))], None
-            with ranks.raised_on_all("a pass"):
-                if len(own_B):
-                    rows, targets = select(batch, advantage, own_B)
-                    sums = self.policy(rows, targets, self.token_loss, kl_loss=self.kl_loss)
-                    (sums.loss / tokens).backward()
-                    part = self._metrics(sums, own_B)
-            parts.append(merge([one for one in ranks.of_all("a pass", part) if one is not None]))
+        attempts = Attempts(
+            "while learning",
+            budget=self.policy.memory,
+            device=self.policy.device,
+            sizes=lambda: (
+                [len(part_B) for part_B in self._microbatches(batch, index_B)],
+                min(tokens, self.policy.max_logit_rows()),
+            ),
+        )
+        while attempts.go_on():
+            microbatches = self._microbatches(batch, index_B)
+            self.optimizer.zero_grad(set_to_none=True)  # drop stale gradients
+            parts: list[PartMetrics] = []
+            sums: LossSums | None = None  # drop the graph of an attempt that failed
+            with attempts:
+                for part_B in microbatches:
+                    divisor = tokens
+                    if self.config.accumulation_mean == "microbatch":
+                        divisor = len(microbatches) * int(batch.response_length_B[part_B].sum())
+                    own_B, part = part_B[ranks.share(len(part_B))], None
+                    with ranks.raised_on_all("a pass"):
+                        if len(own_B):
+                            rows, targets = select(batch, advantage, own_B)
+                            sums = self.policy(rows, targets, self.token_loss, kl_loss=self.kl_loss)
+                            (sums.loss / divisor).backward()
+                            part = self._metrics(sums, own_B)
+                    parts.append(merge([one for one in ranks.of_all("a pass", part) if one is not None]))
         ranks.add_gradients(self.trainable)
         gradient = torch.nn.utils.get_total_norm([p.grad for p in self.trainable if p.grad is not None])
         norm = gradient.item()

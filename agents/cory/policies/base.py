@@ -6,7 +6,7 @@ Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, D width, V 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,10 @@ from cory.generation.acting import Actor
 from cory.generation.sampling import Decoder, Sampled, merge, sample
 from cory.generation.strategies import SamplingStrategy, with_strategy
 from cory.policies.chunked_loss import SumOverChunks
-from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, memory_budget
+from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, in_smaller_passes, memory_budget
 from cory.token_loss import LossFunction, TokenLoss, Tokens
 
+T = TypeVar("T")
 Kernels = Literal["auto", "plain"]
 """`auto`: the CPU kernels of `cory.policies.kernels` on a CPU. `plain`: none of them anywhere."""
 
@@ -71,7 +72,7 @@ class Policy(nn.Module):
     version: int = 0
     """Optimiser steps taken: identifies the weights a rollout was played with."""
     budget: MemoryBudget | None = None
-    """Memory for passes and logits; None = measured on the device at first use."""
+    """Memory for passes and logits, that of the run; None = measured on the device at first use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,11 +202,45 @@ class Policy(nn.Module):
     ) -> Sampled:
         """Respond to each prompt (`cory.generation.sampling.sample`).
 
-        Strategies other than `own` are for evaluation.
+        Strategies other than `own` are for evaluation. If an accelerator's memory runs out, all responses are
+        sampled again in smaller passes, with the same tokens.
         """
         longest = int((prompt_length_B + caps_B).max())
         self._check_window(longest)
-        size = min(self.max_logit_rows(), self.max_rows(longest, learning=False))
+
+        def sizes() -> tuple[int, int]:
+            return self.max_logit_rows(), self.max_rows(longest, learning=False)
+
+        return self.in_smaller_passes(
+            "while sampling",
+            lambda: self._sample(
+                prompt_BP,
+                prompt_length_B,
+                uniforms_BT=uniforms_BT,
+                caps_B=caps_B,
+                size=min(sizes()),
+                strategy=strategy,
+                interrupt=interrupt,
+            ),
+            sizes=lambda: [min(rows, len(prompt_BP)) for rows in sizes()],
+        )
+
+    def in_smaller_passes(self, work: str, do: Callable[[], T], *, sizes: Callable[[], object]) -> T:
+        """`do()`, again with half the memory budget while memory runs out (`cory.runtime.memory`)."""
+        return in_smaller_passes(work, do, budget=self.memory, device=self.device, sizes=sizes)
+
+    def _sample(
+        self,
+        prompt_BP: Tensor,
+        prompt_length_B: Tensor,
+        *,
+        uniforms_BT: Tensor,
+        caps_B: Tensor,
+        size: int,
+        strategy: SamplingStrategy,
+        interrupt: Callable[[], None],
+    ) -> Sampled:
+        """`sample` in passes of `size` rows."""
         uniforms_BT = uniforms_BT.float()  # as the probabilities are; not every accelerator has float64
         inputs = (tensor.to(self.device) for tensor in (prompt_BP, prompt_length_B, uniforms_BT, caps_B))
         parts = zip(*(tensor.split(size) for tensor in inputs), strict=True)

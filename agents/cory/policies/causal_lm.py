@@ -28,8 +28,18 @@ from cory.policies.kernels import CpuKernels, fused_lm_head
 from cory.policies.kv_cache import CachedDecoder
 from cory.policies.loading import eos_ids, head_shape, load_model, pad_id
 from cory.policies.lora_config import VALUE_HEAD
-from cory.policies.precision import Precision, autocast, cast_linear_weights, check_precision, resolved
+from cory.policies.precision import (
+    Frozen,
+    Precision,
+    autocast,
+    cast_linear_weights,
+    check_precision,
+    frozen_dtype,
+    resolved,
+    store_frozen,
+)
 from cory.runtime import memory
+from cory.runtime.device import uses_tf32
 
 RELEASED_PENALTY = 1.1
 """Repetition penalty of the released scripts."""
@@ -58,7 +68,7 @@ class CausalLMPolicy(Policy):
         super().__init__()
         check_precision(precision)
         self.name, self.temperature = name, temperature
-        self.model = (model if getattr(model, "is_quantized", False) else model.float()).eval()
+        self.model = self._own_format(model).eval()
         self.tokenizer = tokenizer
         rows, width = head_shape(model)
         self.value_head = value_head or zero_value_head(width)
@@ -74,6 +84,16 @@ class CausalLMPolicy(Policy):
         self.cpu_kernels: CpuKernels | None = None
         if self.kernels == "auto" and model.device.type == "cpu":
             self.cpu_kernels = kernels if isinstance(kernels, CpuKernels) else CpuKernels(model)
+
+    def _own_format(self, model: Any) -> Any:
+        """The model with weights in float32, but for those in 4 bits."""
+        return model if getattr(model, "is_quantized", False) else model.float()
+
+    def freeze(self, frozen: Frozen = "auto") -> Self:
+        """Freeze all weights for good and store them as `frozen` (`cory.policies.precision.frozen_dtype`)."""
+        dtype = frozen_dtype(frozen, self._precision, self.device)
+        store_frozen(self.model, dtype)
+        return self.requires_grad_(False)
 
     @classmethod
     def load(cls, name: str, path: str | Path, *, device: str = "cpu", **options: Any) -> Self:
@@ -98,11 +118,13 @@ class CausalLMPolicy(Policy):
 
         Infinite if `mismatch` is released. In float32 a sharp model rounds to 1.5e-4 (pocket arithmetic).
         Bfloat16 keeps 8 bits: 0.12 was the most on 6,400 tokens of a small pretrained Llama, and logits of
-        larger models are larger.
+        larger models are larger. TF32 keeps 3 bits more.
         """
         if self.mismatch == "released":
             return math.inf
-        return 1.0 if self.precision == "bfloat16" else 1e-3
+        if self.precision == "bfloat16":
+            return 1.0
+        return 1 / 8 if uses_tf32(self.device) else 1e-3
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode but keep the model in eval mode: wrappers must not enable dropout."""
@@ -219,7 +241,7 @@ class CausalLMPolicy(Policy):
         decoder = CachedDecoder(self.trunk, self.logits, self.model.config)
         return decoder if self.mismatch == "none" else PenalisedDecoder(decoder, RELEASED_PENALTY)
 
-    def sample(
+    def _sample(
         self, prompt_BP: Tensor, prompt_length_B: Tensor, *, uniforms_BT: Tensor, **options: Any
     ) -> Sampled:
         """Sample as every policy does, with weights cast once per call.
@@ -234,10 +256,10 @@ class CausalLMPolicy(Policy):
                 warnings.warn(
                     "sampling.mismatch is 'released': tokens are sampled with repetition penalty and dropout "
                     "and scored without, so ratios and KL are off from the first step; for comparison only",
-                    stacklevel=2,
+                    stacklevel=6,  # the caller of `sample`
                 )
                 contexts.enter_context(dropout_from(uniforms_BT, self.model, self.device))
-            return super().sample(prompt_BP, prompt_length_B, uniforms_BT=uniforms_BT, **options)
+            return super()._sample(prompt_BP, prompt_length_B, uniforms_BT=uniforms_BT, **options)
 
 
 def check_same_tokenizer(policies: Sequence[CausalLMPolicy]) -> None:

@@ -12,16 +12,19 @@ import torch
 
 from cory import pocket
 from cory.policies.lora_config import check_embedded
-from cory.policies.precision import Precision, four_bit_options, freeze_format
+from cory.policies.precision import Precision, four_bit_options, freeze_format, store_frozen
 from cory.runtime import hub
 from cory.runtime.device import default_device
 
 
-def load_model(path: str | Path, *, device: str = "cpu") -> tuple[Any, Any]:
+def load_model(
+    path: str | Path, *, device: str = "cpu", frozen: torch.dtype = torch.float32
+) -> tuple[Any, Any]:
     """Load model (float32) and tokenizer; adapters are merged into their base.
 
-    `path` is a folder, the name of an embedded model, or a hub name. While the hub cannot be reached, a hub
-    name is looked up in its cache.
+    `frozen` is the type that a model is stored in that will not be trained (`store_frozen`). `path` is a
+    folder, the name of an embedded model, or a hub name. While the hub cannot be reached, a hub name is
+    looked up in its cache.
     """
     from transformers.utils.peft_utils import find_adapter_config_file
 
@@ -37,7 +40,7 @@ def load_model(path: str | Path, *, device: str = "cpu") -> tuple[Any, Any]:
                     f"the folder {found} holds no config.json; give a folder in from_pretrained layout"
                 )
             _check_weights(Path(found), "*.safetensors")
-        return _load_whole(found, device=device)
+        return _load_whole(found, device=device, frozen=frozen)
 
 
 def load_four_bit(path: str | Path, *, device: str = "cpu", precision: Precision = "auto") -> tuple[Any, Any]:
@@ -130,7 +133,9 @@ def _located(path: str | Path) -> str | Path:
     return hub.located(path)
 
 
-def _load_whole(path: str | Path, *, device: str, **options: Any) -> tuple[Any, Any]:
+def _load_whole(
+    path: str | Path, *, device: str, frozen: torch.dtype = torch.float32, **options: Any
+) -> tuple[Any, Any]:
     """Load a model that is no adapter; `options` are those of `from_pretrained`."""
     from transformers import AutoModelForCausalLM
 
@@ -152,7 +157,10 @@ def _load_whole(path: str | Path, *, device: str, **options: Any) -> tuple[Any, 
             f"the weights of the model {path} lack {len(lost)} tensors of {type(model).__name__}, such as "
             f"{lost[0]}; save the model there once more, with its language-model head"
         )
-    return own_memory(model if "device_map" in options else model.to(device)), tokenizer
+    if "device_map" not in options:
+        store_frozen(model, frozen)  # before it takes memory of the device
+        model.to(device)
+    return own_memory(model), tokenizer
 
 
 def own_memory(model: Any) -> Any:

@@ -23,7 +23,7 @@ from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.kernels import CpuKernels
 from cory.policies.loading import check_device, load_four_bit, load_model, weight_count
 from cory.policies.lora_config import BACKBONE, SETTINGS, VALUE_HEAD, LoRAConfig, shared_name, weights_sha256
-from cory.policies.precision import Precision
+from cory.policies.precision import Frozen, Precision, frozen_dtype, store_frozen
 from cory.runtime import memory
 
 REFERENCE = "reference"
@@ -45,6 +45,10 @@ class LoraPolicy(CausalLMPolicy):
         self._adapters = (name,) if pairs else ()
         self.adapter = nn.ModuleDict({layer.replace(".", "/"): pair for layer, pair in pairs.items()})
         self.value_head.to(team.device)
+
+    def _own_format(self, model: Any) -> Any:
+        """The backbone as the team stores it."""
+        return model
 
     @classmethod
     def load(cls, name: str, path: str | Path, *, device: str = "cpu", **options: Any) -> "LoraPolicy":
@@ -117,9 +121,14 @@ class LoraTeam:
         path: str | Path,
         config: LoRAConfig = DEFAULT,
         seed: int = 0,
+        frozen: Frozen = "auto",
         **options: Any,
     ) -> None:
-        """`model` is the backbone, loaded from `path`; `options` are those of `CausalLMPolicy`."""
+        """`model` is the backbone, loaded from `path`; `options` are those of `CausalLMPolicy`.
+
+        `frozen` is how the backbone is stored (`cory.policies.precision.frozen_dtype`); adapters are float32.
+        """
+        store_frozen(model, frozen_dtype(frozen, options.get("precision", "auto"), model.device))
         for name in names:
             if name == REFERENCE or "." in name or list(names).count(name) > 1:
                 raise ValueError(
@@ -157,6 +166,7 @@ class LoraTeam:
         device: str = "cpu",
         config: LoRAConfig = DEFAULT,
         precision: Precision = "auto",
+        frozen: Frozen = "auto",
         **options: Any,
     ) -> Self:
         """Policies called `names` on a model: a folder, an embedded model's name, or a hub name.
@@ -169,11 +179,14 @@ class LoraTeam:
                 f"{path} is an adapter; name its base model as backbone, and start from the adapter "
                 "with lora.adapter"
             )
-        if _in_four_bits(config, path, device):
+        check_device(device)
+        dtype = frozen_dtype(frozen, precision, torch.device(device))
+        if _in_four_bits(config, path, device, dtype):
             model, tokenizer = load_four_bit(path, device=device, precision=precision)
         else:
-            model, tokenizer = load_model(path, device=device)
-        return cls(names, model, tokenizer, path=path, config=config, precision=precision, **options)
+            model, tokenizer = load_model(path, device=device, frozen=dtype)
+        options |= {"precision": precision, "frozen": frozen}
+        return cls(names, model, tokenizer, path=path, config=config, **options)
 
     @property
     def device(self) -> torch.device:
@@ -204,9 +217,8 @@ def _folder(path: str | Path) -> Path:
     return Path(snapshot_download(str(path), local_files_only=True))
 
 
-def _in_four_bits(config: LoRAConfig, path: str | Path, device: str) -> bool:
-    """Whether to load the backbone in 4 bits; `auto`: if its float32 weights do not fit."""
+def _in_four_bits(config: LoRAConfig, path: str | Path, device: str, dtype: torch.dtype) -> bool:
+    """Whether to load the backbone in 4 bits; `auto`: if its weights do not fit in `dtype`."""
     if config.four_bit != "auto":
         return config.four_bit == "yes"
-    check_device(device)
-    return 4 * weight_count(path) > memory.free_bytes(torch.device(device))
+    return dtype.itemsize * weight_count(path) > memory.free_bytes(torch.device(device))

@@ -70,12 +70,30 @@ def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:
     Its second factor is 0, so outputs do not change yet; the first is a function of `seed` and `name` only.
     """
     key = int(rng.bits((seed, "adapter", name), np.zeros(1), 1)[0, 0])
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), _seen_in_float32(model):
         warnings.filterwarnings("ignore", message="Already found a `peft_config`")
         torch.manual_seed(key % 2**63)
         inject_adapter_in_model(copy(config), model, adapter_name=name)
     for pair in factors(model, name).values():
         pair.float()  # PEFT gives them the type 4-bit layers compute in; in bfloat16 small steps are lost
+
+
+@contextmanager
+def _seen_in_float32(model: Any) -> Iterator[None]:
+    """Inside, weights in bfloat16 look like float32, so that PEFT does not round the adapters it draws.
+
+    What stands in for a weight has its shape and a single number.
+    """
+    layers: Iterator[Any] = iter(linear_layers(model).values())
+    stored = {layer: layer.weight for layer in layers if layer.weight.dtype == torch.bfloat16}
+    try:
+        for layer, weight in stored.items():
+            one = torch.zeros((), dtype=torch.float32, device=weight.device).expand(weight.shape)
+            layer._parameters["weight"] = nn.Parameter(one, requires_grad=False)
+        yield
+    finally:
+        for layer, weight in stored.items():
+            layer._parameters["weight"] = weight
 
 
 def factors(model: Any, name: str) -> dict[str, nn.ModuleDict]:

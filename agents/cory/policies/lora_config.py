@@ -32,8 +32,8 @@ class LoRAConfig:
     """PEFT folder that all policies and the reference start from; its rank, alpha and targets are used."""
 
     four_bit: Literal["no", "yes", "auto"] = "no"
-    """`yes`: the backbone in 4 bits (NF4) instead of 32, which needs the extra `quant`. `auto`: where its
-    float32 weights do not fit the free memory of the device."""
+    """`yes`: the backbone in 4 bits (NF4) instead of 32 or 16, which needs the extra `quant`. `auto`: where
+    its weights do not fit the free memory of the device as `policy.frozen` stores them."""
 
     def __post_init__(self) -> None:
         for name in ("rank", "alpha"):

@@ -1,8 +1,9 @@
-"""Precision of a transformer's matrix products, weights in 4 bits, and casting weights once per response.
+"""Precision of a transformer's matrix products and frozen weights; casting weights once per response.
 
 Knows no games.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -15,6 +16,7 @@ from cory.runtime.device import computes_bfloat16
 from cory.runtime.optional import import_bitsandbytes
 
 Precision = Literal["auto", "float32", "bfloat16"]
+Frozen = Literal["auto", "float32", "bfloat16"]
 
 
 def check_precision(precision: str) -> None:
@@ -38,6 +40,24 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     if resolved(precision, device) == "float32":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16)
+
+
+def frozen_dtype(frozen: Frozen, precision: Precision, device: torch.device) -> torch.dtype:
+    """The type that frozen weights are stored in: `auto` is bfloat16 on accelerators with such products.
+
+    ValueError for frozen weights in bfloat16 where products are in float32.
+    """
+    if frozen not in get_args(Frozen):
+        raise ValueError(f"frozen is {frozen!r}; there are {', '.join(get_args(Frozen))}")
+    rounded = resolved(precision, device) == "bfloat16"
+    if frozen == "bfloat16" and not rounded:
+        raise ValueError(
+            f"frozen is 'bfloat16' and products on {device} are in float32; take policy.frozen auto or "
+            "float32, or policy.precision bfloat16"
+        )
+    if frozen == "auto":
+        return torch.bfloat16 if rounded and device.type != "cpu" else torch.float32
+    return getattr(torch, frozen)  # type: ignore[no-any-return]
 
 
 def four_bit_options(precision: Precision, device: torch.device) -> dict[str, Any]:
@@ -86,6 +106,41 @@ def castable(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
             for name, parameter in list(module._parameters.items()):
                 if parameter is not None and parameter.dtype == torch.float32:
                     yield module, name, parameter
+
+
+def storable(model: nn.Module) -> Iterator[nn.Parameter]:
+    """The parameters of linear layers, except in 4 bits, that no other module has, such as an embedding."""
+    from transformers.pytorch_utils import Conv1D
+
+    uses = Counter(id(p) for module in model.modules() for p in module._parameters.values())
+    for module in model.modules():
+        if isinstance(module, nn.Linear | Conv1D):
+            for parameter in module._parameters.values():
+                if parameter is not None and parameter.is_floating_point() and uses[id(parameter)] == 1:
+                    yield parameter
+
+
+def store_frozen(model: nn.Module, dtype: torch.dtype) -> None:
+    """Store a frozen model in float32, or its linear layers in bfloat16; those in 4 bits stay so.
+
+    The layers are then what autocast would make of them at every pass: results are the same, and no copies
+    are held. Embeddings, norms and weights that are tied to an embedding are float32. Parameters of another
+    type are replaced.
+    """
+    if dtype == torch.float32:
+        if not getattr(model, "is_quantized", False):
+            model.float()
+        return
+    linear = {id(parameter) for parameter in storable(model)}
+    made: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and parameter.is_floating_point():
+                want = dtype if id(parameter) in linear else torch.float32
+                if parameter.dtype != want and id(parameter) not in made:
+                    tensor = parameter.detach().to(want)
+                    made[id(parameter)] = nn.Parameter(tensor, requires_grad=parameter.requires_grad)
+                module._parameters[name] = made.get(id(parameter), parameter)
 
 
 @contextmanager

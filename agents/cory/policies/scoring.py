@@ -24,11 +24,22 @@ class Evaluation(NamedTuple):
     """KL(policy || reference) over the whole vocabulary, in nats."""
 
 
-@torch.no_grad()
 def evaluate(policy: Policy, rows: Rows) -> Evaluation:
-    """Score `rows` under `policy` and its reference, without gradient."""
+    """Score `rows` under `policy` and its reference, without gradient.
+
+    If an accelerator's memory runs out, from the start in smaller passes.
+    """
+    return policy.in_smaller_passes(
+        "while scoring",
+        lambda: _evaluate(policy, rows),
+        sizes=lambda: [*_sizes(policy, rows), *_sizes(policy.reference, rows)],
+    )
+
+
+@torch.no_grad()
+def _evaluate(policy: Policy, rows: Rows) -> Evaluation:
     token_K = rows.chosen(rows.response_BT)
-    state_KD, ref_state_KD = all_hidden_states(policy, rows), all_hidden_states(policy.reference, rows)
+    state_KD, ref_state_KD = _all_hidden_states(policy, rows), _all_hidden_states(policy.reference, rows)
     parts: list[Tensor] = []
     for at in chunks(len(token_K), policy.max_logit_rows()):
         logits_NV, ref_logits_NV = policy.logits(state_KD[at]), policy.reference.logits(ref_state_KD[at])
@@ -65,8 +76,23 @@ def make_batch(
     )
 
 
-@torch.no_grad()
 def all_hidden_states(policy: Policy, rows: Rows) -> Tensor:
     """`policy.hidden_states` without gradient, in as many passes as memory requires."""
+    return policy.in_smaller_passes(
+        "while scoring", lambda: _all_hidden_states(policy, rows), sizes=lambda: _sizes(policy, rows)[0]
+    )
+
+
+def _sizes(policy: Policy, rows: Rows) -> tuple[int, int]:
+    """Rows of a pass, and tokens whose logits are held at once."""
+    tokens = int(rows.response_length_B.sum())
+    return (
+        min(len(rows.prompt_BP), policy.max_rows(rows.max_length, learning=False)),
+        min(tokens, policy.max_logit_rows()),
+    )
+
+
+@torch.no_grad()
+def _all_hidden_states(policy: Policy, rows: Rows) -> Tensor:
     size = policy.max_rows(rows.max_length, learning=False)
     return torch.cat([policy.hidden_states(part) for part in rows.split(size)])

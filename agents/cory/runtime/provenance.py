@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from cory.runtime import cpu, ranks
-from cory.runtime.device import device_name
+from cory.runtime import arithmetic, cpu, ranks
+from cory.runtime.device import allows_tf32, device_name
 
 PACKAGES = ("cory", "torch", "transformers", "numpy", "pettingzoo", "gymnasium")
 
@@ -30,6 +30,8 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "processes": ranks.count(),
         "matmul": cpu.chosen_matmul(),
+        "deterministic": arithmetic.is_deterministic(),
+        "tf32": allows_tf32(),
         "gpu": device_name(),
         "versions": {name: installed for name in PACKAGES if (installed := _version(name)) is not None},
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -6,7 +6,7 @@ summed. Rank 0 writes the run directory. One process is rank 0 of 1, for which e
 """
 
 import os
-import pickle
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -166,12 +166,17 @@ def checksums(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error itself if it can be sent to another process, else one with its text."""
+    """The error itself if another process can make it from class and arguments, else one with its text."""
+    kind = type(error)
+    importable = getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
+    plain = all(isinstance(argument, str | int | float | bytes | None) for argument in error.args)
     try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+        if importable and plain:
+            kind(*error.args)
+            return error
+    except TypeError:  # it asks for other arguments than those it holds
+        pass
+    return RuntimeError(f"{kind.__name__}: {error}")
 
 
 def _raised_elsewhere(error: Exception, other: int) -> Exception:

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ def target_of(settings: Settings) -> dict[str, str]:
 def make_target(settings: Mapping[str, Any]) -> Target:
     """Load the players of a run that is evaluated only; ValueError if there are none."""
     trained = {name: value for name, value in settings.items() if name != TARGET}
-    config = read(flags_from(trained), default=Config(), about="", command="cory study")
+    config = _read(flags_from(trained), Config())
     return load_external(str(settings[TARGET]), config)
 
 
@@ -172,7 +172,7 @@ def completed(settings: Settings) -> dict[str, Any]:
     target = target_of(settings)
     trained = {name: value for name, value in settings.items() if name not in target}
     try:
-        return plain(read(flags_from(trained), default=Config(), about="", command="cory study")) | target
+        return plain(_read(flags_from(trained), Config())) | target
     except ValueError:
         return dict(settings)
 
@@ -204,6 +204,17 @@ def differing(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
     ]
 
 
+def _read(flags: Sequence[str], default: Config) -> Config:
+    """`default` changed by flags; ValueError for settings that make no sense."""
+    return _read_once(tuple(flags), default)
+
+
+@lru_cache(maxsize=1024)
+def _read_once(flags: tuple[str, ...], default: Config) -> Config:
+    # Studies plan the same arms again whenever they are counted.
+    return read(flags, default=default, about="", command="cory study")
+
+
 def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:
     """One configuration: the preset, changed by base settings, task, evaluation and arm, in this order."""
     merged: dict[str, Any] = {"preset": spec.preset, "threads": 1}
@@ -212,7 +223,7 @@ def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:
     try:
         default = presets.get(str(merged.pop("preset")))
         merged.pop(TARGET, None)
-        return read(flags_from(merged), default=default, about="", command="cory study")
+        return _read(flags_from(merged), default)
     except ValueError as error:
         raise ValueError(f"{where} cannot be built: {error}") from error
 

@@ -23,6 +23,8 @@ from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.policies.loading import check_device
 from cory.policies.table import TablePolicy
+from cory.runtime import cpu
+from cory.runtime.arithmetic import configure_arithmetic
 from cory.runtime.device import default_device
 from cory_env import tasks
 from cory_env.grading.reward_functions import CaseJudge, Judge
@@ -45,6 +47,12 @@ class Players(NamedTuple):
     task: Task
     references: dict[str, Policy]
     policies: dict[str, Policy]
+
+
+def configure_runtime(config: Config) -> None:
+    """Threads, allocator, matmul library and arithmetic of this process, by the settings of a run."""
+    cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
+    configure_arithmetic(deterministic=config.deterministic, tf32=config.policy.tf32)
 
 
 def silence_transformers() -> None:
@@ -191,6 +199,9 @@ def load_references(config: Config, names: Sequence[str]) -> dict[str, Policy]:
         model: load_policy("reference" if len(first) == 1 else f"reference_{name}", config, model)
         for model, name in first.items()
     }
+    for policy in loaded.values():
+        if isinstance(policy, CausalLMPolicy):
+            policy.freeze(config.policy.frozen)
     return {name: loaded[model] for name, model in models.items()}
 
 
@@ -205,6 +216,7 @@ def load_team(config: Config, names: Sequence[str]) -> "LoraTeam":
         device=device_of(config),
         config=config.lora,
         seed=config.seed,
+        frozen=config.policy.frozen,
         **policy_options(config),
     )
     for policy in team.policies.values():

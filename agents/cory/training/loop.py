@@ -13,6 +13,7 @@ import torch
 from cory.batch import Batch, columns
 from cory.judges import weighted_sum
 from cory.runtime import ranks
+from cory.runtime.memory import NoSmallerPassError
 from cory.runtime.signals import Signals, Stopped
 from cory.tracking import alerts
 from cory.tracking.tracker import SAMPLES, Tracker, read
@@ -60,6 +61,7 @@ class Loop:
         self.callbacks = callbacks
         self.rows: list[Mapping[str, float]] = [row for row in read(run) if "time/update/seconds" in row]
         self.warned: set[str] = set()
+        self.memory = trainer.memory.state()
         self.failed_saves = 0
         self.saving_seconds = 0.0
         self.saved_at = time.monotonic()
@@ -81,6 +83,7 @@ class Loop:
                 if iteration < self.config.iterations:
                     on_progress("training", {})
                     on_progress("training", self.iterate(iteration, on_phase=lambda p: on_progress(p, {})))
+                self.note_memory()
                 failed = ranks.of_all("failures", weighted_sum.failures(self.trainer.task))
                 self.show_failures(iteration, list(chain.from_iterable(failed)))
             except (Stopped, ValueError) as error:
@@ -95,6 +98,13 @@ class Loop:
                 raise self.explain_out_of_memory(iteration, error) from error
             finally:
                 self.show_failures(iteration, weighted_sum.failures(self.trainer.task))
+
+    def note_memory(self) -> None:
+        """Print the sizes of passes once they have changed."""
+        if (now := self.trainer.memory.state()) != self.memory:
+            self.memory = now
+            sizes = ", ".join(f"{size / 1e6:,.1f} MB for {part}" for part, size in now.items())
+            self.say(f"warning: memory ran out; passes are smaller from now on: {sizes}")
 
     def evaluates(self, iteration: int) -> bool:
         """Whether `iteration` starts with an evaluation: the first, the last, and every so many."""
@@ -279,6 +289,8 @@ class Loop:
             word in str(error) for word in words
         ):
             return error
+        if isinstance(error, NoSmallerPassError):
+            return NoSmallerPassError(f"iteration {iteration}: {error}")
         config, tokenizer = self.config, self.trainer.task.tokenizer
         return MemoryError(
             f"iteration {iteration}: memory ran out with {config.batch} games, responses of up to "

@@ -6,19 +6,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
+import torch
+
 from cory.config.parsing import flat
 from cory.config.schema import Config
 from cory.judges.weighted_sum import closing
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.report.page import write_report
-from cory.runtime import cpu, ranks
+from cory.runtime import ranks
 from cory.runtime.memory import free_bytes
 from cory.runtime.signals import Signals
 from cory.tracking import external, log_to
 from cory.tracking.progress import Log, RunProgress
 from cory.tracking.tracker import Tracker
 from cory.training import checkpoint, memory_estimate
-from cory.training.factory import silence_transformers
+from cory.training.factory import configure_runtime, silence_transformers
 from cory.training.loop import Loop, documents
 from cory.training.resume import check_complete, locked, never_started
 from cory.training.run_directory import (
@@ -52,7 +54,7 @@ def train(
     Without `report` no page is drawn. `log` is how progress is shown (`cory.tracking.progress.Log`). Raises
     `Stopped` after a signal; its notes say how to resume.
     """
-    cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
+    configure_runtime(config)
     silence_transformers()
     places = log_to.split(config.log_to) if ranks.is_first() else []
     others = [name for name in places if name != log_to.TENSORBOARD]
@@ -173,7 +175,10 @@ def describe(trainer: Trainer) -> str:
     """One line on the policies: kind, number, size, precision, device."""
     policy = next(iter(trainer.policies.values()))
     weights = sum(p.numel() for p in policy.parameters() if p.requires_grad)
+    model = getattr(policy.reference, "model", policy.reference)  # a backbone is no submodule
+    halved = torch.bfloat16 in {parameter.dtype for parameter in model.parameters()}
+    stored = ", frozen linear layers bfloat16" if halved else ""
     return (
         f"{len(trainer.policies)} {trainer.config.policy.kind} policies on {policy.device}, {weights:,} "
-        f"trainable weights each, compute dtype {policy.precision}, weights float32"
+        f"trainable weights each, compute dtype {policy.precision}, weights float32{stored}"
     )

@@ -309,7 +309,9 @@ class Trainer:
             max_response=self.config.max_response,
         )
         seating = self.seating(iteration)
-        play(self.game, {seat: self.policies[name] for seat, name in seating.items()}, spec, clock=Clock())
+        policies_by_seat = {seat: self.policies[name] for seat, name in seating.items()}
+        batches = play(self.game, policies_by_seat, spec, clock=Clock())
+        token_kl = metrics.token_kl(batches, self.task.tokenizer)
         scores_BN, texts = self.game.scores(), {seat: self.game.texts(seat) for seat in self.game.seats}
         return [
             {
@@ -319,9 +321,15 @@ class Trainer:
                 "score": dict(zip(texts, scores_BN[i].tolist(), strict=True)),
                 "eval": {name: found.texts[i][0] for name, found in responses.items()},
                 "seating": dict(seating),
+                **({"token_kl": token_kl[i]} if i < len(token_kl) else {}),
             }
             for i, query in enumerate(queries)
         ]
+
+    @property
+    def memory(self) -> MemoryBudget:
+        """Memory that passes may take: one budget for all policies and references."""
+        return next(iter(self.policies.values())).memory
 
     def use_memory(self, budget: MemoryBudget) -> None:
         """Give all policies and references this budget for their passes."""
@@ -371,10 +379,9 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold beside tensors."""
-        budget = next(iter(self.policies.values())).memory
         return {
             "learners": {name: learner.state() for name, learner in self.learners.items()},
-            "memory_budget": budget.state(),
+            "memory_budget": self.memory.state(),
         }
 
     def algorithm_states(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ CENTRAL = Config(
     critic=CriticConfig(kind="central"),
     batch=64,
     max_response=(3, 3),
-    iterations=60,
+    iterations=40,
     exchange=ExchangeConfig(every=5),
     kl=KLConfig(coef=0.01),
     learner=LearnerConfig(lr=0.1),

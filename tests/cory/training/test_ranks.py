@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from cory.runtime import ranks
+from cory.runtime.memory import BYTES_PER_LOGIT
 from cory.tracking.tracker import read, read_lines
 from cory.training import checkpoint
 from cory.training.run import train
@@ -116,6 +117,13 @@ def test_both_ranks_hold_the_same_bits(found, case):
     first, second = (ranked["cases"][case] for ranked in (found.first, found.second))
     assert all(torch.equal(weight, second["weights"][name]) for name, weight in first["weights"].items())
     assert first["weights"].keys() == second["weights"].keys()
+
+
+def test_memory_that_runs_out_on_one_rank_makes_passes_smaller_on_all(found):
+    case = "memory runs out on one of the ranks"
+    first, second = (ranked["cases"][case]["memory"] for ranked in (found.first, found.second))
+    assert first == second
+    assert first[0] // BYTES_PER_LOGIT < 5 * 100 < found.one[case]["memory"][0] // BYTES_PER_LOGIT
 
 
 def test_a_run_of_two_ranks_leaves_what_a_run_of_one_process_does(folder):

@@ -8,13 +8,12 @@ from typing import Any
 
 import yaml
 
-from cory.runtime import cpu
 from cory.runtime.provenance import environment
 from cory.study.plan import make_target
 from cory.tracking.tracker import METRICS, Tracker
 from cory.training.checkpoint import write_text
 from cory.training.evaluate import target_metrics
-from cory.training.factory import silence_transformers
+from cory.training.factory import configure_runtime, silence_transformers
 
 
 def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -26,7 +25,7 @@ def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
     silence_transformers()
     target = make_target(settings)
     config = target.config
-    cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
+    configure_runtime(config)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "config.yaml", yaml.safe_dump(dict(settings), sort_keys=False))
     write_text(folder / "environment.json", json.dumps(environment(), indent=1))
