@@ -13,6 +13,7 @@ from cory.batch import Batch
 from cory.evaluation.evaluator import Responses
 from cory.evaluation.text_metrics import diversity
 from cory.functional.advantage import Advantage
+from cory_env.tokenizer import Tokenizer
 
 
 def iteration_metrics(
@@ -152,3 +153,30 @@ def evaluation_metrics(
             key = f"all/policies/{quantity}"
             metrics[key] = metrics.get(key, 0.0) + float(values_Q.mean()) / len(pairs)
     return metrics
+
+
+KL_GAMES, KL_TOKENS = 4, 256
+"""Sample games, and tokens of each response, whose KL is written."""
+
+
+def token_kl(batches: Mapping[str, Batch], tokenizer: Tokenizer) -> list[dict[str, list[tuple[str, float]]]]:
+    """Text and exact KL to the reference, in nats, of the tokens of the first games, by seat.
+
+    Tokens that are only a part of a character are joined with those that complete it; EOS has no text.
+    """
+    count = min(KL_GAMES, *(len(batch) for batch in batches.values()))
+    return [{seat: _token_kl(batch, i, tokenizer) for seat, batch in batches.items()} for i in range(count)]
+
+
+def _token_kl(batch: Batch, row: int, tokenizer: Tokenizer) -> list[tuple[str, float]]:
+    length = min(int(batch.response_length_B[row]), KL_TOKENS)
+    ids, kl = batch.response_BT[row, :length].tolist(), batch.exact_kl_BT[row, :length].tolist()
+    found: list[tuple[str, float]] = []
+    before, waiting = "", 0.0
+    for place in range(length):
+        text, waiting = tokenizer.decode(ids[: place + 1]), waiting + kl[place]
+        if text.endswith("\N{REPLACEMENT CHARACTER}") and place + 1 < length:
+            continue
+        found.append((text[len(before) :], round(waiting, 2)))
+        before, waiting = text, 0.0
+    return found
