@@ -167,16 +167,18 @@ def checksums(tensors: Sequence[Tensor]) -> list[int]:
 
 def _portable(error: Exception) -> Exception:
     """The error itself if another process can make it from class and arguments, else one with its text."""
-    kind = type(error)
-    importable = getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
-    plain = all(isinstance(argument, str | int | float | bytes | None) for argument in error.args)
     try:
-        if importable and plain:
-            kind(*error.args)
+        reduced: Any = error.__reduce__()
+        kind, arguments = reduced[:2]
+        importable = getattr(sys.modules.get(type(error).__module__), type(error).__qualname__, None)
+        if importable is type(error) and all(
+            isinstance(argument, str | int | float | bytes | None) for argument in arguments
+        ):
+            kind(*arguments)
             return error
-    except TypeError:  # it asks for other arguments than those it holds
+    except Exception:  # it cannot be made from what it holds
         pass
-    return RuntimeError(f"{kind.__name__}: {error}")
+    return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _raised_elsewhere(error: Exception, other: int) -> Exception:
