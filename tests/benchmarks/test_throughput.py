@@ -147,7 +147,7 @@ for batch in (16, 64):
 """
 
 
-@pytest.mark.runs_training
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_four_times_the_batch_peaks_at_no_more_than_a_fifth_more():
     """Passes and chunks take 8 rows of either batch. Peaks above the weights, with gradients and Adam."""

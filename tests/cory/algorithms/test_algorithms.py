@@ -34,9 +34,9 @@ def test_tables_learn_to_echo_by_every_algorithm(name, seats):
     """Random responders echo few of 3 letters; the best score is 1: half the gap or more is closed."""
     options = algorithms.load(name).Config(**ECHO.get(name, {}))
     learning = {"algorithm": name, "algorithm_options": options, "learner": LearnerConfig(lr=0.3)}
-    trainer = Trainer(replace(TABLES, seats=seats, iterations=30, **learning))
+    trainer = Trainer(replace(TABLES, seats=seats, iterations=20, **learning))
     before = trainer.evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"]
-    history = [trainer.iterate(i) for i in range(30)]
+    history = [trainer.iterate(i) for i in range(20)]
     after = {name: found.metrics(kl_coef=0)["task_reward"] for name, found in trainer.evaluate().items()}
     assert before < 0.2
     assert all(after[name] > before + 0.5 * (1 - before) for name in trainer.policies)
