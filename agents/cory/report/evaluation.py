@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from cory.evaluation import records
 from cory.evaluation.tables import make_tables, remarks
-from cory.report import html
+from cory.report import html, svg
 from cory.report.plots import PALETTE, REFERENCE, STYLE, Plot
 from cory.tracking.curves import Curves
 from cory.tracking.labels import label
@@ -34,12 +34,12 @@ def sections(run: Path, config: Mapping[str, Any]) -> list[html.Markup]:
     for path in folder.glob("pass_at_k*.png"):
         path.unlink()
     results = sorted(records.read_all(run), key=lambda result: len(differing(result, config)))
-    parts: list[html.Markup] = []
+    parts = [html.heading("Intervals", anchor="intervals")] if results else []
     for number, result in enumerate(results, start=1):
         parts += _section(result, config)
         if points := pass_at_k_of_evaluation(result):
             plot = _draw(points, folder / f"pass_at_k{'' if number == 1 else f'_{number}'}.png")
-            parts.append(html.image(plot.path, title=plot.title, caption=plot.caption))
+            parts.append(svg.figure(plot.figure, title=plot.title, caption=plot.caption))
     return parts
 
 
@@ -73,7 +73,7 @@ def _section(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[html.
         else "Measured with the run's own settings."
     )
     parts = [
-        html.heading(f"Held-out evaluation with intervals: {records.describe(measured)}"),
+        html.heading(f"Held-out evaluation with intervals: {records.describe(measured)}", level=3),
         html.paragraph(f"{text} Weights: {', '.join(weights)}."),
     ]
     for i, table in enumerate(make_tables(result)):
@@ -94,8 +94,9 @@ def draw_training(curves: Curves, folder: Path) -> list[Plot]:
 def _draw(points: Mapping[str, Points], path: Path) -> Plot:
     """Draw pass@k over k as `path`."""
     with matplotlib.rc_context(STYLE):
-        _figure(points).savefig(path)
-    return Plot(path, "pass@k", PASS_AT_K)
+        figure = _figure(points)
+        figure.savefig(path)
+    return Plot(path, "pass@k", PASS_AT_K, figure)
 
 
 def pass_at_k_of_evaluation(result: Mapping[str, Any]) -> dict[str, Points]:
@@ -134,7 +135,7 @@ def _number(value: float | None) -> float:
 
 
 def _figure(points: Mapping[str, Points]) -> Figure:
-    figure = Figure(figsize=(5.6, 4.2), layout="constrained")
+    figure = Figure(figsize=(4.1, 3.2), layout="constrained")
     axes = figure.subplots()
     colours = iter(PALETTE * len(points))
     for name, by_k in points.items():

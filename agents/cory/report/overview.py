@@ -31,9 +31,9 @@ def read_environment(run: Path) -> dict[str, Any]:
     return environment
 
 
-def head(config: Mapping[str, Any], environment: Mapping[str, Any], curves: Curves) -> list[html.Markup]:
-    """Return lines on iterations, seats and policies; task, judge, model and seconds; the command."""
-    lines = [_progress(config, curves), _facts(config, curves), *_commands(environment)]
+def head(config: Mapping[str, Any], curves: Curves) -> list[html.Markup]:
+    """Return lines on task, judge, model and seconds; on iterations, seats and policies."""
+    lines = [_facts(config, curves), _progress(config, curves)]
     return [html.paragraph(line, muted=True) for line in lines if line]
 
 
@@ -64,11 +64,15 @@ def _facts(config: Mapping[str, Any], curves: Curves) -> str:
     return " ".join(f"{name}: {value}." for name, value in facts.items() if value)
 
 
-def _commands(environment: Mapping[str, Any]) -> list[str]:
-    """Return the command that started the run, and those that resumed it."""
+def commands(environment: Mapping[str, Any]) -> list[html.Markup]:
+    """Return the command that started the run, to copy, and those that resumed it."""
     starts = [("Command", environment)]
     starts += [(f"Resumed at iteration {one['iteration']}", one) for one in environment.get("resumed", ())]
-    return [f"{title}: {_command(start['command'])}" for title, start in starts if "command" in start]
+    found = [(title, _command(start["command"])) for title, start in starts if "command" in start]
+    if not found:
+        return []
+    parts = [html.heading("Command", anchor="command"), html.command(found[0][1])]
+    return parts + [html.paragraph(f"{title}: {text}", muted=True) for title, text in found[1:]]
 
 
 def _command(words: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -12,14 +12,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from cory.report import html
 from cory.tracking.curves import Curves, exchanges, policies, quantities, seats, split_at_exchanges
 from cory.tracking.labels import label
 from cory.tracking.tracker import Curve, Key
 
 MAIN = ("task_reward", "kl", "combined_reward")
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8B4513")
-"""Okabe and Ito's colours, which colour-blind readers can distinguish, and two more."""
+PALETTE = html.SERIES
 REFERENCE = "#444444"
+PANEL = (3.7, 2.7)
+"""Width and height of a panel in inches, readable on a phone."""
 DASHES: tuple[Any, ...] = ("-", (0, (3, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -37,11 +39,12 @@ STYLE: dict[Any, Any] = {
 
 
 class Plot(NamedTuple):
-    """A figure on disk with its title and caption."""
+    """A figure, also on disk, with its title and caption."""
 
     path: Path
     title: str
     caption: str
+    figure: Figure
 
 
 T = TypeVar("T")
@@ -73,7 +76,7 @@ def draw_kinds(kinds: Sequence[Kind[T]], source: T, folder: Path) -> list[Plot]:
             figure = draw_figure(source)
             if figure is not None:
                 figure.savefig(path)
-                plots.append(Plot(path, title, caption))
+                plots.append(Plot(path, title, caption, figure))
     return plots
 
 
@@ -85,7 +88,8 @@ TRAINING = (
 )
 HELD_OUT = (
     "Every policy responds to the same held-out queries, given the query only, without a partner. The "
-    "dashed line is the frozen reference that the policies started from."
+    "dashed line is the frozen reference that the policies started from. Quantities that never change are "
+    "left out."
 )
 TEAM = (
     "Games of all seats on the held-out queries. Colour is the seat, `all` the team: its collective reward "
@@ -95,23 +99,30 @@ FRONTIER = (
     "Held-out task reward against the KL to the reference, one point per evaluation; the last one is filled. "
     "Up and to the left is better. The cross is the reference, at KL zero."
 )
-UPDATES = "Other metrics of each iteration, by policy (colour) and seat (line style)."
-SPEED = "Left: wall-clock seconds of the whole run by phase. Right: tokens per second."
+UPDATES = (
+    "Other metrics of each iteration, by policy (colour) and seat (line style); those that never change are "
+    "left out."
+)
+SPEED = "Wall-clock seconds of the whole run by phase, and tokens per second."
 
 
 def _training(curves: Curves) -> Figure | None:
     shown = [quantity for quantity in MAIN if quantity in quantities(curves, seats(curves))]
-    return _panels(curves, shown, draw_by_seat, columns=1, size=(9, 2.5))
+    return _panels(curves, shown, draw_by_seat, columns=3, size=PANEL)
 
 
 def _held_out(curves: Curves) -> Figure | None:
-    shown = [q for q in quantities(curves, ["eval"]) if not q.startswith("pass_at_")]
-    return _panels(curves, shown, _draw_standalone, columns=3, size=(3.7, 2.7))
+    shown = [
+        quantity
+        for quantity in quantities(curves, ["eval"])
+        if not quantity.startswith("pass_at_") and not _is_constant(curves, ["eval"], quantity)
+    ]
+    return _panels(curves, shown, _draw_standalone, columns=3, size=PANEL)
 
 
 def _team(curves: Curves) -> Figure | None:
     shown = [q for q in quantities(curves, ["team"]) if not q.startswith("pass_at_")]
-    figure = _panels(curves, shown, _draw_team, columns=3, size=(3.7, 2.7))
+    figure = _panels(curves, shown, _draw_team, columns=3, size=PANEL)
     if figure is not None:
         lines = [Line2D([], [], color=colour, label=seat) for seat, colour in _team_colours(curves).items()]
         figure.legend(handles=lines, loc="outside upper center", ncols=len(lines))
@@ -131,8 +142,19 @@ def _draw_team(axes: Axes, curves: Curves, quantity: str) -> None:
 
 
 def _updates(curves: Curves) -> Figure | None:
-    shown = [quantity for quantity in quantities(curves, seats(curves)) if quantity not in MAIN]
-    return _panels(curves, shown, draw_by_seat, columns=3, size=(3.7, 2.7))
+    shown = [
+        quantity
+        for quantity in quantities(curves, seats(curves))
+        if quantity not in MAIN and not _is_constant(curves, seats(curves), quantity)
+    ]
+    return _panels(curves, shown, draw_by_seat, columns=3, size=PANEL)
+
+
+def _is_constant(curves: Curves, places: Sequence[str], quantity: str) -> bool:
+    """Whether a quantity has one value everywhere, in several iterations, such as a fixed coefficient."""
+    found = [curve for key, curve in curves.items() if key.quantity == quantity and key.place in places]
+    finite = [[value for value in curve.values if math.isfinite(value)] for curve in found]
+    return len(set(chain.from_iterable(finite))) == 1 and max(map(len, finite)) > 1
 
 
 def _panels(
@@ -188,7 +210,7 @@ def _draw_standalone(axes: Axes, curves: Curves, quantity: str) -> None:
 def _frontier(curves: Curves) -> Figure | None:
     if not {"kl", "task_reward"} <= set(quantities(curves, ["eval"])):
         return None
-    figure = Figure(figsize=(5.6, 4.2), layout="constrained")
+    figure = Figure(figsize=(4.1, 3.2), layout="constrained")
     axes = figure.subplots()
     if reference := curves.get(Key("eval", "reference", "task_reward")):
         axes.plot(0, reference.values[-1], "x", color=REFERENCE, markersize=9, markeredgewidth=2)

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from cory.evaluation.bootstrap import MIN_QUERIES
 from cory.evaluation.tables import Table, cell
-from cory.report import html
-from cory.report.plots import PALETTE, REFERENCE, STYLE, Plot
+from cory.report import html, svg
+from cory.report.plots import PALETTE, REFERENCE, STYLE
 
 FILE = "probe.json"
 """Name of a probe's result in a run directory."""
@@ -24,9 +24,9 @@ SEATS = ("pioneer_0", "observer_1")
 PLACES = ("standalone", *SEATS)
 
 CAPTION = (
-    "Left: what the variance of the observer's score comes from. Middle: the observer's mean score by what "
+    "First: what the variance of the observer's score comes from. Second: the observer's mean score by what "
     "it reads: its own pioneer's response, a response to another query, its own pioneer's with shuffled "
-    "tokens, or none. Right: each policy's mean score standalone and in each seat. Lines: 95 % intervals."
+    "tokens, or none. Third: each policy's mean score standalone and in each seat. Lines: 95 % intervals."
 )
 
 ROWS = {
@@ -144,12 +144,13 @@ def sections(run: Path) -> list[html.Markup]:
         return []
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE):
-        figure(result).savefig(path)
-    plot = Plot(path, "Probe: what the seats do to each other", CAPTION)
+        drawn = figure(result)
+        drawn.savefig(path)
+    title = "Probe: what the seats do to each other"
     parts = [
-        html.heading(plot.title),
+        html.heading(title, anchor="probe"),
         html.paragraph(f"Measured: {describe(result)}."),
-        html.image(plot.path, title=plot.title, caption=plot.caption),
+        svg.figure(drawn, title=title, caption=CAPTION),
     ]
     for table in make_tables(result):
         content = html.table(table.head, table.rows, kind="numbers")

@@ -164,7 +164,7 @@ def token_kl(batches: Mapping[str, Batch], tokenizer: Tokenizer) -> list[dict[st
 
     Tokens that are only a part of a character are joined with those that complete it; EOS has no text.
     """
-    count = min(KL_GAMES, *(len(batch) for batch in batches.values()))
+    count = min(KL_GAMES, min(map(len, batches.values()), default=0))
     return [{seat: _token_kl(batch, i, tokenizer) for seat, batch in batches.items()} for i in range(count)]
 
 

@@ -106,6 +106,15 @@ def test_pass_at_k_of_the_last_evaluation_during_training_is_drawn_too(tmp_path)
     assert policies({Key("all", "policies", "differing"): Curve([0], [1.0])}) == []
 
 
+@pytest.mark.usefixtures("no_plots")
+def test_the_summary_has_the_gain_with_its_interval_if_measured_with_the_runs_settings(tmp_path):
+    run, gain = run_with(tmp_path, SUMMARY), "<dd>+0.500 [+0.250, +0.750]</dd>"
+    (run / "config.yaml").write_text(yaml.safe_dump(MEASURED["settings"] | {"iterations": 3}))
+    assert gain in write_report(run).read_text(encoding="utf-8")
+    (run / "config.yaml").write_text(yaml.safe_dump(MEASURED["settings"] | {"kl.coef": 0.5}))
+    assert gain not in write_report(run).read_text(encoding="utf-8")
+
+
 def test_pass_at_k_of_an_evaluation_has_its_intervals():
     assert pass_at_k_of_evaluation(SUMMARY)["llm_1"] == {1: (0.375, 0.25, 0.5), 2: (0.5, 0.375, 0.625)}
 
@@ -127,7 +136,7 @@ def test_every_evaluation_has_a_section_of_its_own_that_names_what_was_measured(
     run = run_with(tmp_path, measured_as(1, **other_task), measured_as(8), SUMMARY)
     (run / "config.yaml").write_text(yaml.safe_dump(MEASURED["settings"] | {"iterations": 3}))
     page = write_report(run).read_text(encoding="utf-8")
-    heads = re.findall(r"<h2>Held-out evaluation with intervals: (.*?)</h2>\n<p>(.*?)</p>", page)
+    heads = re.findall(r"<h3>Held-out evaluation with intervals: (.*?)</h3>\n<p>(.*?)</p>", page)
     weights = "Weights: llm_1 policies/llm_1 (sha256 abcdef01)."
     assert heads == [
         ("task reviews, judge pocket, 64 test queries, 2 samples each, paper sampling",

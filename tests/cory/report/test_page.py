@@ -85,12 +85,14 @@ def test_the_page_names_the_number_of_queries_and_what_was_left_out(tmp_path):
 )
 def test_every_kind_of_run_has_a_report_that_loads_nothing(tmp_path, options, figures):
     page = page_of(write_run(tmp_path, **options))
-    assert set(re.findall(r'(?:src|href)="([^"]{0,15})', page)) == ({"data:image/png;"} if figures else set())
+    ids = set(re.findall(r' id="([^"]*)"', page))
+    links = set(re.findall(r'(?:src|href)="([^"]*)"', page)) | set(re.findall(r"url\(([^)]*)", page))
+    assert {link[:1] for link in links} == {"#"}
+    assert {link[1:] for link in links} <= ids
     assert "@import" not in page
-    assert "url(" not in page
     assert "default-src 'none'" in page
     assert {path.stem for path in (tmp_path / "plots").glob("*.png")} == figures
-    assert page.count("data:image/png;base64,") == len(figures)
+    assert page.count("<figure>") == len(figures)
     assert f"Iterations: {options['iterations']} of 60 (not finished)" in page
 
 
@@ -130,7 +132,7 @@ def test_text_of_models_and_users_is_shown_as_text(tmp_path):
     (tmp_path / "config.yaml").write_text(evil)
     (tmp_path / "environment.json").write_text(json.dumps({"note": evil}))
     page = page_of(tmp_path)
-    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt; &amp; &lt;img") == 5
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt; &amp; &lt;img") == 7
     assert "<script" not in page
     assert "(empty)" in page
 
@@ -143,9 +145,80 @@ def test_samples_show_the_last_evaluation_open_and_name_the_policy_of_each_seat(
     assert re.findall(r"<details( open)?><summary>Iteration (\d+)", page) == [
         *((" open", "11"), ("", "10"), ("", "5"), ("", "0")),
     ]
-    heads = re.findall(r"<th>query</th>(.*?)</tr>", page)
-    assert "<th>pioneer_0 (llm_1)</th><th>observer_1 (llm_2)</th><th>llm_1 standalone</th>" in heads[0]
-    assert "<th>pioneer_0 (llm_2)</th><th>observer_1 (llm_1)</th><th>llm_1 standalone</th>" in heads[2]
+    first, *_, last = page.split("<summary>Iteration ")[1:]
+    names = ["pioneer_0 (llm_1)", "observer_1 (llm_2)", "reference", "llm_1 standalone", "llm_2 standalone"]
+    assert re.findall(r"<h4>(.*?)</h4>", first)[:5] == names
+    assert re.findall(r"<h4>(.*?)</h4>", last)[:2] == ["pioneer_0 (llm_1)", "observer_1 (llm_2)"]
+    assert "<h4>pioneer_0 (llm_2)</h4>" in page.split("<summary>Iteration 5<")[1].split("</details>")[0]
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_what_changed_and_three_samples_come_before_the_rest(tmp_path):
+    page = page_of(write_run(tmp_path, iterations=12, evaluate=5))
+    sections = re.findall(r'<h2 id="([^"]*)">', page)
+    assert sections == ["summary", "samples", "held-out", "training", "sample-games", "settings"]
+    assert re.findall(r'<a href="#([^"]*)">', page) == sections
+    samples = page[page.index('id="samples"') : page.index('id="held-out"')]
+    assert samples.count(">This movie was<") == 3
+    assert "pioneer_0" not in samples
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_the_summary_has_change_kl_penalty_and_signs_of_collapse(tmp_path):
+    """KL 5 at a coefficient of 0.25 is a penalty of 1.25; 0.375 is below half of 0.875."""
+    with Tracker(tmp_path, tensorboard=False) as tracker:
+        for iteration, reward, kl, distinct in ((0, 1.0, 0.0, 0.875), (9, 3.0, 5.0, 0.375)):
+            ours = {
+                "task_reward": reward,
+                "kl": kl,
+                "distinct_2": distinct,
+                "combined_reward": reward - kl / 4,
+            }
+            tracker.log(iteration, {f"eval/llm_1/{name}": value for name, value in ours.items()})
+        tracker.log(0, {"eval/reference/distinct_2": 0.875})
+    (tmp_path / "config.yaml").write_text("kl.coef: 0.25\n")
+    page = page_of(tmp_path)
+    assert "after 9 iterations: llm_1 1.000 → 3.000  (+2.000) at a KL of 5.000." in page
+    assert "<dt>KL penalty (η = 0.25)</dt><dd>1.250</dd>" in page
+    assert "<dd>1.000 → 1.750  (+0.750)</dd>" in page
+    sign = "llm_1: distinct-2 (share of bigrams) is below half of the reference&#x27;s: 0.375, 0.875."
+    assert f'<p class="bad">Sign of collapse, {sign}</p>' in page
+    with Tracker(tmp_path, tensorboard=False) as tracker:
+        tracker.log(10, {"eval/llm_1/distinct_2": 0.5})
+    assert "No sign of collapse in distinct 2 against the reference." in page_of(tmp_path)
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_tokens_are_coloured_by_their_kl_and_the_rest_is_plain(tmp_path):
+    tokens = [[" a", 0.09], [" <b>", 0.5], ["", 3.0], ["", None]]
+    with Tracker(tmp_path, tensorboard=False) as tracker:
+        tracker.log(0, {"pioneer_0/llm_1/kl": 0.5})
+        row = {"query": "Q", "pioneer_0": " a <b> rest", "score": {"pioneer_0": 1.0}, "seating": {}}
+        tracker.samples(0, [{**row, "token_kl": {"pioneer_0": tokens}}])
+    page = page_of(tmp_path)
+    assert (
+        '<span title="0.09 nats"> a</span><span class="heat-2" title="0.50 nats"> &lt;b&gt;</span>'
+        '<span class="heat-4" title="end of the response, 3.00 nats">∎</span>'
+        '<span title="end of the response, not finite">∎</span> rest'
+    ) in page
+    assert "score 1.000, KL 3.59 nats" in page
+
+
+def test_figures_take_the_colours_of_the_page_and_drop_what_never_changes(tmp_path):
+    with Tracker(tmp_path, tensorboard=False) as tracker:
+        for iteration in range(3):
+            seat = {"kl": iteration, "entropy": iteration, "kl_coef": 0.25}
+            tracker.log(iteration, {f"pioneer_0/llm_1/{name}": value for name, value in seat.items()})
+    page = page_of(tmp_path)
+    labels = re.findall(r'aria-label="(.*?)"', page)
+    assert labels == [
+        "Training: KL to the reference (nats per response)",
+        "Other training metrics: entropy (nats per token)",
+    ]
+    drawn = page[page.index("<figure>") : page.rindex("</figure>")]
+    assert "stroke: var(--series-0)" in drawn
+    assert "stroke: currentColor" in drawn
+    assert not {"#000000", "#ffffff", plots.PALETTE[0].lower()} & set(re.findall("#[0-9a-f]{6}", drawn))
 
 
 def test_a_report_replaces_the_previous_one(tmp_path):

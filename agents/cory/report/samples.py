@@ -1,0 +1,157 @@
+"""Sample games on the report page: responses side by side, tokens coloured by their KL to the reference."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cory.report import html
+from cory.report.summary import number
+
+ROWS = 16
+"""Most games of one evaluation on a page."""
+TIMES = 5
+"""Evaluations whose games are shown."""
+FIRST = 3
+"""Games at the start of the page."""
+HEAT = (0.1, 0.5, 1.0, 2.0)
+"""KL of a token in nats from which it has the first, second, ... colour."""
+
+Row = Mapping[str, Any]
+
+
+def first(rows: Sequence[Row], *, continues: bool) -> list[html.Markup]:
+    """Return a few queries of the last evaluation with the response of the reference and of each policy.
+
+    Args:
+        rows: Rows of samples.jsonl.
+        continues: Whether a response continues its query, as one text.
+    """
+    evaluated = _evaluated(rows)
+    if not evaluated:
+        return []
+    last = [row for row in evaluated if row["iteration"] == evaluated[-1]["iteration"]]
+    shown = [_game(row, _standalone(row) or _seated(row), continues) for row in last[:FIRST]]
+    note = f"Responses at iteration {last[0]['iteration']} to held-out queries, each policy standalone."
+    title = html.heading("Samples", anchor="samples")
+    return [title, html.paragraph(note, muted=True), _games(shown)]
+
+
+def sections(rows: Sequence[Row], *, continues: bool) -> list[html.Markup]:
+    """Return sample games: those of the last evaluation open, earlier ones closed.
+
+    Args:
+        rows: Rows of samples.jsonl.
+        continues: As for `first`.
+    """
+    evaluated = _evaluated(rows)
+    if not evaluated:
+        return []
+    times = sorted({row["iteration"] for row in evaluated})
+    shown = {times[place * (len(times) - 1) // (TIMES - 1)] for place in range(TIMES)}
+    parts = [html.heading("Sample games", anchor="sample-games")]
+    if any("token_kl" in row for row in evaluated):
+        parts.append(_scale())
+    for time in sorted(shown, reverse=True):
+        games = [
+            _game(row, _seated(row), continues, below=_standalone(row))
+            for row in [row for row in rows if row["iteration"] == time][:ROWS]
+        ]
+        parts.append(html.collapsible(f"Iteration {time}", _games(games), is_open=time == times[-1]))
+    return parts
+
+
+def failures(rows: Sequence[Row]) -> list[html.Markup]:
+    """Return the table of responses that a judge failed on; empty if there are none."""
+    if not rows:
+        return []
+    fields = ("iteration", "judge", "failure", "query", "response")
+    body = [[_text(str(row[name])) for name in fields] for row in rows[:ROWS]]
+    table = html.table(list(fields), body, kind="samples")
+    return [html.collapsible("Responses that a judge failed on", table)]
+
+
+def _evaluated(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if "reference" in row] or list(rows)
+
+
+def _standalone(row: Row) -> list[tuple[str, html.Markup]]:
+    """Return the responses of the reference and of each policy without a partner."""
+    if "eval" not in row:
+        return []
+    alone = {"reference": row["reference"]} if "reference" in row else {}
+    alone |= {name: text for name, text in row["eval"].items() if name != "reference"}
+    names = {name: name if name.startswith("reference") else f"{name} standalone" for name in alone}
+    return [(names[name], _text(text)) for name, text in alone.items()]
+
+
+def _seated(row: Row) -> list[tuple[str, html.Markup]]:
+    """Return the responses of each seat with score and KL, coloured where the KL of its tokens is known."""
+    seating, tokens, found = row.get("seating", {}), row.get("token_kl", {}), []
+    for seat, score in row["score"].items():
+        note = f"score {number([] if score is None else [score])}"
+        text = _text(row[seat])
+        if seat in tokens:
+            known = [kl for _, kl in tokens[seat] if kl is not None and math.isfinite(kl)]
+            note += f", KL {sum(known):.2f} nats"
+            text = _coloured(row[seat], tokens[seat])
+        name = f"{seat} ({seating[seat]})" if seat in seating else seat
+        found.append((name, html.Markup(f'{text}\n<span class="score">{html.inline(note)}</span>')))
+    return found
+
+
+def _coloured(text: str, tokens: Sequence[tuple[str, float | None]]) -> html.Markup:
+    """Return the tokens of a response, each on its colour; what follows them is plain."""
+    spans, length = [], 0
+    for piece, kl in tokens:
+        length += len(piece)
+        heat = 0 if kl is None else sum(kl >= low for low in HEAT)
+        shown = html.inline(piece or "\N{END OF PROOF}")
+        known = "not finite" if kl is None else f"{kl:.2f} nats"
+        title = known if piece else f"end of the response, {known}"
+        kind = f' class="heat-{heat}"' if heat else ""
+        spans.append(f'<span{kind} title="{title}">{shown}</span>')
+    return html.Markup("".join(spans) + html.inline(text[length:]))
+
+
+def _scale() -> html.Markup:
+    """Return what the colours mean."""
+    steps = " ".join(
+        f'<span class="heat-{i}">\N{NO-BREAK SPACE}{low:g}+\N{NO-BREAK SPACE}</span>'
+        for i, low in enumerate(HEAT, 1)
+    )
+    return html.Markup(
+        f'<p class="muted">KL of a token to the reference, in nats: {steps}. It is the exact KL over the '
+        "vocabulary where the token was chosen; its value appears on hovering. \N{END OF PROOF} is the end "
+        "of a response.</p>"
+    )
+
+
+def _game(
+    row: Row,
+    sides: Sequence[tuple[str, html.Markup]],
+    continues: bool,
+    *,
+    below: Sequence[tuple[str, html.Markup]] = (),
+) -> html.Markup:
+    """Return a card of one query with a card per response; `below` are in a row of their own."""
+    query = html.Markup(f'<span class="query">{html.inline(row["query"])}</span>')
+    parts = [] if continues else [f'<div class="text">{query}</div>']
+    for group in (sides, below):
+        if group:
+            texts = []
+            for name, text in group:
+                whole = f"{query}{text}" if continues else text.lstrip()
+                texts.append(html.Markup(f'<h4>{html.inline(name)}</h4><div class="text">{whole}</div>'))
+            parts.append(html.cards(texts))
+    return html.Markup(f'<div class="card">{"".join(parts)}</div>')
+
+
+def _games(cards: Sequence[html.Markup]) -> html.Markup:
+    return html.Markup(f'<div class="games">{"".join(cards)}</div>')
+
+
+def _text(response: str) -> html.Markup:
+    """Return a response; `(empty)` if it has no visible character."""
+    if response.strip():
+        return html.inline(response.rstrip())
+    return html.Markup(' <span class="score">(empty)</span>')
