@@ -17,6 +17,7 @@ RUNS_TRAINING = (
     "cory/learner/test_central_critic.py",
     "cory/learner/test_sharing.py",
     "cory/learner/test_elastic_reset.py",
+    "cory/algorithms/test_algorithms.py",
     "cory/algorithms/test_bandit.py",
     "cory/algorithms/test_coma.py",
     "cory/algorithms/test_contributing.py",
@@ -26,7 +27,12 @@ RUNS_TRAINING = (
     "cory/algorithms/test_seq.py",
     "cory/algorithms/test_trpo.py",
     "cory/algorithms/test_vdac.py",
+    "cory/config/test_presets.py",
     "cory/evaluation/test_probe.py",
+    "cory/policies/test_architectures.py",
+    "cory/policies/test_frozen.py",
+    "cory/runtime/test_cpu.py",
+    "cory/runtime/test_hub.py",
     "cory/runtime/test_plugins.py",
     "cory/test_average.py",
     "cory/judges/test_user_function.py",
@@ -34,6 +40,7 @@ RUNS_TRAINING = (
     "cory_env/envs/test_contract.py",
     "examples",
     "faults",
+    "test_packaging.py",
 )
 """Folders and files whose tests train, start processes or play many games; `make test-fast` leaves them
 out."""
