@@ -34,8 +34,11 @@ nitpick_ignore_regex = [
 ]
 nitpick_ignore = [  # types of arguments that no page describes
     ("py:class", "cory.batch.R"),
+    ("py:class", "cory.learner.pass_metrics.PartMetrics"),
+    ("py:class", "cory.policies.base.T"),
     ("py:class", "cory.policies.kernels.CpuKernels"),
     ("py:class", "cory.runtime.clock.Clock"),
+    ("py:class", "cory.runtime.memory.T"),
     ("py:class", "cory.study.plan.PlannedRun"),
     ("py:class", "cory.training.snapshot.Snapshot"),
 ]
