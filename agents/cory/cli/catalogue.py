@@ -1,6 +1,6 @@
 """`cory presets`, `cory tasks`, `cory algorithms`: what exists, where it comes from, and its options."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from importlib.metadata import entry_points
 from typing import Any
@@ -46,27 +46,37 @@ def presets(argv: Sequence[str]) -> None:
 
 def tasks(argv: Sequence[str]) -> None:
     """`cory tasks [NAME...]`: with names, also `module:Class`, their options."""
-    names = _names(argv, "tasks", "List the tasks, or the options of some.")
-    rows = [
-        (name, first_line(task_registry.kind(name)), _source(name, task_registry.GROUP))
-        for name in names or task_registry.names()
-    ]
-    _print(("task", "what it is", "from"), rows)
-    for name in names:
-        _print((f"option of {name}", "default", "effect"), _options(task_options(name), "task"))
+    _list(argv, "task", task_registry, described=task_registry.kind, options=task_options)
 
 
 def algorithms(argv: Sequence[str]) -> None:
     """`cory algorithms [NAME...]`: with names, also files and modules, their options."""
-    names = _names(argv, "algorithms", "List the learning algorithms, or the options of some.")
+    _list(
+        argv,
+        "algorithm",
+        algorithm_registry,
+        described=algorithm_registry.module,
+        options=lambda name: algorithm_registry.load(name).Config,
+    )
+
+
+def _list(
+    argv: Sequence[str],
+    kind: str,
+    registry: Any,
+    *,
+    described: Callable[[str], object],
+    options: Callable[[str], type[Any]],
+) -> None:
+    """Print all of a kind with the first line of their documentation, and the options of those named."""
+    names = _names(argv, f"{kind}s", f"List the {kind}s, or the options of some.")
     rows = [
-        (name, first_line(algorithm_registry.module(name)), _source(name, algorithm_registry.GROUP))
-        for name in names or algorithm_registry.names()
+        (name, first_line(described(name)), _source(name, registry.GROUP))
+        for name in names or registry.names()
     ]
-    _print(("algorithm", "what it is", "from"), rows)
+    _print((kind, "what it is", "from"), rows)
     for name in names:
-        kind = algorithm_registry.load(name).Config
-        _print((f"option of {name}", "default", "effect"), _options(kind, "algorithm"))
+        _print((f"option of {name}", "default", "effect"), _options(options(name), kind))
 
 
 def _names(argv: Sequence[str], command: str, about: str) -> tuple[str, ...]:

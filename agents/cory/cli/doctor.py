@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from cory import __version__
 from cory.config.parsing import parse
 from cory.runtime import cpu
+from cory.runtime.device import computes_bfloat16, default_device, device_name
 from cory.runtime.memory import free_bytes
 from cory.runtime.provenance import commit, processor
 
@@ -73,13 +74,10 @@ def devices() -> list[str]:
     """What policies can train on, and how."""
     cpu.configure_runtime(threads=0, matmul="auto")
     lines = [f"cpu: {torch.get_num_threads()} threads, float32 products by {cpu.chosen_matmul()}"]
-    for index in range(torch.cuda.device_count()):
-        free, total = torch.cuda.mem_get_info(index)
-        bfloat16 = "bfloat16" if torch.cuda.is_bf16_supported() else "no bfloat16"
-        lines.append(
-            f"cuda:{index}: {torch.cuda.get_device_name(index)}, {free / GIB:.1f} of {total / GIB:.1f} GiB "
-            f"free, {bfloat16}"
-        )
+    for index in range(torch.accelerator.device_count()):
+        device = torch.device(default_device(), index)
+        bfloat16 = "bfloat16" if computes_bfloat16(device) else "no bfloat16"
+        lines.append(f"{device}: {device_name(device)}, {free_bytes(device) / GIB:.1f} GiB free, {bfloat16}")
     if len(lines) == 1:
         built = f"with CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
         lines.append(f"no GPU (torch is built {built}); presets other than pocket ones need one")

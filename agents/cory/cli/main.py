@@ -5,6 +5,8 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
+from typing import Annotated, Any
 
 from cory.runtime.signals import Stopped
 
@@ -36,6 +38,7 @@ USAGE = "\n".join(
     ]
 )
 
+SHELLS = ("bash", "zsh", "fish", "tcsh")
 COMPLETION = ("--tyro-write-completion", "--tyro-print-completion")
 
 
@@ -81,9 +84,7 @@ def run(argv: Sequence[str]) -> None:
     """Run the command that `argv` begins with; ValueError if there is none."""
     name, *words = argv
     if name in COMPLETION:
-        from cory.cli.completion import write_completion
-
-        write_completion(argv, COMMANDS, MODULES)
+        write_completion(argv)
         return
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
@@ -91,6 +92,39 @@ def run(argv: Sequence[str]) -> None:
         raise ValueError(f"there is no command {name!r}; {hint}")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # for module:Class and module:function in the working directory
-    module = import_module(f"cory.cli.{MODULES.get(name, name)}")
-    command = getattr(module, name if name in MODULES else "command")
+    command = getattr(module_of(name), name if name in MODULES else "command")
     command(words)
+
+
+def module_of(name: str) -> ModuleType:
+    """The module of a command, which no other command needs to import."""
+    return import_module(f"cory.cli.{MODULES.get(name, name)}")
+
+
+def write_completion(argv: Sequence[str]) -> None:
+    """`--tyro-write-completion SHELL FILE`, or `--tyro-print-completion SHELL` on stdout.
+
+    Only this makes all commands one app: `cory --help` would import tyro and every command, a misspelt
+    command would be refused without the nearest one, and settings could not follow options of a command.
+    """
+    from tyro.conf import arg
+    from tyro.extras import SubcommandApp
+
+    from cory.config.parsing import with_options_of
+    from cory.config.schema import Config, RunOptions
+
+    words = 3 if argv[0] == "--tyro-write-completion" else 2
+    if len(argv) != words or argv[1] not in SHELLS:
+        raise ValueError(f"write {argv[0]} {'|'.join(SHELLS)}{' FILE' * (words == 3)}")
+    config = Config()
+    start: Any = with_options_of(config, task=config.task, algorithm=config.algorithm, also=RunOptions)
+
+    def train(settings: Any = start) -> Any:
+        return settings
+
+    train.__annotations__["settings"] = Annotated[type(start), arg(name="")]
+    app = SubcommandApp()
+    for name, about in COMMANDS.items():
+        options: Any = train if name == "train" else module_of(name).Options
+        app.command(options, name=name, help=about)
+    app.cli(prog="cory", args=argv)

@@ -42,12 +42,12 @@ def settings(argv: Sequence[str]) -> tuple[Config, RunOptions]:
 
     A preset is changed by the settings of the run that is resumed or by a file, and these by flags.
     """
-    preset = "pocket"
     for flag in ("--preset", "--config"):
         if value_of(argv, flag) == "":
             raise ValueError(f"{flag} needs a value")
-    preset, file = value_of(argv, "--preset") or preset, value_of(argv, "--config")
-    saved = None if "--preset" in " ".join(argv) or file else saved_settings(argv)
+    named, file = value_of(argv, "--preset"), value_of(argv, "--config")
+    preset = named or "pocket"
+    saved = None if named or file else saved_settings(argv)
     earlier = saved or (flags_of(Path(file)) if file else [])
     shown = [
         *WORDS,

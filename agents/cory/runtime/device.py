@@ -12,13 +12,13 @@ def default_device() -> str:
     return "cpu" if device is None else device.type
 
 
-def device_name() -> str | None:
-    """The accelerator's name as its maker gives it, or its type; None without one."""
-    device = default_device()
-    if device == "cpu":
+def device_name(device: torch.device | None = None) -> str | None:
+    """The name of an accelerator, by default the current one, or its type; None for a CPU."""
+    device = device or torch.device(default_device())
+    if device.type == "cpu":
         return None
     module = torch.get_device_module(device)
-    return str(module.get_device_name()) if hasattr(module, "get_device_name") else device
+    return str(module.get_device_name(device)) if hasattr(module, "get_device_name") else device.type
 
 
 def computes_bfloat16(device: torch.device) -> bool | None:

@@ -8,8 +8,7 @@ from dataclasses import fields
 import pytest
 
 from cory import algorithms
-from cory.cli.completion import write_completion
-from cory.cli.main import COMMANDS, MODULES, main
+from cory.cli.main import COMMANDS, main, write_completion
 from cory.config import presets
 from cory.config.help import COMMON, effects
 from cory.config.parsing import flat
@@ -112,7 +111,7 @@ def test_the_doctor_names_machine_devices_versions_and_what_is_missing(output_of
 def test_completion_of_bash_knows_commands_and_settings(tmp_path):
     script = tmp_path / "cory"
     with pytest.raises(SystemExit):
-        write_completion(["--tyro-write-completion", "bash", str(script)], COMMANDS, MODULES)
+        write_completion(["--tyro-write-completion", "bash", str(script)])
 
     def completed(*words):
         ask = (
