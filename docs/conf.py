@@ -38,7 +38,7 @@ nitpick_ignore = [  # types of arguments that no page describes
     ("py:class", "cory.policies.base.T"),
     ("py:class", "cory.policies.kernels.CpuKernels"),
     ("py:class", "cory.runtime.clock.Clock"),
-    ("py:class", "cory.runtime.memory.T"),
+    ("py:class", "cory.runtime.attempts.T"),
     ("py:class", "cory.study.plan.PlannedRun"),
     ("py:class", "cory.training.snapshot.Snapshot"),
 ]

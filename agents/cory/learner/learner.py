@@ -23,7 +23,8 @@ from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
 from cory.learner.pass_metrics import PartMetrics, combine, merge
 from cory.policies.base import KLLoss, LossSums, Policy
 from cory.runtime import ranks
-from cory.runtime.memory import Attempts, agree_on_smallest
+from cory.runtime.attempts import Attempts
+from cory.runtime.memory import agree_on_smallest
 from cory.token_loss import LossFunction
 
 LOWEST_MEAN_KL = -0.5
@@ -186,16 +187,12 @@ class Learner:
             ),
         )
         while attempts.go_on():
-            microbatches = self._microbatches(batch, index_B)
             self.optimizer.zero_grad(set_to_none=True)  # drop stale gradients
             parts: list[PartMetrics] = []
             sums: LossSums | None = None  # drop the graph of an attempt that failed
             with attempts:
-                for part_B in microbatches:
-                    divisor = tokens
-                    if self.config.accumulation_mean == "microbatch":
-                        divisor = len(microbatches) * int(batch.response_length_B[part_B].sum())
-                    own_B, part = part_B[ranks.share(len(part_B))], None
+                for own_B, divisor in self._passes(batch, index_B):
+                    part = None
                     with ranks.raised_on_all("a pass"):
                         if len(own_B):
                             rows, targets = select(batch, advantage, own_B)
@@ -242,6 +239,17 @@ class Learner:
         longest = int((batch.prompt_length_B + batch.response_length_B)[index_B].max())
         at_once = ranks.count() * self.policy.max_rows(longest)
         return [piece_B for part_B in parts for piece_B in part_B.chunk(-(-len(part_B) // at_once))]
+
+    def _passes(self, batch: Batch, index_B: Tensor) -> list[tuple[Tensor, int]]:
+        """Of each pass of a step: the rows of this rank, and what the sum of losses is divided by."""
+        parts = self._microbatches(batch, index_B)
+        tokens = [int(batch.response_length_B[part_B].sum()) for part_B in parts]
+        if self.config.accumulation_mean == "microbatch":
+            divisors = [len(parts) * count for count in tokens]
+        else:
+            divisors = [sum(tokens)] * len(parts)
+        own = [part_B[ranks.share(len(part_B))] for part_B in parts]
+        return list(zip(own, divisors, strict=True))
 
     def _metrics(self, sums: LossSums, part_B: Tensor) -> PartMetrics:
         tensors = {name: total / sums.tokens for name, total in sums.metrics.items()}

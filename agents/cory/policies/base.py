@@ -18,7 +18,8 @@ from cory.generation.acting import Actor
 from cory.generation.sampling import Decoder, Sampled, merge, sample
 from cory.generation.strategies import SamplingStrategy, with_strategy
 from cory.policies.chunked_loss import SumOverChunks
-from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, in_smaller_passes, memory_budget
+from cory.runtime.attempts import in_smaller_passes
+from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, memory_budget
 from cory.token_loss import LossFunction, TokenLoss, Tokens
 
 T = TypeVar("T")
@@ -226,7 +227,7 @@ class Policy(nn.Module):
         )
 
     def in_smaller_passes(self, work: str, do: Callable[[], T], *, sizes: Callable[[], object]) -> T:
-        """`do()`, again with half the memory budget while memory runs out (`cory.runtime.memory`)."""
+        """`do()`, again with half the memory budget while memory runs out (`cory.runtime.attempts`)."""
         return in_smaller_passes(work, do, budget=self.memory, device=self.device, sizes=sizes)
 
     def _sample(

@@ -97,27 +97,26 @@ def freeze_format(model: nn.Module) -> None:
                 module.bias.data = module.bias.data.to(module.compute_dtype)
 
 
-def castable(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
-    """The float32 parameters of linear layers, which autocast copies in bfloat16: layer, name, parameter."""
+def linear_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parameter]]:
+    """The parameters of linear layers, except in 4 bits: layer, name, parameter."""
     from transformers.pytorch_utils import Conv1D
 
     for module in model.modules():
         if isinstance(module, nn.Linear | Conv1D):
             for name, parameter in list(module._parameters.items()):
-                if parameter is not None and parameter.dtype == torch.float32:
+                if parameter is not None and parameter.is_floating_point():
                     yield module, name, parameter
 
 
-def storable(model: nn.Module) -> Iterator[nn.Parameter]:
-    """The parameters of linear layers, except in 4 bits, that no other module has, such as an embedding."""
-    from transformers.pytorch_utils import Conv1D
+def castable(model: nn.Module) -> list[tuple[nn.Module, str, nn.Parameter]]:
+    """The parameters that autocast copies in bfloat16, as `linear_parameters`."""
+    return [one for one in linear_parameters(model) if one[2].dtype == torch.float32]
 
+
+def storable(model: nn.Module) -> list[nn.Parameter]:
+    """Those of `linear_parameters` that no other module has, such as an embedding."""
     uses = Counter(id(p) for module in model.modules() for p in module._parameters.values())
-    for module in model.modules():
-        if isinstance(module, nn.Linear | Conv1D):
-            for parameter in module._parameters.values():
-                if parameter is not None and parameter.is_floating_point() and uses[id(parameter)] == 1:
-                    yield parameter
+    return [parameter for _, _, parameter in linear_parameters(model) if uses[id(parameter)] == 1]
 
 
 def store_frozen(model: nn.Module, dtype: torch.dtype) -> None:
@@ -151,7 +150,7 @@ def cast_linear_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     casts each weight once instead of once per token. Parameters themselves are not touched, and a weight that
     is tied to an embedding stays float32 there.
     """
-    replaced = list(castable(model))
+    replaced = castable(model)
     try:
         for module, name, parameter in replaced:
             module._parameters[name] = nn.Parameter(parameter.detach().to(dtype), requires_grad=False)

@@ -1,28 +1,21 @@
 """Free memory of a device, the share of it that passes may use, and what a row of a pass needs."""
 
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import psutil
 import torch
 
 from cory.runtime import ranks
-from cory.runtime.device import empty_cache, free_on_accelerator
-
-T = TypeVar("T")
+from cory.runtime.device import free_on_accelerator
 
 BYTES_PER_LOGIT = 12
 """Float32 logits, probabilities (or the reference's logits) and one gradient product."""
 ACTIVATIONS_PER_CHANNEL, INPUTS_PER_CHANNEL = 34, 2
 """Numbers per token, layer and channel at the peak of a pass, and of a layer that its backward recomputes."""
-REMEDIES = (
-    "set policy.gradient_checkpointing, policy.kind lora_team, policy.frozen bfloat16, lora.four_bit yes or "
-    "learner.optimizer adam8bit, raise learner.microbatches, lower max_response, or take a smaller model"
-)
 LIMIT_FILES = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -35,7 +28,7 @@ class MemoryBudget:
     """Bytes that one pass may use, in addition to weights and optimiser.
 
     One for all policies of a run. It is saved in checkpoints, since splitting a pass differently changes the
-    last digits of sums, and changes only where memory runs out (`Attempts`).
+    last digits of sums, and changes only where memory runs out (`cory.runtime.attempts`).
     """
 
     activations: int
@@ -60,67 +53,6 @@ class MemoryBudget:
             else:
                 changed = True
         return changed
-
-
-class NoSmallerPassError(MemoryError):
-    """Memory ran out in work whose passes can be no smaller."""
-
-
-class Attempts:
-    """Attempts at some work, in smaller passes each time: `while attempts.go_on(): with attempts: work`.
-
-    A block that runs out of an accelerator's memory must do all its work again from the start. The plain loop
-    leaves no frames of its own between the work and its caller.
-    """
-
-    def __init__(
-        self, work: str, *, budget: MemoryBudget, device: torch.device, sizes: Callable[[], object]
-    ) -> None:
-        """`sizes()` are those of the passes that the block makes with the budget as it is."""
-        self.work, self.budget, self.device, self.sizes = work, budget, device, sizes
-        self.unfinished = True
-        self.reason: str | None = None
-        """Why the last attempt failed."""
-
-    def go_on(self) -> bool:
-        """Whether there is an attempt to make; before another one the budget is halved.
-
-        NoSmallerPassError, naming the work and settings that help, if passes can be no smaller.
-        """
-        if self.unfinished and self.reason is not None:
-            gc.collect()  # tensors of the frames that the error has left
-            empty_cache(self.device)
-            if not self.budget.halve(self.sizes):
-                raise NoSmallerPassError(
-                    f"memory ran out {self.work}, and passes can be no smaller ({self.reason[:120]}); "
-                    f"{REMEDIES}"
-                )
-        return self.unfinished
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        failed = isinstance(error, torch.OutOfMemoryError)
-        self.unfinished = failed
-        self.reason = str(error).partition("\n")[0]
-        return failed
-
-
-def in_smaller_passes(
-    work: str,
-    do: Callable[[], T],
-    *,
-    budget: MemoryBudget,
-    device: torch.device,
-    sizes: Callable[[], object],
-) -> T:
-    """`do()`; while the memory of an accelerator runs out, again with half the budget (`Attempts`)."""
-    attempts = Attempts(work, budget=budget, device=device, sizes=sizes)
-    while attempts.go_on():
-        with attempts:
-            result = do()
-    return result
 
 
 class Architecture(NamedTuple):

@@ -13,7 +13,7 @@ import torch
 from cory.batch import Batch, columns
 from cory.judges import weighted_sum
 from cory.runtime import ranks
-from cory.runtime.memory import NoSmallerPassError
+from cory.runtime.attempts import NoSmallerPassError
 from cory.runtime.signals import Signals, Stopped
 from cory.tracking import alerts
 from cory.tracking.tracker import SAMPLES, Tracker, read

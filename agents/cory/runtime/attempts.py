@@ -1,0 +1,78 @@
+"""Work that is done again in smaller passes when an accelerator's memory runs out."""
+
+import gc
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from cory.runtime.device import empty_cache
+from cory.runtime.memory import MemoryBudget
+
+T = TypeVar("T")
+
+REMEDIES = (
+    "set policy.gradient_checkpointing, policy.kind lora_team, policy.frozen bfloat16, lora.four_bit yes or "
+    "learner.optimizer adam8bit, raise learner.microbatches, lower max_response, or take a smaller model"
+)
+
+
+class NoSmallerPassError(MemoryError):
+    """Memory ran out in work whose passes can be no smaller."""
+
+
+class Attempts:
+    """Attempts at some work, in smaller passes each time: `while attempts.go_on(): with attempts: work`.
+
+    A block that runs out of an accelerator's memory must do all its work again from the start. The plain loop
+    leaves no frames of its own between the work and its caller.
+    """
+
+    def __init__(
+        self, work: str, *, budget: MemoryBudget, device: torch.device, sizes: Callable[[], object]
+    ) -> None:
+        """`sizes()` are those of the passes that the block makes with the budget as it is."""
+        self.work, self.budget, self.device, self.sizes = work, budget, device, sizes
+        self.unfinished = True
+        self.reason: str | None = None
+        """Why the last attempt failed."""
+
+    def go_on(self) -> bool:
+        """Whether there is an attempt to make; before another one the budget is halved.
+
+        NoSmallerPassError, naming the work and settings that help, if passes can be no smaller.
+        """
+        if self.unfinished and self.reason is not None:
+            gc.collect()  # tensors of the frames that the error has left
+            empty_cache(self.device)
+            if not self.budget.halve(self.sizes):
+                raise NoSmallerPassError(
+                    f"memory ran out {self.work}, and passes can be no smaller ({self.reason[:120]}); "
+                    f"{REMEDIES}"
+                )
+        return self.unfinished
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        failed = isinstance(error, torch.OutOfMemoryError)
+        self.unfinished = failed
+        self.reason = str(error).partition("\n")[0]
+        return failed
+
+
+def in_smaller_passes(
+    work: str,
+    do: Callable[[], T],
+    *,
+    budget: MemoryBudget,
+    device: torch.device,
+    sizes: Callable[[], object],
+) -> T:
+    """`do()`; while the memory of an accelerator runs out, again with half the budget (`Attempts`)."""
+    attempts = Attempts(work, budget=budget, device=device, sizes=sizes)
+    while attempts.go_on():
+        with attempts:
+            result = do()
+    return result
