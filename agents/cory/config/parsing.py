@@ -3,7 +3,8 @@
 import contextlib
 import difflib
 import io
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -174,6 +175,24 @@ def flags_of(path: Path) -> list[str]:
 def flags_from(settings: dict[str, Any]) -> list[str]:
     """Settings keyed by flag name (`kl.coef`, or nested dictionaries) as command-line words."""
     return [word for name, value in _leaves(settings) for word in _words(name, value)]
+
+
+def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored settings, flat, with those added since at their defaults; as stored if unreadable.
+
+    So a setting that is new, and at its default, does not make a run another one.
+    """
+    try:
+        config = read(flags_from(dict(settings)), default=Config(), about="", command="")
+    except ValueError:
+        return dict(settings)
+    return as_json(config)
+
+
+def as_json(config: Config) -> dict[str, Any]:
+    """Flat settings as JSON and YAML hold them."""
+    settings: dict[str, Any] = json.loads(json.dumps(flat(config)))
+    return settings
 
 
 def _leaves(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from cory.config import presets
-from cory.config.parsing import flags_from, flat, read
+from cory.config import parsing, presets
+from cory.config.parsing import as_json, flags_from
 from cory.config.schema import Config
 from cory.evaluation.external import has_distribution
 from cory.study.spec import MAY_DIFFER, TARGET, Comparison, Settings, Spec, flattened
@@ -78,21 +78,21 @@ def make_plan(spec: Spec) -> Plan:
     for task, task_settings in tasks.items():
         base = _config(spec, task_settings, {}, f"task {task!r}")
         kl_coef[task] = base.kl.coef
-        evaluation[task] = {k: v for k, v in plain(base).items() if k.startswith("evaluation.")}
+        evaluation[task] = {k: v for k, v in as_json(base).items() if k.startswith("evaluation.")}
         configs = {
             arm: _config(spec, task_settings, settings, f"arm {arm!r} on task {task!r}")
             for arm, settings in spec.arms.items()
         }
-        _check_equal_evaluation({arm: plain(config) for arm, config in configs.items()}, spec, task)
+        _check_equal_evaluation({arm: as_json(config) for arm, config in configs.items()}, spec, task)
         for sweep in spec.sweeps.values():
             for arm in sweep.arms:
-                setting_value(plain(configs[arm]), sweep.setting, log=sweep.log)
+                setting_value(as_json(configs[arm]), sweep.setting, log=sweep.log)
         runs += [
             PlannedRun(
                 arm=arm,
                 task=task,
                 seed=seed,
-                settings=plain(replace(config, seed=seed)) | target_of(spec.arms[arm]),
+                settings=as_json(replace(config, seed=seed)) | target_of(spec.arms[arm]),
             )
             for seed in spec.seeds
             for arm, config in configs.items()
@@ -108,7 +108,7 @@ def target_of(settings: Settings) -> dict[str, str]:
 def make_target(settings: Mapping[str, Any]) -> Target:
     """Load the players of a run that is evaluated only; ValueError if there are none."""
     trained = {name: value for name, value in settings.items() if name != TARGET}
-    config = _read(flags_from(trained), Config())
+    config = _read(Config(), *flags_from(trained))
     return load_external(str(settings[TARGET]), config)
 
 
@@ -132,12 +132,6 @@ def check_targets(runs: Iterable[PlannedRun], primary: Sequence[Comparison]) -> 
                     "which plays by act, cannot be measured; compare task_reward"
                 )
         check_target(target)
-
-
-def plain(config: Config) -> dict[str, Any]:
-    """Flat settings as JSON and YAML hold them."""
-    settings: dict[str, Any] = json.loads(json.dumps(flat(config)))
-    return settings
 
 
 def setting_value(settings: Mapping[str, Any], name: str, *, log: bool = False) -> float:
@@ -165,16 +159,9 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 
 def completed(settings: Settings) -> dict[str, Any]:
-    """Stored settings with those that have been added since, at their defaults; as stored if unreadable.
-
-    A setting that is new, and at its default, does not make a finished run another one.
-    """
+    """Stored settings of an arm with those that have been added since (`cory.config.parsing.completed`)."""
     target = target_of(settings)
-    trained = {name: value for name, value in settings.items() if name not in target}
-    try:
-        return plain(_read(flags_from(trained), Config())) | target
-    except ValueError:
-        return dict(settings)
+    return parsing.completed({k: v for k, v in settings.items() if k not in target}) | target
 
 
 @cache
@@ -204,15 +191,10 @@ def differing(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
     ]
 
 
-def _read(flags: Sequence[str], default: Config) -> Config:
+@lru_cache(maxsize=1024)  # studies plan the same arms again whenever they are counted
+def _read(default: Config, *flags: str) -> Config:
     """`default` changed by flags; ValueError for settings that make no sense."""
-    return _read_once(tuple(flags), default)
-
-
-@lru_cache(maxsize=1024)
-def _read_once(flags: tuple[str, ...], default: Config) -> Config:
-    # Studies plan the same arms again whenever they are counted.
-    return read(flags, default=default, about="", command="cory study")
+    return parsing.read(flags, default=default, about="", command="cory study")
 
 
 def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:
@@ -223,7 +205,7 @@ def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:
     try:
         default = presets.get(str(merged.pop("preset")))
         merged.pop(TARGET, None)
-        return _read(flags_from(merged), default)
+        return _read(default, *flags_from(merged))
     except ValueError as error:
         raise ValueError(f"{where} cannot be built: {error}") from error
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cory.report import html
-from cory.report.page import SAMPLE_ROWS
+from cory.report.samples import ROWS
 from cory.study import statistics
 from cory.study.analysis import GAME_TOTAL, metrics_of, values_by_seed
 from cory.study.plots import draw, survival
@@ -83,7 +83,7 @@ def samples(folders: Mapping[str, Path], *, title: str) -> list[html.Markup]:
             head.append(name)
             shown.append([text.strip() or "(empty)" for text in texts])
     note = "Each policy standalone at the last evaluation, in one run of each arm (the smallest seed)."
-    rows = list(zip(*shown, strict=True))[:SAMPLE_ROWS]
+    rows = list(zip(*shown, strict=True))[:ROWS]
     return [html.heading(title), html.paragraph(note, muted=True), html.table(head, rows, kind="samples")]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
+from cory.config.parsing import completed
 from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.training import checkpoint
 
@@ -88,7 +89,7 @@ def never_started(run: Path) -> bool:
 
 def check_settings_unchanged(run: Path, folder: Path, now: Mapping[str, Any]) -> None:
     """Raise ValueError with all settings that differ from a checkpoint's and may not be changed on resume."""
-    before = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    before = completed(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
     now = yaml.safe_load(yaml.safe_dump(dict(now)))
     changed = [
         f"{name} was {before.get(name)!r} and is {now.get(name)!r}"

@@ -9,13 +9,13 @@ import yaml
 
 from cory.cli.main import main
 from cory.config import presets
+from cory.config.parsing import as_json
 from cory.study.comparison import pages, write_comparison, write_paper_figures
 from cory.study.comparison.arms import arms_of, check_comparable
-from cory.study.plan import plain
 from cory.study.records import write_origin
 from cory.study.report import write_report
 
-SETTINGS = plain(replace(presets.get("pocket"), iterations=4))
+SETTINGS = as_json(replace(presets.get("pocket"), iterations=4))
 """Reviews, two seats, KL coefficient 0.2."""
 
 

@@ -7,14 +7,16 @@ import signal
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cory.cli.main import main
+from cory.config.parsing import flat
 from cory.config.schema import Config
 from cory.learner.learner import Learner
 from cory.runtime import signals as signals_module
 from cory.tracking.tracker import read
 from cory.training import checkpoint
-from cory.training.resume import check_complete, locked
+from cory.training.resume import check_complete, check_settings_unchanged, locked
 from cory.training.trainer import Trainer
 from tests.helpers.faults import end, fork
 from tests.helpers.runs import (
@@ -112,6 +114,15 @@ def test_settings_that_changed_are_listed_and_refused(tmp_path, finished, capsys
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     changeable = ("--evaluation.every", "1", "--sample-rows", "1", "--alerts.window", "5")
     assert train(run, 3, "--resume", "must", *changeable) == 0
+
+
+def test_a_setting_that_came_later_may_be_added_at_its_default_only(tmp_path):
+    now = flat(Config())
+    saved = {name: value for name, value in now.items() if name not in ("policy.tf32", "learner.lr")}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
+    check_settings_unchanged(tmp_path, tmp_path, now)
+    with pytest.raises(ValueError, match=r"settings: policy\.tf32 was False and is True\. Leave"):
+        check_settings_unchanged(tmp_path, tmp_path, now | {"policy.tf32": True})
 
 
 @pytest.mark.parametrize(
