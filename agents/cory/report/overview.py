@@ -11,7 +11,7 @@ import yaml
 
 from cory.report import html
 from cory.tracking.curves import Curves, exchanges, policies, seatings, seats
-from cory.tracking.tracker import Curve, Key
+from cory.tracking.tracker import NO_CURVE, Key
 
 
 def read_config(run: Path) -> dict[str, Any]:
@@ -116,6 +116,6 @@ def _score(curves: Curves, split: str, iteration: int) -> float | None:
     """Return the combined reward on `split` at an iteration, averaged over the policies; None without it."""
     scores = []
     for name in policies(curves):
-        curve = curves.get(Key(split, name, "combined_reward"), Curve([], []))
+        curve = curves.get(Key(split, name, "combined_reward"), NO_CURVE)
         scores += [value for i, value in zip(*curve, strict=True) if i == iteration]
     return sum(scores) / len(scores) if scores else None

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from cory.report import html, samples
 from cory.report.overview import best_checkpoint, commands, head, read_config, read_environment
-from cory.report.summary import NO_CURVE, change, number
+from cory.report.summary import change, number
 from cory.tracking.curves import Curves, policies, quantities, seatings, seats
 from cory.tracking.labels import label
-from cory.tracking.tracker import METRICS, SAMPLES, Key, curves, read, read_lines
+from cory.tracking.tracker import METRICS, NO_CURVE, SAMPLES, Key, curves, read, read_lines
 
 if TYPE_CHECKING:
     from cory.report.plots import Plot
@@ -24,8 +24,6 @@ of the iterations in shorter runs."""
 
 SEATED = ("task_reward", "payoff", "kl", "combined_reward", "response_length", "eos_share")
 """Quantities in the table of the seats; the others are in a plot."""
-
-SAMPLE_ROWS = samples.ROWS
 
 
 def write_report(run: Path) -> Path:
@@ -83,10 +81,10 @@ def _figure(plot: "Plot") -> list[html.Markup]:
 
 def _held_out(run_curves: Curves) -> list[html.Markup]:
     """Return the table of standalone evaluations: first and last of each policy, and the reference."""
-    parts = [html.heading("Held-out evaluation", anchor="held-out")]
     shown = quantities(run_curves, ["eval"])
     if not shown:
         return []
+    parts = [html.heading("Held-out evaluation", anchor="held-out")]
     names = policies(run_curves)
     rows = []
     for quantity in shown:

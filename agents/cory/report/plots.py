@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from cory.report import html
 from cory.tracking.curves import Curves, exchanges, policies, quantities, seats, split_at_exchanges
 from cory.tracking.labels import label
-from cory.tracking.tracker import Curve, Key
+from cory.tracking.tracker import NO_CURVE, Curve, Key
 
 MAIN = ("task_reward", "kl", "combined_reward")
 PALETTE = html.SERIES
@@ -216,7 +216,7 @@ def _frontier(curves: Curves) -> Figure | None:
         axes.plot(0, reference.values[-1], "x", color=REFERENCE, markersize=9, markeredgewidth=2)
     for colour, policy in _coloured(curves):
         kl, reward = (
-            dict(zip(*curves.get(Key("eval", policy, q), Curve([], [])), strict=True))
+            dict(zip(*curves.get(Key("eval", policy, q), NO_CURVE), strict=True))
             for q in ("kl", "task_reward")
         )
         points = [(kl[i], reward[i]) for i in kl if i in reward]

@@ -11,9 +11,7 @@ from cory.report import html
 from cory.report.evaluation import differing
 from cory.tracking.curves import Curves, policies, quantities
 from cory.tracking.labels import label
-from cory.tracking.tracker import Curve, Key
-
-NO_CURVE = Curve([], [])
+from cory.tracking.tracker import NO_CURVE, Key
 
 
 def sections(run: Path, config: Mapping[str, Any], curves: Curves) -> list[html.Markup]:

@@ -40,6 +40,10 @@ class Curve(NamedTuple):
     values: list[float]
 
 
+NO_CURVE = Curve([], [])
+"""That of a metric that was never logged."""
+
+
 class Tracker:
     """Writes the metrics and samples of a run; each line is on disk before the call returns.
 
