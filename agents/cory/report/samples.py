@@ -16,6 +16,12 @@ FIRST = 3
 HEAT = (0.1, 0.5, 1.0, 2.0)
 """KL of a token in nats from which it has the first, second, ... colour."""
 
+END = "\N{END OF PROOF}"
+"""Shown where a response ends."""
+EMPTY = html.Markup(' <span class="score">(empty)</span>')
+
+MACROS = html.macros("samples.html")
+
 Row = Mapping[str, Any]
 
 
@@ -50,7 +56,7 @@ def sections(rows: Sequence[Row], *, continues: bool) -> list[html.Markup]:
     shown = {times[place * (len(times) - 1) // (TIMES - 1)] for place in range(TIMES)}
     parts = [html.heading("Sample games", anchor="sample-games")]
     if any("token_kl" in row for row in evaluated):
-        parts.append(_scale())
+        parts.append(html.Markup(MACROS.scale(HEAT, END)))
     for time in sorted(shown, reverse=True):
         games = [
             _game(row, _seated(row), continues, below=_standalone(row))
@@ -95,35 +101,24 @@ def _seated(row: Row) -> list[tuple[str, html.Markup]]:
             note += f", KL {sum(known):.2f} nats"
             text = _coloured(row[seat], tokens[seat])
         name = f"{seat} ({seating[seat]})" if seat in seating else seat
-        found.append((name, html.Markup(f'{text}\n<span class="score">{html.inline(note)}</span>')))
+        found.append((name, html.Markup(MACROS.scored(text, note))))
     return found
 
 
 def _coloured(text: str, tokens: Sequence[tuple[str, float | None]]) -> html.Markup:
     """Return the tokens of a response, each on its colour; what follows them is plain."""
-    spans, length = [], 0
+    shown = []
     for piece, kl in tokens:
-        length += len(piece)
-        heat = 0 if kl is None else sum(kl >= low for low in HEAT)
-        shown = html.inline(piece or "\N{END OF PROOF}")
         known = "not finite" if kl is None else f"{kl:.2f} nats"
-        title = known if piece else f"end of the response, {known}"
-        kind = f' class="heat-{heat}"' if heat else ""
-        spans.append(f'<span{kind} title="{title}">{shown}</span>')
-    return html.Markup("".join(spans) + html.inline(text[length:]))
-
-
-def _scale() -> html.Markup:
-    """Return what the colours mean."""
-    steps = " ".join(
-        f'<span class="heat-{i}">\N{NO-BREAK SPACE}{low:g}+\N{NO-BREAK SPACE}</span>'
-        for i, low in enumerate(HEAT, 1)
-    )
-    return html.Markup(
-        f'<p class="muted">KL of a token to the reference, in nats: {steps}. It is the exact KL over the '
-        "vocabulary where the token was chosen; its value appears on hovering. \N{END OF PROOF} is the end "
-        "of a response.</p>"
-    )
+        shown.append(
+            {
+                "text": piece or END,
+                "heat": 0 if kl is None else sum(kl >= low for low in HEAT),
+                "title": known if piece else f"end of the response, {known}",
+            }
+        )
+    length = sum(len(piece) for piece, _ in tokens)
+    return html.Markup(MACROS.coloured(shown, text[length:]))
 
 
 def _game(
@@ -134,24 +129,19 @@ def _game(
     below: Sequence[tuple[str, html.Markup]] = (),
 ) -> html.Markup:
     """Return a card of one query with a card per response; `below` are in a row of their own."""
-    query = html.Markup(f'<span class="query">{html.inline(row["query"])}</span>')
-    parts = [] if continues else [f'<div class="text">{query}</div>']
-    for group in (sides, below):
-        if group:
-            texts = []
-            for name, text in group:
-                whole = f"{query}{text}" if continues else text.lstrip()
-                texts.append(html.Markup(f'<h4>{html.inline(name)}</h4><div class="text">{whole}</div>'))
-            parts.append(html.cards(texts))
-    return html.Markup(f'<div class="card">{"".join(parts)}</div>')
+    query = row["query"]
+    groups = [
+        [(name, MACROS.continued(query, text) if continues else text.lstrip()) for name, text in group]
+        for group in (sides, below)
+        if group
+    ]
+    return html.Markup(MACROS.game(None if continues else query, groups))
 
 
 def _games(cards: Sequence[html.Markup]) -> html.Markup:
-    return html.Markup(f'<div class="games">{"".join(cards)}</div>')
+    return html.Markup(MACROS.games(cards))
 
 
 def _text(response: str) -> html.Markup:
     """Return a response; `(empty)` if it has no visible character."""
-    if response.strip():
-        return html.inline(response.rstrip())
-    return html.Markup(' <span class="score">(empty)</span>')
+    return html.escape(response.rstrip()) if response.strip() else EMPTY

@@ -31,10 +31,7 @@ def sections(run: Path, config: Mapping[str, Any], curves: Curves) -> list[html.
         parts.append(html.paragraph(f"No sign of collapse in {signs_of} against the reference."))
     gains = _gains(run, config)
     eta = config.get("kl.coef")
-    shown = [
-        html.Markup(f"<h3>{html.inline(name)}</h3>{html.definitions(_figures(curves, name, eta, gains))}")
-        for name in names
-    ]
+    shown = [html.titled(name, html.definitions(_figures(curves, name, eta, gains))) for name in names]
     note = (
         "Each policy standalone on held-out queries: first evaluation → last evaluation, and the difference."
     )

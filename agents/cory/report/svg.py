@@ -32,11 +32,7 @@ def figure(drawn: Figure, *, title: str, caption: str) -> html.Markup:
 
     `drawn` has been saved before, which laid out its panels.
     """
-    panels = "".join(_panels(drawn, title))
-    return html.Markup(
-        f'<figure>{_legend(drawn)}<div class="panels">{panels}</div>'
-        f"<figcaption>{html.inline(caption)}</figcaption></figure>"
-    )
+    return html.figure(_legend(drawn), html.Markup("".join(_panels(drawn, title))), caption=caption)
 
 
 def _panels(drawn: Figure, title: str) -> list[str]:
@@ -73,7 +69,7 @@ def _inlined(document: str, name: str, *, points: float) -> str:
     text = re.sub(r"xlink:href", "href", text)
     size = re.compile(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>')
     head = (
-        f'<svg viewBox="\\1" role="img" aria-label="{html.inline(name)}" '
+        f'<svg viewBox="\\1" role="img" aria-label="{html.escape(name)}" '
         f'style="max-width: {1.35 * points:.0f}px">'
     )
     return re.sub(r"\s*\n\s*", "\n", size.sub(head.replace("\\1", r"\g<1>"), text, count=1)).strip()
@@ -87,11 +83,10 @@ def _colour(colour: str) -> str:
     return f"var(--series-{series.index(colour)})" if colour in series else colour
 
 
-def _legend(drawn: Figure) -> str:
+def _legend(drawn: Figure) -> html.Markup:
     """Return the legend of the whole figure as text with a short line before each name."""
     names = [(handle, text.get_text().strip()) for one in drawn.legends for handle, text in _entries(one)]
-    keys = [f"<span>{_key(handle)}{html.inline(name)}</span>" for handle, name in names if name]
-    return f'<p class="legend">{"".join(keys)}</p>' if keys else ""
+    return html.legend([(_key(handle), name) for handle, name in names if name])
 
 
 def _entries(legend: Any) -> Sequence[tuple[Line2D, Any]]:
@@ -102,7 +97,7 @@ def _entries(legend: Any) -> Sequence[tuple[Line2D, Any]]:
     ]
 
 
-def _key(line: Line2D) -> str:
+def _key(line: Line2D) -> html.Markup:
     """Return a short line, or a cross for a marker without a line."""
     colour = _colour(matplotlib.colors.to_hex(line.get_color()))
     if line.get_linestyle() == "None":
@@ -111,4 +106,6 @@ def _key(line: Line2D) -> str:
         dashes = line._unscaled_dash_pattern[1]  # type: ignore[attr-defined]  # no public name
         pattern = " ".join(f"{1.7 * part:g}" for part in dashes or ())
         path = f'<path d="M0 6H24" stroke-dasharray="{pattern}"' if pattern else '<path d="M0 6H24"'
-    return f'<svg class="key" viewBox="0 0 24 12" aria-hidden="true">{path} style="stroke: {colour}"/></svg>'
+    return html.Markup(
+        f'<svg class="key" viewBox="0 0 24 12" aria-hidden="true">{path} style="stroke: {colour}"/></svg>'
+    )

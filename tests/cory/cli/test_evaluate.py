@@ -121,7 +121,7 @@ def test_the_page_shows_every_evaluation_of_a_run(place):
     other = page.index("Held-out evaluation with intervals: task cory_env.tasks.echo:Task, its own score")
     assert own < other
     assert page.count("Held-out evaluation with intervals:") == 2
-    assert "Measured with the run&#x27;s own settings." in page[own:other]
+    assert "Measured with the run&#39;s own settings." in page[own:other]
     for text in ("task cory_env.tasks.echo:Task (run: echo)", "evaluation.sampling greedy (run: own)"):
         assert text in page[other:]
 

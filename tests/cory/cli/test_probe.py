@@ -62,7 +62,7 @@ def test_a_run_is_probed_in_both_seatings_and_its_result_is_drawn(place, capsys,
     monkeypatch.setattr("cory.report.plots.draw", lambda curves, folder: [])  # they have tests of their own
     page = write_report(place / "runs/two").read_text(encoding="utf-8")
     assert "Probe: what the seats do to each other" in page
-    assert "pioneer&#x27;s share of the variance given the query" in page
+    assert "pioneer&#39;s share of the variance given the query" in page
     assert (place / "runs/two/plots/probe.png").is_file()
 
 

@@ -76,7 +76,7 @@ def test_an_evaluation_is_in_the_report_with_intervals_and_signs(tmp_path):
     assert row in page
     assert "<td>+0.500 [+0.250, +0.750]</td>" in page
     assert "1.000 [0.500, 1.500]" in page
-    assert "llm_1: length is below half of the reference&#x27;s: 2.000, 5.000" in page
+    assert "llm_1: length is below half of the reference&#39;s: 2.000, 5.000" in page
     assert "judge mine failed: [red]1 / 0[/red]" in page
     assert (tmp_path / "plots/pass_at_k.png").exists()
 
@@ -140,7 +140,7 @@ def test_every_evaluation_has_a_section_of_its_own_that_names_what_was_measured(
     weights = "Weights: llm_1 policies/llm_1 (sha256 abcdef01)."
     assert heads == [
         ("task reviews, judge pocket, 64 test queries, 2 samples each, paper sampling",
-         f"Measured with the run&#x27;s own settings. {weights}"),
+         f"Measured with the run&#39;s own settings. {weights}"),
         ("task reviews, judge pocket, 64 test queries, 8 samples each, paper sampling",
          f"Measured unlike the run: evaluation.samples 8 (run: 2). {weights}"),
         ("task echo, its own score, 64 test queries, 1 sample each, own sampling",

@@ -48,7 +48,7 @@ def test_the_page_names_task_judge_model_command_and_seconds(tmp_path):
     assert (
         "Task: reviews. Judge: pocket. Model: gpt2. Policy: causal_lm. Algorithm: ppo. Seconds: 19.4." in page
     )
-    assert '<pre class="command">/venv/bin/cory train --task.data &#x27;my file&#x27;</pre>' in page
+    assert '<pre class="command">/venv/bin/cory train --task.data &#39;my file&#39;</pre>' in page
     assert "Resumed at iteration 2: cory train --resume must" in page
     assert "Model: gpt2, distilgpt2." in page_of(run, **{"policy.models": ["gpt2", "distilgpt2"]})
     assert "Judge: regex:a." in page_of(run, task="echo", judge="regex:a")

@@ -181,7 +181,7 @@ def test_the_summary_has_change_kl_penalty_and_signs_of_collapse(tmp_path):
     assert "after 9 iterations: llm_1 1.000 → 3.000  (+2.000) at a KL of 5.000." in page
     assert "<dt>KL penalty (η = 0.25)</dt><dd>1.250</dd>" in page
     assert "<dd>1.000 → 1.750  (+0.750)</dd>" in page
-    sign = "llm_1: distinct-2 (share of bigrams) is below half of the reference&#x27;s: 0.375, 0.875."
+    sign = "llm_1: distinct-2 (share of bigrams) is below half of the reference&#39;s: 0.375, 0.875."
     assert f'<p class="bad">Sign of collapse, {sign}</p>' in page
     with Tracker(tmp_path, tensorboard=False) as tracker:
         tracker.log(10, {"eval/llm_1/distinct_2": 0.5})
