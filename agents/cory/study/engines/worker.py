@@ -47,6 +47,7 @@ def train(folder: Path, settings: Mapping[str, Any], send: Callable[[int], None]
                 return {"status": "finished"}
             config = read(flags_from(dict(settings)), default=Config(), about="", command="cory study")
             begun = bool(checkpoint.finished(folder))
+            sys.argv = ["cory", "train", "--config", str(folder / "config.yaml")]  # recorded by the run
             training_run.train(
                 config,
                 folder,
