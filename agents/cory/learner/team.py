@@ -5,7 +5,7 @@ Shapes: B games, T response tokens, K chosen tokens, V vocabulary, N positions o
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,6 +46,9 @@ class Team:
     order_key: rng.Key
     """Key of the random order of rows."""
 
+    algorithm: str = ""
+    """Its name, for errors."""
+
     state: State = field(default_factory=State)
     """What the algorithm keeps for the team; each learner holds its policy's `algorithm_state`."""
 
@@ -76,8 +79,10 @@ class Team:
     ) -> LearningData:
         """What one policy learns from, in an order for each epoch.
 
-        ArithmeticError if its log-probs are not those its tokens were sampled with.
+        `advantages` are checked as those of the hook `advantage`. ArithmeticError if the policy's log-probs
+        are not those its tokens were sampled with.
         """
+        check_advantages(advantages, batches, f"algorithm {self.algorithm!r}: team.data was given")
         seats, learner = self.seats_of(name), self.learners[name]
         own = stack(Batch, [batches[seat] for seat in seats])
         difference = float((own.behaviour_logprobs_BT - own.old_logprobs_BT).abs().max())
@@ -143,41 +148,41 @@ class Team:
             yield at, policy.logits(state_KD[at]).float().log_softmax(-1)
 
 
-def check_advantages(
-    found: Mapping[str, Advantage],
-    batches: Mapping[str, Batch],
-    rewards: Mapping[str, Tensor],
-    algorithm: str,
-) -> None:
+def check_advantages(found: Any, batches: Mapping[str, Batch], where: str) -> None:
     """Raise ValueError for advantages of the wrong seats or shapes.
 
-    FloatingPointError for numbers that are not finite though rewards and values are: where those are not, the
-    update names the rows.
+    FloatingPointError for numbers that are not finite though those of the batches are: where those are not,
+    the update names the rows. `where` begins the message.
     """
-    where = f"algorithm {algorithm!r}: the advantage hook"
-    if set(found) != set(batches):
-        raise ValueError(
-            f"{where} returned seats {', '.join(map(str, found)) or 'none'}; return {', '.join(batches)}"
-        )
-    inputs = (t for seat, batch in batches.items() for t in (rewards[seat], batch.values_BT))
-    sound = all(bool(tensor.isfinite().all()) for tensor in inputs)
+    if not isinstance(found, Mapping) or set(found) != set(batches):
+        seats = ", ".join(map(str, found)) if isinstance(found, Mapping) else f"in a {type(found).__name__}"
+        raise ValueError(f"{where} seats {seats or 'none'}; the seats are {', '.join(batches)}")
+    sound = all(map(_is_sound, batches.values()))
     for seat, advantage in found.items():
         for name, tensor in zip(Advantage._fields, advantage, strict=True):
             want = tuple(batches[seat].response_BT.shape)
             if not isinstance(tensor, Tensor) or tuple(tensor.shape) != want:
                 got = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
-                raise ValueError(f"{where} returned {name} of {seat} with shape {got}; the batch has {want}")
+                raise ValueError(f"{where} {name} of {seat} with shape {got}; the batch has {want}")
             if sound and not bool(tensor.isfinite().all()):
+                rows = (~tensor.isfinite()).any(1).nonzero().flatten().tolist()
                 raise FloatingPointError(
-                    f"{where} returned {name} of {seat} with numbers that are not finite"
+                    f"{where} {name} of {seat} with numbers that are not finite, in rows {rows[:8]}"
                 )
 
 
-def checked_updates(updates: Mapping[str, Mapping[str, float]], team: Team) -> dict[str, dict[str, float]]:
+def _is_sound(batch: Batch) -> bool:
+    """Whether all numbers that advantages are made of are finite."""
+    used = (batch.payoff_B, batch.old_logprobs_BT, batch.ref_logprobs_BT, batch.values_BT)
+    return all(bool(tensor.isfinite().all()) for tensor in used)
+
+
+def checked_updates(updates: Any, team: Team) -> dict[str, dict[str, float]]:
     """The metrics of a joint update; ValueError if they are not those of every policy, numbers by name."""
-    if set(updates) != set(team.learners):
+    if not isinstance(updates, Mapping) or set(updates) != set(team.learners):
+        of = ", ".join(map(str, updates)) if isinstance(updates, Mapping) else type(updates).__name__
         raise ValueError(
-            f"update_all returned metrics of {', '.join(map(str, updates)) or 'no policy'}; return a dict of "
-            f"numbers for each of {', '.join(team.learners)}"
+            f"update_all returned metrics of {of or 'no policy'}; return a dict of numbers for each of "
+            f"{', '.join(team.learners)}"
         )
     return {name: {key: float(value) for key, value in of.items()} for name, of in updates.items()}

@@ -198,6 +198,7 @@ class Trainer:
             learners=self.learners,
             seating=seating,
             order_key=key,
+            algorithm=self.config.algorithm,
             state=self.team_state,
             interrupt=interrupt,
         )
@@ -208,7 +209,7 @@ class Trainer:
         options, name = self.config.algorithm_options, self.config.algorithm
         rewards = team.rewards(batches)
         found = self.algorithm.advantage(batches, rewards, options, states)
-        check_advantages(found, batches, rewards, name)
+        check_advantages(found, batches, f"algorithm {name!r}: the advantage hook returned")
         for policy, learner in self.learners.items():
             check_state(learner.algorithm_state, policy, name)
         check_state(self.team_state, "the team", name)

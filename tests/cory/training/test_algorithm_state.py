@@ -90,35 +90,48 @@ def test_a_resumed_run_is_the_run_in_one_across_an_exchange(with_mixer, tmp_path
 
 def test_metrics_of_a_joint_update_are_those_of_every_policy(with_mixer):
     trainer = Trainer(with_mixer)
-    trainer.algorithm = replace(trainer.algorithm, update_all=lambda *_: {"llm_1": {}})
-    with pytest.raises(ValueError, match="update_all returned metrics of llm_1; return a dict"):
-        trainer.iterate(0)
+    for wrong, fault in (({"llm_1": {}}, "llm_1"), (None, "NoneType"), ({}, "no policy")):
+        trainer.algorithm = replace(trainer.algorithm, update_all=lambda *_, result=wrong: result)
+        with pytest.raises(ValueError, match=f"update_all returned metrics of {fault}; return a dict"):
+            trainer.iterate(0)
 
 
 @pytest.mark.parametrize(
     ("spoil", "fault"),
     [
-        (lambda found: {"pioneer_0": found["pioneer_0"]}, "returned seats pioneer_0; return pioneer_0, obs"),
+        (lambda found: list(found.values()), "seats in a list; the seats are pioneer_0, obs"),
+        (lambda found: {"pioneer_0": found["pioneer_0"]}, "seats pioneer_0; the seats are pioneer_0, obs"),
         (
             lambda found: found | {"observer_1": found["observer_1"]._replace(advantage_BT=torch.zeros(2))},
-            r"returned advantage_BT of observer_1 with shape \(2,\)",
+            r"advantage_BT of observer_1 with shape \(2,\)",
         ),
         (
             lambda found: (
                 found | {"observer_1": found["observer_1"]._replace(return_BT=found["observer_1"][1] / 0)}
             ),
-            "returned return_BT of observer_1 with numbers that are not finite",
+            r"return_BT of observer_1 with numbers that are not finite, in rows \[",
         ),
     ],
 )
-def test_a_wrong_advantage_is_refused_before_any_weight_moves(spoil, fault):
+@pytest.mark.parametrize("hook", ["advantage", "update_all"])
+def test_a_wrong_advantage_is_refused_before_any_weight_moves(hook, spoil, fault):
     trainer = Trainer(flagged())
     before = [weight.clone() for p in trainer.policies.values() for weight in p.parameters()]
     good = trainer.algorithm.advantage
-    trainer.algorithm = replace(trainer.algorithm, advantage=lambda *args: spoil(good(*args)))
-    with pytest.raises(
-        (ValueError, FloatingPointError), match=f"algorithm 'ppo': the advantage hook {fault}"
-    ):
+
+    def update_all(team, batches, advantages, _config):
+        spoilt = spoil(dict(advantages))
+        return {
+            name: learner.update(*team.data(name, batches, spoilt)[:3])
+            for name, learner in team.learners.items()
+        }
+
+    if hook == "advantage":
+        changes, where = {"advantage": lambda *args: spoil(good(*args))}, "the advantage hook returned"
+    else:
+        changes, where = {"update_all": update_all}, r"team\.data was given"
+    trainer.algorithm = replace(trainer.algorithm, **changes)
+    with pytest.raises((ValueError, FloatingPointError), match=f"algorithm 'ppo': {where} {fault}"):
         trainer.iterate(0)
     after = [weight for p in trainer.policies.values() for weight in p.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
