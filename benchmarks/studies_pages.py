@@ -82,30 +82,29 @@ def index(stored: Sequence[Stored]) -> str:
         "",
         *verdict_table(stored),
     ]
+    waiting = verdict_table(stored, measured=False)
+    if len(waiting) > 2:
+        lines += ["", "## Without runs yet", "", *waiting]
     return "\n".join(lines) + "\n"
 
 
-def verdict_table(stored: Sequence[Stored], *, pages: str = "") -> list[str]:
-    """The verdicts of all studies as lines of a Markdown table.
-
-    Args:
-        stored: Results with statistics and verdicts.
-        pages: What links to the pages begin with: the path to docs/studies from the file that holds the
-            table, with a slash at its end.
-    """
-    rows = [
-        (
-            row["claim"],
-            row["source"] or "-",
-            verdict["test"],
-            f"{row['direction']} by {row['margin']:g}",
-            _result(row),
-            f"[{one.name}]({pages}{one.name}.md)",
-        )
-        for one in stored
-        for verdict, row in zip(one.results["verdicts"], one.results["statistics"], strict=True)
-    ]
-    return [_row(HEAD), "|---" * len(HEAD) + "|", *map(_row, rows)]
+def verdict_table(stored: Sequence[Stored], *, measured: bool = True) -> list[str]:
+    """The claims of all studies that have been measured, or have not, as lines of a Markdown table."""
+    head = HEAD if measured else tuple(name for name in HEAD if name != "result")
+    rows = []
+    for one in stored:
+        for verdict, row in zip(one.results["verdicts"], one.results["statistics"], strict=True):
+            cells = {
+                "claim": row["claim"],
+                "source": row["source"] or "-",
+                "test": verdict["test"],
+                "margin": f"{row['direction']} by {row['margin']:g}",
+                "result": _result(row),
+                "study": f"[{one.name}]({one.name}.md)",
+            }
+            if (row["n"] > 0) == measured:
+                rows.append([cells[name] for name in head])
+    return [_row(head), "|---" * len(head) + "|", *map(_row, rows)]
 
 
 def page(one: Stored, figures: Sequence[str]) -> str:
