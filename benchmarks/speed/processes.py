@@ -152,7 +152,7 @@ def trl_job(worker: Worker, workload: Workload, *, threads: int, device: str) ->
 def workers_of(workload: str, device: str) -> list[str]:
     """The workers that are timed on a workload by default: baselines on W1 only."""
     if device != "cpu":
-        return ["lora team"] if workload == "llama-1b" else ["cory bf16", "lora team", "hf bf16"]
+        return ["lora team"] if workload.startswith("llama-") else ["cory bf16", "lora team", "hf bf16"]
     if workload != "W1":
         return list(CORY)
     return [*CORY, *HF, *(TRL if TRL_PYTHON.exists() else [])]

@@ -41,7 +41,7 @@ from benchmarks.speed.processes import (
 from benchmarks.speed.roofline import peak
 from benchmarks.speed.scaling import draw, scale
 from benchmarks.speed.targets import targets
-from benchmarks.speed.workloads import GPU_WORKLOADS, WORKLOADS, Workload
+from benchmarks.speed.workloads import GPU_WORKLOADS, REHEARSALS, WORKLOADS, Workload
 from cory.policies.loading import check_device
 from cory.runtime import cpu
 
@@ -132,7 +132,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    known = [*WORKLOADS, *GPU_WORKLOADS, "sampling"]
+    known = [*WORKLOADS, *GPU_WORKLOADS, *REHEARSALS, "sampling"]
     parser.add_argument("workloads", nargs="*", help=f"{', '.join(known)}; by default all of the device's")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
     parser.add_argument("--json", type=Path, help="file for every figure")
@@ -164,7 +164,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def plan(options: argparse.Namespace) -> list[tuple[str, Workload, Sequence[str], str]]:
     """What is measured: title, workload, workers, and `iterate` or `sample`."""
-    known = {**WORKLOADS, **GPU_WORKLOADS}
+    known = {**WORKLOADS, **GPU_WORKLOADS, **REHEARSALS}
     if options.optimizations:
         off = {
             precision: [name for name in OPTIMIZATIONS if precision in name] for precision in ("fp32", "bf16")

@@ -42,6 +42,8 @@ class Workload:
     seats: int = 2
     query: tuple[int, int] = (2, 7)
     """Fewest and most tokens of a query."""
+    bfloat16: bool = False
+    """Whether the weights are saved in bfloat16: large ones are made and read in half the time."""
 
     def model_config(self) -> PretrainedConfig:
         """The configuration of the model, without dropout."""
@@ -81,7 +83,8 @@ class Workload:
     def make_model(self) -> Any:
         """Random weights, the same every time, also in the shape of an embedded model."""
         torch.manual_seed(0)
-        return AutoModelForCausalLM.from_config(self.model_config())
+        dtype = torch.bfloat16 if self.bfloat16 else torch.float32
+        return AutoModelForCausalLM.from_config(self.model_config(), dtype=dtype)
 
     def save(self, folder: Path) -> Path:
         """Write the model with a word-level tokenizer in from_pretrained layout."""
@@ -145,4 +148,12 @@ GPU_WORKLOADS = {
     "gpt2": Workload(layers=12, width=768, heads=12, batch=256),
     "gpt2-large": Workload(layers=36, width=1280, heads=20, batch=256),
     "llama-1b": Workload(architecture="llama", layers=16, width=2048, heads=32, vocab_size=128_256, batch=64),
-}
+    "llama-7b": Workload(
+        architecture="llama", layers=32, width=4096, heads=32, vocab_size=32_000,
+        batch=32, query=(251, 251), response=256, bfloat16=True,
+    ),
+}  # fmt: skip
+"""llama-7b: the observer reads 768 tokens and writes 256."""
+TINY: dict[str, Any] = {"layers": 2, "width": 64, "heads": 2, "vocab_size": 1000, "batch": 4, "response": 4}
+REHEARSALS = {"tiny": Workload(**TINY), "tiny-llama": Workload(architecture="llama", bfloat16=True, **TINY)}
+"""For `benchmarks/gpu.sh --dry`, never timed by default."""

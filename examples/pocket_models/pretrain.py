@@ -62,6 +62,12 @@ class Recipe:
     save_every: int = 200
     """Steps between resumable states."""
 
+    device: str = "cpu"
+    """Where it is trained."""
+
+    compiled: bool = True
+    """Compile the loss, which pays after a few hundred steps and needs a C++ compiler."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Recipe):
@@ -180,12 +186,12 @@ def make_model(config: Recipe, *, vocab_size: int, end: int) -> torch.nn.Module:
 
 def fit(config: Recipe, tokenizer: Any, batches_from: Callable[..., Iterator[Tensor]]) -> None:
     """Train or resume a model on `batches_from(start=step)`, batches [B, T] from that step on."""
-    model = make_model(config, vocab_size=len(tokenizer), end=tokenizer.eos_token_id)
+    model = make_model(config, vocab_size=len(tokenizer), end=tokenizer.eos_token_id).to(config.device)
     optimizers = make_optimizers(model, config)
     base_lrs = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     state = config.work / "state.safetensors"
     start = load_state(state, model, optimizers) if state.exists() else 0
-    step_loss = torch.compile(next_token_loss)
+    step_loss = torch.compile(next_token_loss) if config.compiled else next_token_loss
     start_time, tokens = time.time(), 0
     with (config.work / "progress.jsonl").open("a") as progress:
         for step, ids_BT in enumerate(batches_from(start=start), start):
@@ -197,7 +203,7 @@ def fit(config: Recipe, tokenizer: Any, batches_from: Callable[..., Iterator[Ten
             for optimizer, lrs in zip(optimizers, base_lrs, strict=True):
                 for group, lr in zip(optimizer.param_groups, lrs, strict=True):
                     group["lr"] = lr * scale
-            loss = step_loss(model, ids_BT)
+            loss = step_loss(model, ids_BT.to(config.device))
             if not math.isfinite(loss.item()):
                 raise FloatingPointError(
                     f"the loss is {loss.item()} at step {step}; lower --matrix-lr or --lr"
