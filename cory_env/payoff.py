@@ -7,17 +7,15 @@ and `added` are not linear, and any other function of the scores may be given.
 Shapes: B games, N seats.
 """
 
-import importlib
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import entry_points
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+from cory_env.plugin_files import module_of
 
 Mix = str | float | Sequence[Sequence[float]] | np.ndarray
 """A name out of `NAMES`, a weight lambda of the others' scores, or the matrix itself."""
@@ -108,11 +106,8 @@ def _named(name: str) -> PayoffFunction | None:
     if not module_name or not attribute.isidentifier():
         return None
     try:
-        if module_name.endswith(".py"):
-            found = getattr(_module_of(Path(module_name).expanduser().resolve()), attribute)
-        else:
-            found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, OSError, SyntaxError) as error:
+        found = getattr(module_of(module_name), attribute)
+    except (ImportError, AttributeError) as error:
         raise ValueError(
             f"payoff {name!r} cannot be imported ({error}); write module:function or file.py:function"
         ) from error
@@ -126,17 +121,6 @@ def _named(name: str) -> PayoffFunction | None:
 def _installed() -> Mapping[str, Any]:
     """The entry points of `GROUP` by name, looked up once: the payoff is set at every iteration."""
     return {point.name: point for point in entry_points(group=GROUP)}
-
-
-@cache
-def _module_of(file: Path) -> ModuleType:
-    """The module in a file, run once; FileNotFoundError if there is none."""
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _checked(function: PayoffFunction, name: str, iteration: int, scores_BN: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ class Table:
         if column is None:
             raise ValueError(
                 f"{self.where} has no column {' or '.join(map(repr, choices))}; "
-                f"its columns are {', '.join(map(repr, self.columns))}"
+                f"its columns are {', '.join(map(repr, self.columns))} (--task.column names one)"
             )
         return column
 
@@ -110,6 +110,8 @@ def read_table(path: Path) -> Table:
         raise ValueError(
             f"{path} is not a {', '.join(READERS)} file; give one, a folder of them, or owner/name on the Hub"
         )
+    if not path.exists():
+        raise ValueError(f"there is no file {path}")
     try:
         return READERS[path.suffix](path)
     except (OSError, ValueError, csv.Error) as error:

@@ -6,6 +6,7 @@ import pkgutil
 from importlib.metadata import entry_points
 from typing import Any
 
+from cory_env.plugin_files import module_of
 from cory_env.tasks.base import Task
 
 GROUP = "cory.tasks"
@@ -31,20 +32,22 @@ def register(name: str, task_class: Any) -> None:
 
 
 def kind(name: str) -> Any:
-    """Return the class of the task `name`, which may be `module:Class` of any importable module."""
+    """Return the class of the task `name`, which may be `module:Class` or `file.py:Class`."""
     if name in _REGISTERED:
         return _REGISTERED[name]
-    module_name, _, class_name = name.partition(":")
+    module_name, _, class_name = name.rpartition(":") if ":" in name else (name, "", "")
     installed = entry_points(group=GROUP)
     if class_name:
         try:
-            module = importlib.import_module(module_name)
+            module = module_of(module_name)
         except ImportError as error:
-            raise ValueError(f"task {name!r} cannot be imported ({error}); write module:Class") from error
+            raise ValueError(
+                f"task {name!r} cannot be imported ({error}); write module:Class or path/to/file.py:Class"
+            ) from error
     elif name not in names():
         raise ValueError(
             f"no task called {name!r}; there are {', '.join(names())}; a task of your own is given as "
-            f"module:Class, or installed with an entry point of {GROUP} (CONTRIBUTING.md)"
+            f"module:Class or file.py:Class, or installed with an entry point of {GROUP} (CONTRIBUTING.md)"
         )
     elif name in installed.names:
         module = installed[name].load()

@@ -122,6 +122,10 @@ def test_a_list_of_dicts_and_a_function_train_a_language_model(tmp_path, model_f
     assert data.parent == tmp_path / "data"
     assert [json.loads(line) for line in data.read_text().splitlines()] == ROWS
     assert run.config.judge.endswith("reward")
+    found = cory.evaluate(run, game=False, evaluation={"queries": 2})
+    assert found["measured"]["judge"] == run.config.judge
+    short = cory.evaluate(run, game=False, evaluation={"queries": 2}, reward=lambda texts: [7.0] * len(texts))
+    assert short["metrics"]["llm_1"]["task_reward"] == 7.0
 
 
 def test_a_model_in_memory_is_copied_for_every_policy_and_the_reference(tmp_path):
@@ -150,6 +154,31 @@ def test_several_rewards_are_summed(tmp_path):
     )
     assert run.metrics.loc[0, "pioneer_0/llm_1/task_reward"] == 3.0
     assert run.metrics.loc[0, "judge/tests.cory.test_api:two/score"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        (lambda texts: [1.0], r"<lambda>' returned 1 scores for 4 responses; return one number for each"),
+        (lambda texts: ["good"] * len(texts), "<lambda>' returned 'good'; return one number for each"),
+    ],
+)
+def test_a_reward_that_returns_no_numbers_is_named(tmp_path, model_folder, reward, message):
+    settings = {**TINY, "policy": {"kernels": "plain"}, "max_response": (2, 4)}
+    with pytest.raises(ValueError, match=message):
+        cory.train(model=model_folder, dataset=ROWS, reward=reward, run=tmp_path / "run", **settings)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rewards": len}, r"'rewards'; write reward=\.\.\."),
+        ({"quiet": True}, "'quiet'; write log=\"quiet\""),
+    ],
+)
+def test_names_of_arguments_are_suggested(tmp_path, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        cory.train(task="echo", run=tmp_path / "run", **wrong)
 
 
 def one(completions, **columns):

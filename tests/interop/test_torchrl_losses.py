@@ -64,7 +64,7 @@ def test_policy_and_value_loss_are_those_of_clip_ppo_loss():
         advantage_K=advantage_K,
         return_K=return_K,
     )
-    ours = ppo.token_loss(tokens, ppo.Config(clip=0.2, value_clip=0.2)).numbers
+    ours = ppo.token_loss(tokens, ppo.Config(clip=0.2, value_clip=0.2)).metrics
     torch.testing.assert_close(ours["policy_loss"].mean(), theirs["loss_objective"].detach())
     torch.testing.assert_close(2 * ours["value_loss"].mean(), theirs["loss_critic"].detach())
     assert 0.1 < ours["clip_share"].mean() < theirs["clip_fraction"] < 0.9

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from cory.api.datasets import with_dataset
-from cory.api.rewards import Reward, judge_of, listed, name_of
+from cory.api.rewards import Reward, judge_of, remembered
 from cory.api.runs import Run
-from cory.api.settings import as_dict, flags
+from cory.api.settings import as_dict, check_names, flags
 from cory.config import presets
 from cory.config.parsing import flags_of, read
 from cory.config.schema import Config
@@ -67,6 +67,7 @@ def train(
         ValueError: For settings that make no sense, before anything is written.
         cory.runtime.signals.Stopped: After Ctrl-C or SIGTERM; its notes say how to resume.
     """
+    check_names(settings, train)
     if isinstance(task, str):
         settings["task"] = task
     base = Path(run).parent if run is not None else Path("runs")
@@ -79,7 +80,7 @@ def train(
         settings["judge"] = reward
     elif reward is not None:
         judge = judge_of(reward)
-        settings["judge"] = " + ".join(name_of(one) for one in listed(reward))
+        settings["judge"] = remembered(reward)
     saved = Path(run) / "config.yaml" if run is not None else None
     resumed = resume != "never" and saved is not None and saved.exists()
     words = [*(flags_of(saved) if resumed and saved is not None else []), *flags(settings)]
@@ -102,6 +103,7 @@ def evaluate(
     preset: str | None = None,
     game: bool = True,
     json_file: str | Path | None = None,
+    reward: Reward | str | Sequence[Reward] | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Evaluate runs, checkpoints, models or players on held-out queries, as `cory evaluate` does.
@@ -109,11 +111,15 @@ def evaluate(
     Returns the summary as a dict.
 
     `settings` hold for every target, as in `cory.train`; `evaluation={"queries": 128, "samples": 8}` says
-    how much. With `json_file` the summary and its samples are written too.
+    how much. With `json_file` the summary and its samples are written too. `reward` is as in `cory.train`; by
+    default that of the targets.
     """
     if not targets:
         raise ValueError("cory.evaluate takes runs and models; name one or more")
     factory.silence_transformers()
+    check_names(settings, evaluate)
+    if reward is not None:
+        settings["judge"] = reward if isinstance(reward, str) else remembered(reward)
     names = [str(target.path) if isinstance(target, Run) else str(target) for target in targets]
     words = flags(settings)
     found = find_all(names, preset=preset, flags=words)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from cory.judges import parsing
 from cory.judges.weighted_sum import Term, WeightedSum
 
 Reward = Callable[..., Sequence[float]]
@@ -23,6 +24,18 @@ def judge_of(reward: Reward | Sequence[Reward]) -> WeightedSum:
                 f"reward is {one!r:.80}; give a function, a list of functions, or a judge's name"
             )
     return WeightedSum([Term(name_of(one).replace("/", ":"), 1.0, one) for one in rewards])
+
+
+def remembered(reward: Reward | Sequence[Reward]) -> str:
+    """The specification of a judge for rewards; those of a session are found by it as long as it lasts.
+
+    A function that can be imported is imported again, by worker processes.
+    """
+    names = [name_of(one) for one in listed(reward)]
+    for name, one in zip(names, listed(reward), strict=True):
+        if (name.startswith("__main__:") or "<" in name) and names.count(name) == 1:
+            parsing.remember(name, one)
+    return " + ".join(names)
 
 
 def name_of(function: Any) -> str:

@@ -1,15 +1,32 @@
 """Keyword settings as flags: dataclasses, dictionaries and plain values alike."""
 
-from collections.abc import Mapping
-from dataclasses import is_dataclass
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from cory.config.parsing import flags_from, flat
+from cory.config.schema import Config
+
+SHOWN_AS = {"quiet": 'log="quiet"', "json_log": 'log="json"'}
+"""Options of the command that the function has under another name."""
 
 
 def flags(settings: Mapping[str, Any]) -> list[str]:
     """Settings as command-line words."""
     return flags_from(_plain(settings))
+
+
+def check_names(settings: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    """Raise ValueError for a name that is close to an argument of `function` and is no setting."""
+    of_runs = {one.name.removesuffix("_options") for one in fields(Config)}
+    arguments = [name for name in inspect.signature(function).parameters if name != "settings"]
+    for name in settings:
+        near = difflib.get_close_matches(name, arguments, n=1, cutoff=0.8)
+        if name not in of_runs and (near or name in SHOWN_AS):
+            hint = SHOWN_AS.get(name) or f"{near[0]}=..."
+            raise ValueError(f"{function.__name__} takes no argument {name!r}; write {hint}")
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _source(name: str, group: str) -> str:
     """Return where a name comes from."""
     for entry in entry_points(group=group, name=name):
         return f"entry point of {entry.dist.name}" if entry.dist is not None else "entry point"
-    if name.endswith(".py"):
+    if name.partition(":")[0].endswith(".py"):
         return "file"
     return "module" if "." in name or ":" in name else "built in"
 

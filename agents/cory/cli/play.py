@@ -105,7 +105,7 @@ def ask_user(env: raw_env, seat: str) -> list[int]:
         try:
             text = input(f"{seat}, at most {cap} tokens; begin a new word with a space> ")
         except EOFError:
-            raise KeyboardInterrupt from None
+            raise ValueError(f"input ended before the response of {seat}") from None
         try:
             ids = tokenizer.encode(text)
         except ValueError as error:

@@ -24,8 +24,14 @@ def task_options(name: str) -> type[Any]:
         [(p.name, _type(p), field(default=_default(p))) for p in known],
         frozen=True,
         kw_only=True,
-        namespace={"__doc__": inspect.getdoc(tasks.kind(name).__init__)},  # describes the arguments
+        namespace={"__doc__": _documentation(tasks.kind(name))},
     )
+
+
+def _documentation(kind: Any) -> str | None:
+    """What describes the arguments: the docstring of `__init__`, or that of the class where it has none."""
+    own = "__init__" in vars(kind) and inspect.getdoc(kind.__init__)
+    return own or inspect.getdoc(kind)
 
 
 def _default(parameter: inspect.Parameter) -> Any:

@@ -22,7 +22,7 @@ SIGNS = (
     Sign("repetition", "more than 0.1 above the reference's", lambda ours, ref: ours > ref + 0.1),
     Sign(
         "eos_share",
-        "below half of the reference's, which is 0.05 or more",
+        "below half of the reference's, if that is 0.05 or more",
         lambda ours, ref: ref >= 0.05 and ours < ref / 2,
     ),
     Sign("length", "below half of the reference's", lambda ours, ref: ours < ref / 2),

@@ -61,6 +61,11 @@ def register(name: str, judge: Judge) -> None:
     _REGISTERED[name] = judge
 
 
+def remember(name: str, judge: Judge) -> None:
+    """Make a function of this session available by its name, in place of an earlier one of that name."""
+    _REGISTERED[name] = judge
+
+
 def parse(spec: str, *, aliases: Collection[str] = ()) -> list[ParsedTerm]:
     """Return the terms of a specification; ValueError if it is malformed."""
     terms: list[ParsedTerm] = []

@@ -1,5 +1,6 @@
 """User function as a judge: a failure costs one score and is logged; too many failures end the run."""
 
+import re
 from collections import deque
 from collections.abc import Generator
 from contextlib import closing
@@ -14,6 +15,9 @@ FAILURE_WINDOW = 1024
 
 MIN_SCORES = 32
 """The share is computed as if there were at least so many scores: one early failure means little."""
+
+WRONG_NUMBER = re.compile(r"returned \d+(?: or more)? scores for \d+ responses")
+"""What a worker says of a call that returned too few or too many."""
 
 MAX_LOGGED = 10
 """Failures that are stored until they are logged."""
@@ -40,7 +44,10 @@ class UserFunction(CaseJudge):
         try:
             self.signature = pool.load(source)
         except ValueError as error:
-            raise ValueError(f"judge {name!r} {error}") from error
+            hint = ""
+            if source[1].startswith("__main__:"):
+                hint = "; it belonged to a session that has ended: name it again as module:function"
+            raise ValueError(f"judge {name!r} {error}{hint}") from error
         self.failed = self.retried = 0
         """Responses without a score, and batches that were repeated, since the last call of `metrics`."""
         self.failures: list[Failure] = []
@@ -81,10 +88,17 @@ class UserFunction(CaseJudge):
             yield whole
         else:
             self.retried += 1
+            sound = True
             calls = [self._call(cases[i : i + 1]) for i in range(len(cases))]
             with closing(self.pool.each(calls)) as each:
                 for outcome in each:
+                    sound = sound and not isinstance(outcome, str)
                     yield outcome if isinstance(outcome, str) else outcome[0]
+            if sound and (number := WRONG_NUMBER.search(whole)):
+                raise ValueError(
+                    f"judge {self.name!r} {number[0]}, and one for each response by itself; return one "
+                    "score for each response of a call"
+                )
 
     def _call(self, cases: Cases) -> Call:
         try:

@@ -32,7 +32,7 @@ class WeightedSum(CaseJudge):
         """Return the sum for each case; terms are called one after another, each with the whole batch."""
         if self.reads == "completion":
             cases = replace(cases, texts=cases.answers)
-        columns = {term.name: ask(term.judge, cases) for term in self.terms}
+        columns = {term.name: _scores(term, cases) for term in self.terms}
         for name, scores in columns.items():
             self._sums[name] += math.fsum(scores)
         self._cases += len(cases)
@@ -98,6 +98,20 @@ def closing(task: object) -> Iterator[None]:
     finally:
         if (judge := _judge_of(task)) is not None:
             judge.close()
+
+
+def _scores(term: Term, cases: Cases) -> list[float]:
+    """Return the scores of one judge; errors name it."""
+    try:
+        returned = list(ask(term.judge, cases))
+    except Exception as error:
+        error.add_note(f"in the judge {term.name!r}")
+        raise
+    wrong = [one for one in returned if isinstance(one, str) or not hasattr(one, "__float__")]
+    if wrong or len(returned) != len(cases):
+        found = f"{wrong[0]!r:.80}" if wrong else f"{len(returned)} scores for {len(cases)} responses"
+        raise ValueError(f"judge {term.name!r} returned {found}; return one number for each response")
+    return [float(score) for score in returned]
 
 
 def _judge_of(task: object) -> WeightedSum | None:

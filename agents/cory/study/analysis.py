@@ -155,7 +155,7 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
 def words(row: Mapping[str, Any]) -> str:
     """A comparison in one sentence."""
     if not row["n"]:
-        return f"No seed has finished runs of both {row['arm']} and {row['baseline']}."
+        return f"No seed has runs of both {row['arm']} and {row['baseline']} with {row['metric']}."
     found = (
         f"{row['arm']} has {row['arm_mean']:.3f} and {row['baseline']} {row['baseline_mean']:.3f}: a "
         f"difference of {row['difference']:+.3f}"

@@ -19,7 +19,7 @@ from cory.study.results import Results
 MARKERS = "os^D"
 FOREST = (
     "Difference of arm and baseline over the runs at equal seeds, with its 95 % interval; small dots: single "
-    "seeds. The dotted line is the margin that was declared before the runs. Without an interval: fewer than "
+    "seeds. The dotted line is the margin of the study file. Without an interval: fewer than "
     f"{statistics.MIN_RUNS} seeds."
 )
 EXPLORED = (

@@ -8,6 +8,7 @@ from typing import Any
 
 from cory.evaluation.collapse import SIGNS
 from cory.study.plan import PlannedRun, differing, settings_in
+from cory.study.spec import GAME
 from cory.tracking.curves import NOT_SEATS
 from cory.tracking.tracker import METRICS, Key, read, read_lines, split
 from cory.training.checkpoint import write_text
@@ -15,8 +16,6 @@ from cory.training.checkpoint import write_text
 LEARNING_VERSION = 1
 """Changes whenever the same settings and seed learn something else; runs of two versions are never mixed."""
 
-GAME = ("task_reward", "payoff", "kl", "combined_reward", "response_length")
-"""Training metrics of each seat that results hold, as means over windows."""
 WINDOW, WINDOWS = 10, 20
 """Iterations of a window, more where that many windows would not hold the run."""
 

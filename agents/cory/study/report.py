@@ -168,7 +168,8 @@ def _last_samples(folder: Path) -> dict[str, dict[str, Any]]:
 
 def _arms(results: Results, names: Sequence[str], task: str) -> Table:
     metrics = metrics_of(results)
-    if any(run["game"] for run in results["runs"]) and GAME_TOTAL not in metrics:
+    seats = {len(run["game"]) for run in results["runs"] if run["game"]}
+    if len(seats) == 1 and GAME_TOTAL not in metrics:  # a sum of two scores says nothing beside one score
         metrics.append(GAME_TOTAL)
     rows = []
     for arm in names:

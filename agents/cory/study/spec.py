@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from cory.evaluation.records import DEFINING
+from cory.tracking.labels import LABELS
 
 Settings = Mapping[str, Any]
 """Settings by the names of `cory train --help`, dotted or nested. `preset` may be one of them."""
@@ -20,6 +21,9 @@ NAME = re.compile(r"[A-Za-z0-9][\w.+=-]*")
 
 MAY_DIFFER = ("task", "judge", "max_response")
 """Groups of settings on which scores depend and in which arms may differ where the study file says so."""
+
+GAME = ("task_reward", "payoff", "kl", "combined_reward", "response_length")
+"""Training metrics of each seat that results hold, as means over windows."""
 
 QUICK = ("arms", "seeds", "settings", "tasks")
 
@@ -121,6 +125,8 @@ class Spec:
 
 def read_spec(path: Path) -> Spec:
     """Read a study file; ValueError that names the file and what is wrong."""
+    if not path.is_file():
+        raise ValueError(f"there is no study file {path}")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
@@ -168,13 +174,13 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
     return spec
 
 
-def check_keys(given: Iterable[str], known: Sequence[str], where: str) -> None:
+def check_keys(given: Iterable[str], known: Sequence[str], where: str, what: str = "key") -> None:
     """Raise ValueError for the first key that is not known, with the nearest one."""
     for key in given:
         if key not in known:
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise ValueError(f"{where} has no key {key!r}; {hint}")
+            raise ValueError(f"{where} has no {what} {key!r}; {hint}")
 
 
 def flattened(settings: Settings, prefix: str = "") -> dict[str, Any]:
@@ -206,7 +212,10 @@ def _check(spec: Spec) -> None:
                     f"a primary comparison of {name} by {one.metric}: the arm is evaluated, not trained; "
                     "compare a quantity of the standalone evaluation or of the team"
                 )
-        check_keys((one.arm, one.baseline), [*spec.arms, *spec.sweeps], "a primary comparison: the study")
+        check_keys(
+            (one.arm, one.baseline), [*spec.arms, *spec.sweeps], "a primary comparison: the study", "arm"
+        )
+        _check_metric(one.metric)
         if one.task is not None:
             check_keys([one.task], list(spec.tasks), "a primary comparison: the study's tasks")
         if one.direction not in DIRECTIONS or not one.margin >= 0 or one.arm == one.baseline:
@@ -214,6 +223,21 @@ def _check(spec: Spec) -> None:
                 f"the comparison of {one.arm} with {one.baseline} has direction {one.direction!r} and margin "
                 f"{one.margin}; give two arms, one of {', '.join(DIRECTIONS)}, and a margin of 0 or more"
             )
+
+
+def _check_metric(metric: str) -> None:
+    """Raise ValueError, with the nearest name, for a metric that no run has."""
+    if metric in ("hypervolume", "survival") or re.fullmatch(r"reward_at_kl/[\d.]+", metric):
+        return
+    place, _, rest = metric.rpartition("/")
+    if re.fullmatch(r"pass_at_\d+", rest) and place != "game":
+        return
+    known = ("collective_reward", *GAME) if place == "game" else tuple(LABELS)
+    if rest not in known or not re.fullmatch(r"|average|game|team(/\w+)?", place):
+        names = [metric.rpartition("/")[0] + "/" * bool(place) + name for name in known]
+        near = difflib.get_close_matches(metric, [*names, "hypervolume", "survival"], n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+        raise ValueError(f"a primary comparison: there is no metric {metric!r}; {hint}")
 
 
 def _checked_targets(spec: Spec) -> list[str]:

@@ -125,6 +125,15 @@ def test_a_wrong_number_of_scores_costs_those_that_are_missing(name, texts, scor
     judge.pool.close()
 
 
+def test_a_function_that_always_returns_one_score_is_refused():
+    """Response by response it would seem right."""
+    judge = user_function("single")
+    with pytest.raises(ValueError, match="returned 1 scores for 3 responses, and one for each response by"):
+        judge(["a", "b", "c"])
+    assert judge(["a"]) == [1.0]
+    judge.pool.close()
+
+
 def test_a_batch_is_scored_at_once_and_if_that_fails_one_by_one():
     judge = user_function("batch")
     assert judge(["a", "b", "c"]) == [3, 3, 3]

@@ -145,7 +145,7 @@ def test_seeds_without_a_partner_do_not_count(values):
 def test_comparison_without_runs_is_undecided(values):
     results = made_up_results(values, gains=())
     assert [row["result"] for row in results["statistics"]] == ["undecided", "undecided"]
-    assert "No seed has finished" in results["verdicts"][0]["words"]
+    assert "No seed has runs of both" in results["verdicts"][0]["words"]
 
 
 def test_sweep_stands_for_the_area_under_its_arms(values):
@@ -210,4 +210,4 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
 
 def test_report_of_no_runs_says_so(values, tmp_path):
     page = report.write_report(made_up_results(values, gains=()), tmp_path)
-    assert "No seed has finished runs" in page.read_text("utf-8")
+    assert "No seed has runs of both" in page.read_text("utf-8")

@@ -20,6 +20,16 @@ def test_unknown_key_names_its_nearest(values):
         ({"primary": [{"arm": "cooperative", "baseline": "cooperative"}]}, "give two arms"),
         ({"primary": [{"arm": "cooperative", "baseline": "independent", "margin": -1}]}, "margin of 0"),
         ({"primary": [{"arm": "cooperative", "baseline": "independent", "direction": "up"}]}, "higher"),
+        ({"primary": [{"arm": "hihg", "baseline": "independent"}]}, "the study has no arm 'hihg'"),
+        *(
+            ({"primary": [{"arm": "cooperative", "baseline": "independent", "metric": wrong}]}, message)
+            for wrong, message in (
+                ("taskreward", "no metric 'taskreward'; did you mean 'task_reward'"),
+                ("game/collective", "did you mean 'game/collective_reward'"),
+                ("averag/kl", "did you mean 'average/kl'|there is no metric"),
+                ("game/pass_at_2", "no metric 'game/pass_at_2'"),
+            )
+        ),
         ({"quick": {"seed": 1}}, "did you mean 'seeds'"),
         ({"quick": {"arms": ["independence"]}}, "did you mean 'independent'"),
         ({"ladder": ["cooperativ"]}, "did you mean 'cooperative'"),
@@ -39,6 +49,24 @@ def test_bad_values_say_what_to_write(values, changes, message):
         make_spec(values | changes)
 
 
+@pytest.mark.parametrize(
+    "metric",
+    [
+        *(
+            "task_reward",
+            "pass_at_8",
+            "average/combined_reward",
+            "team/best_reward",
+            "team/observer_1/accuracy",
+        ),
+        *("game/collective_reward", "game/kl", "hypervolume", "reward_at_kl/2.5", "survival", "second_judge"),
+    ],
+)
+def test_metrics_of_runs_can_be_compared(values, metric):
+    one = {"arm": "cooperative", "baseline": "independent", "metric": metric}
+    assert make_spec(values | {"primary": [one]}).primary[0].metric == metric
+
+
 def test_margin_by_task_is_a_comparison_per_task(values):
     values |= {"tasks": {"one": {}, "two": {}}}
     values["primary"] = [{"arm": "cooperative", "baseline": "independent", "margin": {"one": 0.1, "two": 2}}]
@@ -52,7 +80,7 @@ def test_seeds_are_a_number_or_a_list(values):
 
 
 def test_files_that_are_no_study_are_named(tmp_path):
-    with pytest.raises(ValueError, match=r"none\.yaml cannot be read"):
+    with pytest.raises(ValueError, match=r"there is no study file .*none\.yaml"):
         read_spec(tmp_path / "none.yaml")
     (tmp_path / "list.yaml").write_text("- 1")
     with pytest.raises(ValueError, match="does not hold `name: value`"):
