@@ -100,6 +100,12 @@ class Study:
             known |= results.reusable(stored, plan)
             if stored is not None and stored["learning_version"] != records.LEARNING_VERSION:
                 say(f"{source} has learning version {stored['learning_version']}: its runs are not used")
+            declared = results.assemble(spec, plan, ())["primary"]
+            if stored is not None and stored["runs"] and stored["primary"] != declared:
+                say(
+                    f"warning: the comparisons are not those that {source} was counted by, with "
+                    f"{len(stored['runs'])} runs; one that is written after its runs is no test"
+                )
         todo = []
         elsewhere = records.elsewhere(spec.out)
         for run in plan.runs:

@@ -154,7 +154,7 @@ def _settings(home: Path, flags: Sequence[str]) -> Config:
     try:
         saved = read(flags_of(home / SETTINGS), default=Config(), about="", command="cory train")
     except ValueError as error:
-        raise ValueError(f"{home / SETTINGS} has settings this version does not take: {error}") from error
+        raise ValueError(f"{home / SETTINGS} cannot be read: {error}") from error
     return read(flags, default=saved, about="", command="cory train")
 
 

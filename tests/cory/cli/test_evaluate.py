@@ -285,7 +285,7 @@ BAD = {
     "one run twice": (["runs/a", "runs/a"], "named twice"),
     "other queries": (["runs/a", "{lm}"], "are not evaluated alike: task is echo and reviews; give --task"),
     "nowhere to write": (["runs/a", "--json", "nowhere/summary.json"], "there is no folder nowhere"),
-    "settings of another version": (["runs/b"], "runs/b/config.yaml has settings this version does not take"),
+    "settings of another version": (["runs/b"], "runs/b/config.yaml cannot be read: "),
     "a damaged checkpoint": (["runs/a/checkpoints/step-000002"], "use an older checkpoint"),
 }
 

@@ -113,6 +113,18 @@ def test_finished_runs_are_found_again_from_the_results(copied, no_training, mad
     assert values_of(again) == values_of(made[2])
 
 
+def test_comparisons_that_change_after_the_runs_are_pointed_out(copied, no_training):
+    values, _ = copied
+    values["arms"] = without_broken(values)
+    changed = [{**values["primary"][0], "margin": 9.0}, *values["primary"][1:]]
+    said: list[str] = []
+    Study(**{**values, "primary": changed}).run(say=said.append)
+    assert any("warning: the comparisons are not those that" in line for line in said)
+    said.clear()
+    Study(**{**values, "primary": changed}).run(say=said.append)
+    assert not any("warning" in line for line in said)
+
+
 def test_finished_runs_of_a_study_beside_it_are_used(copied, no_training, made, tmp_path):
     """An arm of another name with the same settings is the same run."""
     values, _ = copied
