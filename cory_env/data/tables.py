@@ -110,11 +110,11 @@ def read_table(path: Path) -> Table:
         raise ValueError(
             f"{path} is not a {', '.join(READERS)} file; give one, a folder of them, or owner/name on the Hub"
         )
-    if not path.exists():
-        raise ValueError(f"there is no file {path}")
     try:
         return READERS[path.suffix](path)
     except (OSError, ValueError, csv.Error) as error:
+        if not path.exists():
+            raise ValueError(f"there is no file {path}") from error
         raise ValueError(f"{path} cannot be read as {path.suffix} ({error})") from error
 
 

@@ -29,8 +29,8 @@ def task_options(name: str) -> type[Any]:
 
 
 def _documentation(kind: Any) -> str | None:
-    """What describes the arguments: the docstring of `__init__`, or that of the class where it has none."""
-    own = "__init__" in vars(kind) and inspect.getdoc(kind.__init__)
+    """What describes the arguments: the docstring of `__init__`, or that of the class where there is none."""
+    own = kind.__init__ is not object.__init__ and inspect.getdoc(kind.__init__)
     return own or inspect.getdoc(kind)
 
 

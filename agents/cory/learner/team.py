@@ -52,6 +52,9 @@ class Team:
     state: State = field(default_factory=State)
     """What the algorithm keeps for the team; each learner holds its policy's `algorithm_state`."""
 
+    checked: Mapping[str, Advantage] | None = None
+    """What the hook `advantage` returned, which has been checked."""
+
     shared: Mapping[str, Sequence[tuple[Batch, Advantage]]] = field(default_factory=dict)
     """Rows that a policy learns from beside its own (`cory.learner.sharing`), by policy."""
 
@@ -82,7 +85,8 @@ class Team:
         `advantages` are checked as those of the hook `advantage`. ArithmeticError if the policy's log-probs
         are not those its tokens were sampled with.
         """
-        check_advantages(advantages, batches, f"algorithm {self.algorithm!r}: team.data was given")
+        if advantages is not self.checked:
+            check_advantages(advantages, batches, f"algorithm {self.algorithm!r}: team.data was given")
         seats, learner = self.seats_of(name), self.learners[name]
         own = stack(Batch, [batches[seat] for seat in seats])
         difference = float((own.behaviour_logprobs_BT - own.old_logprobs_BT).abs().max())
@@ -148,16 +152,19 @@ class Team:
             yield at, policy.logits(state_KD[at]).float().log_softmax(-1)
 
 
-def check_advantages(found: Any, batches: Mapping[str, Batch], where: str) -> None:
+def check_advantages(
+    found: Any, batches: Mapping[str, Batch], where: str, *, rewards: Mapping[str, Tensor] | None = None
+) -> None:
     """Raise ValueError for advantages of the wrong seats or shapes.
 
-    FloatingPointError for numbers that are not finite though those of the batches are: where those are not,
-    the update names the rows. `where` begins the message.
+    FloatingPointError for numbers that are not finite though those of the batches and rewards are: where
+    those are not, the update names the rows. `where` begins the message.
     """
     if not isinstance(found, Mapping) or set(found) != set(batches):
         seats = ", ".join(map(str, found)) if isinstance(found, Mapping) else f"in a {type(found).__name__}"
         raise ValueError(f"{where} seats {seats or 'none'}; the seats are {', '.join(batches)}")
     sound = all(map(_is_sound, batches.values()))
+    sound = sound and all(bool(tensor.isfinite().all()) for tensor in (rewards or {}).values())
     for seat, advantage in found.items():
         for name, tensor in zip(Advantage._fields, advantage, strict=True):
             want = tuple(batches[seat].response_BT.shape)

@@ -99,6 +99,7 @@ class Trainer:
         interrupt_update = partial(ranks.agreed, "a step", interrupt_update)
         team = self.team(iteration, seating, interrupt_update)
         advantages = self.advantages(team, batches)
+        team = replace(team, checked=advantages)
         if self.config.sharing.same_view or self.config.sharing.both_views:
             with clock.phase("share"):
                 team = replace(team, shared=self.shared(team, batches))
@@ -209,7 +210,8 @@ class Trainer:
         options, name = self.config.algorithm_options, self.config.algorithm
         rewards = team.rewards(batches)
         found = self.algorithm.advantage(batches, rewards, options, states)
-        check_advantages(found, batches, f"algorithm {name!r}: the advantage hook returned")
+        where = f"algorithm {name!r}: the advantage hook returned"
+        check_advantages(found, batches, where, rewards=rewards)
         for policy, learner in self.learners.items():
             check_state(learner.algorithm_state, policy, name)
         check_state(self.team_state, "the team", name)
