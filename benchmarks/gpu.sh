@@ -23,9 +23,10 @@ FAILED=
 dry() { if [ -n "$DRY" ]; then echo "$2"; else echo "$1"; fi; }
 
 # Parity with the CPU, resume, waits while decoding, memory that runs out, the pocket run.
-tests() {
-    CORY_TEST_DEVICE=$DEVICE $PYTHON -m pytest -q -m gpu tests/gpu $(dry tests/cory/policies "") --junit-xml "$OUT/tests.xml"
-}
+tests() (
+    [ -z "$DRY" ] || export OMP_NUM_THREADS=1 # two processes on two cores
+    CORY_TEST_DEVICE=$DEVICE $PYTHON -m pytest -q -m gpu tests/gpu $(dry tests/cory/policies "-n 2") --junit-xml "$OUT/tests.xml"
+)
 
 # Seconds, tokens a second and memory of an iteration beside the plain Hugging Face way.
 throughput() {
@@ -59,7 +60,7 @@ pandas.DataFrame({'text': [f'a film of {n} parts ' * 20 for n in range(99)], 'la
 learn() {
     model=$(dry "$OUT/lm" pocket)
     for seed in $(dry "0 1" 0); do
-        for arm in ppo cory independent; do
+        for arm in $(dry "ppo cory independent" "ppo cory"); do
             case $arm in
                 ppo) changed="--seats 1 --exchange.every 0" ;;
                 cory) changed= ;;
