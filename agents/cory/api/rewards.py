@@ -11,19 +11,19 @@ Reward = Callable[..., Sequence[float]]
 
 
 def listed(reward: Reward | Sequence[Reward]) -> list[Reward]:
-    """One reward or several as a list."""
-    return [reward] if callable(reward) else list(reward)
-
-
-def judge_of(reward: Reward | Sequence[Reward]) -> WeightedSum:
-    """The sum of the rewards as a judge; ValueError for what is no function."""
-    rewards = listed(reward)
+    """One reward or several as a list; ValueError for what is no function."""
+    rewards = [reward] if callable(reward) else list(reward)
     for one in rewards:
         if not callable(one):
             raise ValueError(
                 f"reward is {one!r:.80}; give a function, a list of functions, or a judge's name"
             )
-    return WeightedSum([Term(name_of(one).replace("/", ":"), 1.0, one) for one in rewards])
+    return rewards
+
+
+def judge_of(reward: Reward | Sequence[Reward]) -> WeightedSum:
+    """The sum of the rewards as a judge."""
+    return WeightedSum([Term(name_of(one).replace("/", ":"), 1.0, one) for one in listed(reward)])
 
 
 def remembered(reward: Reward | Sequence[Reward]) -> str:
@@ -31,8 +31,9 @@ def remembered(reward: Reward | Sequence[Reward]) -> str:
 
     A function that can be imported is imported again, by worker processes.
     """
-    names = [name_of(one) for one in listed(reward)]
-    for name, one in zip(names, listed(reward), strict=True):
+    rewards = listed(reward)
+    names = [name_of(one) for one in rewards]
+    for name, one in zip(names, rewards, strict=True):
         if (name.startswith("__main__:") or "<" in name) and names.count(name) == 1:
             parsing.remember(name, one)
     return " + ".join(names)

@@ -234,7 +234,7 @@ def _check_metric(metric: str) -> None:
         return
     known = ("collective_reward", *GAME) if place == "game" else tuple(LABELS)
     if rest not in known or not re.fullmatch(r"|average|game|team(/\w+)?", place):
-        names = [metric.rpartition("/")[0] + "/" * bool(place) + name for name in known]
+        names = [f"{place}/{name}" if place else name for name in known]
         near = difflib.get_close_matches(metric, [*names, "hypervolume", "survival"], n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
         raise ValueError(f"a primary comparison: there is no metric {metric!r}; {hint}")

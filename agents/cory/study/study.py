@@ -92,6 +92,7 @@ class Study:
         plan = make_plan(spec)
         if committed and train:
             results.check_clean(path, commit(), ())
+        declared = results.assemble(spec, plan, ())["primary"]
         known: dict[str, dict[str, Any]] = {}
         if spec.results is not None:
             known |= results.shared(spec.results, plan)
@@ -100,7 +101,6 @@ class Study:
             known |= results.reusable(stored, plan)
             if stored is not None and stored["learning_version"] != records.LEARNING_VERSION:
                 say(f"{source} has learning version {stored['learning_version']}: its runs are not used")
-            declared = results.assemble(spec, plan, ())["primary"]
             if stored is not None and stored["runs"] and stored["primary"] != declared:
                 say(
                     f"warning: the comparisons are not those that {source} was counted by, with "
