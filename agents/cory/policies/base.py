@@ -5,6 +5,7 @@ Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, D width, V 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -280,6 +281,22 @@ class Policy(nn.Module):
     def fingerprint(self) -> tuple[tuple[int, int, bool], ...]:
         """A value that changes when a weight is written, replaced, frozen or unfrozen; reads no weights."""
         return tuple((p.data_ptr(), p._version, p.requires_grad) for p in self.parameters())
+
+    def equals_reference(self) -> bool:
+        """Whether its distribution is the reference's because the weights are; reads all of them."""
+        own, reference = self.distribution_weights(), self.reference.distribution_weights()
+        return (
+            self.temperature == self.reference.temperature
+            and own.keys() == reference.keys()
+            and all(w.dtype == reference[name].dtype for name, w in own.items())
+            and all(torch.equal(w, reference[name]) for name, w in own.items())
+        )
+
+    def distribution_weights(self) -> dict[str, Tensor]:
+        """Parameters and buffers that the distribution depends on, by name."""
+        of_values = {id(weight) for weight in self.value_parameters()}
+        named = chain(self.named_parameters(), self.named_buffers())
+        return {name: weight for name, weight in named if id(weight) not in of_values}
 
     def forward(
         self,

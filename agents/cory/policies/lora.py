@@ -70,6 +70,12 @@ class LoraPolicy(CausalLMPolicy):
         """Parameters of the value head: the language-model head belongs to the frozen backbone."""
         return self.value_parameters()
 
+    def distribution_weights(self) -> dict[str, Tensor]:
+        """The adapter's parameters; none where it adds nothing to the backbone, as before the first step."""
+        weights = super().distribution_weights()
+        adds = any(bool(weight.any()) for name, weight in weights.items() if ".lora_B." in name)
+        return weights if adds else {}
+
     def save(self, folder: str | Path, *, value_head: bool = True) -> None:
         """Write a PEFT folder: adapter, tokenizer, value head, and the backbone they belong to.
 

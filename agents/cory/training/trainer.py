@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -242,19 +243,21 @@ class Trainer:
     ) -> dict[str, Responses]:
         """Responses of every reference and policy to held-out queries, query only.
 
-        The references' are computed once. `on_policy` is called with each name before it begins.
+        The references' are computed once, and are those of every policy that equals its reference.
+        `on_policy` is called with each name before it begins.
         """
-        if not self.reference_responses:
-            references = {policy.name: policy for policy in self.references.values()}
-            self.reference_responses = {
-                name: self._evaluate(policy, interrupt, on_policy) for name, policy in references.items()
-            }
-        found = self.reference_responses | {
-            name: self._evaluate(policy, interrupt, on_policy) for name, policy in self.policies.items()
-        }
+        found = self.reference_responses
+        for reference in self.references.values():
+            if reference.name not in found:
+                found[reference.name] = self._evaluate(reference, interrupt, on_policy)
+        found = dict(found)
+        for name, policy in self.policies.items():
+            found[name] = self._evaluate(policy, interrupt, on_policy, known=self.reference_responses)
         if self.config.evaluation.average and len(self.policies) > 1:
             with averaged(list(self.policies.values())) as average:
-                found[averaging.NAME] = self._evaluate(average, interrupt, on_policy)
+                found[averaging.NAME] = self._evaluate(
+                    average, interrupt, on_policy, known=self.reference_responses
+                )
             self._note_fingerprints()  # the weights were away, and are back
         return found
 
@@ -275,10 +278,13 @@ class Trainer:
         """Responses of every policy to the validation queries, for choices; empty for a task without any."""
         if not validation_queries(self.task):
             return {}
-        return {
-            name: self._evaluate(policy, interrupt, on_policy, split="validation")
-            for name, policy in self.policies.items()
-        }
+        found: dict[str, Responses] = {}
+        known: dict[str, Responses] = {}
+        for name, policy in self.policies.items():
+            found[name] = self._evaluate(policy, interrupt, on_policy, split="validation", known=known)
+            if policy.equals_reference():
+                known[policy.reference.name] = found[name]
+        return found
 
     def _evaluate(
         self,
@@ -287,7 +293,11 @@ class Trainer:
         on_policy: Callable[[str], None],
         *,
         split: Split = "test",
+        known: Mapping[str, Responses] = MappingProxyType({}),
     ) -> Responses:
+        """Responses of `policy`; those `known` of its reference if it equals that."""
+        if known and policy.reference.name in known and policy.equals_reference():
+            return known[policy.reference.name]
         on_policy(policy.name)
         return evaluate_standalone(
             policy,

@@ -30,9 +30,11 @@ def test_a_team_starts_as_its_reference_and_sampler_and_learner_agree(backbone):
         assert (batch.exact_kl_BT == 0).all()
         assert torch.equal(batch.old_logprobs_BT, batch.ref_logprobs_BT)
         assert (batch.behaviour_logprobs_BT - batch.old_logprobs_BT).abs().max() < 1e-5
+        assert policy.equals_reference()
         learner = make_learner(policy)
         metrics = learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
         assert metrics["first_ratio_deviation"] < 1e-5
+        assert not policy.equals_reference()
         after = make_batch(policy)
         assert after.exact_kl_BT.sum() > 0
         assert (after.behaviour_logprobs_BT - after.old_logprobs_BT).abs().max() < 1e-5

@@ -90,6 +90,7 @@ def test_training_from_an_adapter_starts_at_a_kl_of_exactly_0(backbone, tmp_path
     stir(first)
     first.save(tmp_path)
     team = make_team(backbone, config=LoRAConfig(rank=99, adapter=tmp_path))
+    assert all(policy.equals_reference() for policy in team.policies.values())
     reference = weights_of(team.reference)
     assert torch.equal(policy_logits(team.reference), policy_logits(first))
     for policy in team.policies.values():

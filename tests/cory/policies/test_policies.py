@@ -33,6 +33,29 @@ def test_sampler_and_learner_agree_before_the_first_step(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_policy_equals_its_reference_until_a_weight_of_its_distribution_moves(kind):
+    policy = make_policy(kind)
+    policy.set_reference(make_policy(kind, "reference"))
+    with torch.no_grad():
+        for weight in policy.value_parameters():
+            weight += 1
+    assert policy.equals_reference()
+    values = {id(weight) for weight in policy.value_parameters()}
+    for weight in (w for w in policy.parameters() if id(w) not in values):
+        with torch.no_grad():
+            weight.view(-1)[-1] += 0.5
+        assert not policy.equals_reference()
+        with torch.no_grad():
+            weight.copy_(dict(policy.reference.named_parameters())[name_of(policy, weight)])
+    policy.reference.temperature = 2.0
+    assert not policy.equals_reference()
+
+
+def name_of(policy, weight):
+    return next(name for name, own in policy.named_parameters() if own is weight)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_rows_tokens_depend_neither_on_other_rows_nor_on_padding(kind):
     """Left padding inside the sampler, poison behind the prompts, other rows in the batch."""
     policy = make_policy(kind)

@@ -49,6 +49,27 @@ def test_tables_learn_to_echo(seats):
     assert after["reference"] == before
 
 
+def test_what_equals_its_reference_is_not_evaluated_again(monkeypatch):
+    evaluation = EvaluationConfig(queries=8, samples=2, average=True)
+    trainer, other = (Trainer(replace(TABLES, evaluation=evaluation)) for _ in range(2))
+    monkeypatch.setattr(type(other.policies["llm_1"]), "equals_reference", lambda policy: False)
+    everything: list[str] = []
+    expected = other.evaluate(on_policy=everything.append)
+    monkeypatch.undo()
+    names: list[str] = []
+    found = trainer.evaluate(on_policy=names.append)
+    assert (names, everything) == (["reference"], ["reference", "llm_1", "llm_2", "average"])
+    assert {name: responses.ids for name, responses in found.items()} == {
+        name: responses.ids for name, responses in expected.items()
+    }
+    trainer.validate(on_policy=names.append)
+    assert names == ["reference", "llm_1"]
+    trainer.iterate(0)
+    later = trainer.evaluate(on_policy=names.append)
+    assert names == ["reference", "llm_1", "llm_1", "llm_2", "average"]
+    assert later["reference"].ids == found["reference"].ids != later["llm_1"].ids
+
+
 def test_each_policy_sits_in_each_seat_in_turn_and_no_weight_moves_at_an_exchange():
     trainer = Trainer(replace(TABLES, exchange=ExchangeConfig(every=1)))
     assert trainer.seating(0) == {"pioneer_0": "llm_1", "observer_1": "llm_2"}
