@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from cory.config.schema import Config
+from cory.distributed import ranks, sharding
 from cory.evaluation.evaluator import EvaluationConfig
-from cory.runtime import ranks
 from cory.training.run import train
 from cory.training.trainer import Trainer
 from tests.helpers.runs import with_cached_entry_points, without_report
@@ -52,6 +52,16 @@ CASES: dict[str, dict[str, Any]] = {
     "vdac_mix": {"algorithm": "vdac_mix"},
     "reinforce with Elastic Reset": {"algorithm": "reinforce", "learner.elastic_reset": 1},
     "memory runs out on one of the ranks": {},
+    "sharded, ppo": LANGUAGE_MODEL | {"shard": True},
+    "sharded, minibatches of 5, recomputed, clipped, averaged": LANGUAGE_MODEL
+    | {
+        "shard": True, "batch": 15, "learner.minibatch": 5, "learner.microbatches": 5,
+        "policy.gradient_checkpointing": True, "learner.max_grad_norm": 0.01, "evaluation.average": True,
+    },
+    "sharded, a LoRA team, grpo, exact KL in the loss": LANGUAGE_MODEL
+    | {
+        "shard": True, "policy.kind": "lora_team", "algorithm": "grpo", "kl.place": "loss", "kl.kind": "full",
+    },
 }  # fmt: skip
 """Settings by case; tables that play `OddIds` unless a model is named."""
 RUN = {"iterations": 4, "checkpoint_every": 2, "keep_checkpoints": 9, "evaluation.every": 2, "threads": 1}
@@ -80,7 +90,7 @@ def played(config: Config) -> dict[str, Any]:
         def note(*_: object, name: str = name) -> None:
             for parameter, p in trainer.policies[name].named_parameters():
                 if p.grad is not None and f"{name} done" not in first:
-                    first[f"{name}/{parameter}"] = p.grad.clone()
+                    first[f"{name}/{parameter}"] = sharding.whole(p.grad).clone()
             first[f"{name} done"] = torch.zeros(())
 
         learner.optimizer.register_step_pre_hook(note)
@@ -94,16 +104,23 @@ def played(config: Config) -> dict[str, Any]:
         evaluated |= trainer.evaluate_team(ITERATIONS)
     return {
         "responses": responses,
+        "held": [sharding.held(p) for p in trainable_model(trainer).parameters() if sharding.is_shard(p)],
         "metrics": metrics,
         "memory": memory,
         "evaluated": {name: (found.ids, found.arrays) for name, found in evaluated.items()},
         "gradients": first,
         "weights": {
-            f"{name}/{parameter}": p.detach().clone()
+            f"{name}/{parameter}": sharding.whole(p.detach()).clone()
             for name, policy in trainer.policies.items()
             for parameter, p in policy.named_parameters()
         },
     }
+
+
+def trainable_model(trainer: Trainer) -> Any:
+    """The model of the first policy; a table has none and stands for it."""
+    policy = trainer.policies["llm_1"]
+    return getattr(policy, "model", policy)
 
 
 class StopAt:
@@ -136,6 +153,10 @@ def runs(folder: Path) -> None:
         shutil.copytree(folder / "half", folder / "to-resume")
     train(config, folder / "half", resume="must")
     train(config, folder / "from-one", resume="must")
+    model = config_of(folder, RUN | LANGUAGE_MODEL | {"shard": True, "policy.kernels": "plain"})
+    train(model, folder / "model-sharded")
+    train(replace(model, iterations=2), folder / "model-to-resume")
+    train(model, folder / "model-from-one", resume="must")
 
 
 def failures(folder: Path) -> dict[str, str]:

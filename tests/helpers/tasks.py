@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cory.runtime import ranks
+from cory.distributed import ranks
 from cory_env.tasks.echo import Task as Echo
 from cory_env.types import Query, Response
 

@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def print_error(error: Exception, text: str) -> None:
-    """Print what ended the command, unless rank 0 of several processes prints it (`cory.runtime.ranks`)."""
+    """Print what ended the command, unless rank 0 of several prints it (`cory.distributed.ranks`)."""
     if not getattr(error, "printed_by_rank_0", False):
         print(text, file=sys.stderr)
 

@@ -18,7 +18,7 @@ WORDS = ("run", "preset", "config", "overwrite", "resume", "quiet", "json_log")
 def command(argv: Sequence[str]) -> None:
     """`cory train [options] [settings]`."""
     config, options = settings(argv)
-    from cory.runtime import ranks
+    from cory.distributed import ranks
     from cory.training.run import train
     from cory.training.run_directory import free_name
 

@@ -240,6 +240,10 @@ class Config:
     """Whether a device must use deterministic operations only, so that a resumed run continues bit for bit
     there too. Slower on accelerators; an operation that has no such form ends the run."""
 
+    shard: bool = False
+    """Whether the processes that train together share out weights, gradients and optimisers of the layers
+    (FSDP2) instead of each holding all: for models that fit no single card."""
+
     def __post_init__(self) -> None:
         algorithm = algorithms.load(self.algorithm)
         for name, kind in {"task": task_options(self.task), "algorithm": algorithm.Config}.items():
@@ -299,6 +303,8 @@ class Config:
             )
         if self.sharing.same_view or self.sharing.both_views:
             self._check_sharing()
+        if self.shard:
+            self._check_shard(own_update=algorithm.update is not None)
         self.learner.check_batch(self.batch * (self.seats if self.policy.shared else 1))
 
     def _check_sharing(self) -> None:
@@ -309,6 +315,18 @@ class Config:
             raise ValueError(
                 "sharing uses each policy's own critic and unscaled payoffs; leave the others out"
             )
+
+    def _check_shard(self, *, own_update: bool) -> None:
+        """Raise ValueError for what needs whole weights outside a pass."""
+        refused = {
+            "policy.kind table": self.policy.kind == "table",
+            f"algorithm {self.algorithm}, which updates by itself": own_update,
+            "learner.optimizer adam8bit": self.learner.optimizer == "adam8bit",
+            "learner.elastic_reset": self.learner.elastic_reset > 0,
+            "lora.four_bit yes": self.lora.four_bit == "yes",
+        }
+        if found := [what for what, given in refused.items() if given]:
+            raise ValueError(f"--shard does not go with {found[0]}; leave one of them out")
 
     @property
     def policy_names(self) -> tuple[str, ...]:

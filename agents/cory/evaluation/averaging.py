@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from cory.policies.base import Policy
+from cory.policies.base import Policy, whole_weights
 
 NAME = "average"
 """Name of the averaged policy in metrics and folders."""
@@ -46,16 +46,17 @@ def mean_weights(policies: Sequence[Policy], weights: Sequence[float] | None = N
 @contextmanager
 def averaged(policies: Sequence[Policy], weights: Sequence[float] | None = None) -> Iterator[Policy]:
     """The first policy with the mean weights of all; its own are back, bit for bit, after the block."""
-    first, mean = policies[0], mean_weights(policies, weights)
-    own = [weight.detach().clone() for weight in trained(first)]
-    name = first.name
-    try:
-        _write(first, mean)
-        first.name = NAME
-        yield first
-    finally:
-        first.name = name
-        _write(first, own)
+    with whole_weights(policies):
+        first, mean = policies[0], mean_weights(policies, weights)
+        own = [weight.detach().clone() for weight in trained(first)]
+        name = first.name
+        try:
+            _write(first, mean)
+            first.name = NAME
+            yield first
+        finally:
+            first.name = name
+            _write(first, own)
 
 
 def _write(policy: Policy, values: Sequence[Tensor]) -> None:

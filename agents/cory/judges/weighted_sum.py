@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
+from cory.distributed import ranks
 from cory.judges.user_function import Failure, UserFunction
-from cory.runtime import ranks
 from cory_env.grading.reward_functions import CaseJudge, Cases, Judge, ask
 
 

@@ -8,6 +8,7 @@ Shapes: B rows, T response tokens, K chosen tokens.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,13 +17,13 @@ from torch import Tensor
 
 from cory.algorithms.base import Algorithm, Verdict
 from cory.batch import Batch
+from cory.distributed import ranks, sharding
 from cory.functional import kl, token_rewards
 from cory.functional.advantage import Advantage
 from cory.learner.elastic_reset import ElasticReset
 from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
 from cory.learner.pass_metrics import PartMetrics, combine, merge
 from cory.policies.base import KLLoss, LossSums, Policy
-from cory.runtime import ranks
 from cory.runtime.attempts import Attempts
 from cory.runtime.memory import agree_on_smallest
 from cory.token_loss import LossFunction
@@ -185,6 +186,7 @@ class Learner:
                 [len(part_B) for part_B in self._microbatches(batch, index_B)],
                 min(tokens, self.policy.max_logit_rows()),
             ),
+            alone=not self.policy.is_sharded,
         )
         while attempts.go_on():
             self.optimizer.zero_grad(set_to_none=True)  # drop stale gradients
@@ -193,15 +195,19 @@ class Learner:
             with attempts:
                 for own_B, divisor in self._passes(batch, index_B):
                     part = None
-                    with ranks.raised_on_all("a pass"):
+                    with self._raised_on_all():
                         if len(own_B):
                             rows, targets = select(batch, advantage, own_B)
                             sums = self.policy(rows, targets, self.token_loss, kl_loss=self.kl_loss)
                             (sums.loss / divisor).backward()
                             part = self._metrics(sums, own_B)
+                        elif self.policy.is_sharded:  # others wait for this rank's part of the weights
+                            rows, targets = select(batch, advantage, index_B[:1])
+                            sums = self.policy(rows, targets, self.token_loss, kl_loss=self.kl_loss)
+                            (0 * sums.loss).backward()
                     parts.append(merge([one for one in ranks.of_all("a pass", part) if one is not None]))
-        ranks.add_gradients(self.trainable)
-        gradient = torch.nn.utils.get_total_norm([p.grad for p in self.trainable if p.grad is not None])
+        ranks.add_gradients([p for p in self.trainable if not sharding.is_shard(p)])
+        gradient = sharding.total_norm([p.grad for p in self.trainable if p.grad is not None])
         norm = gradient.item()
         if not math.isfinite(norm):
             raise FloatingPointError(
@@ -212,11 +218,19 @@ class Learner:
         verdict = self.algorithm.verdict(combine(parts), self.algorithm_config)
         if verdict == "step":
             if self.config.max_grad_norm is not None:
-                torch.nn.utils.clip_grads_with_norm_(self.trainable, self.config.max_grad_norm, gradient)
+                sharding.clip(self.trainable, self.config.max_grad_norm, gradient)
             self.optimizer.step()
             self.policy.version += 1
         self.optimizer.zero_grad(set_to_none=True)  # free the gradients while others sample and learn
         return parts, verdict
+
+    def _raised_on_all(self) -> AbstractContextManager[None]:
+        """A block whose error is raised on all ranks.
+
+        Where ranks wait for each other's weights none can be told of an error: this rank ends, and its
+        launcher ends the others.
+        """
+        return nullcontext() if self.policy.is_sharded else ranks.raised_on_all("a pass")
 
     def _own_update(
         self, update: Callable[..., dict[str, float]], batch: Batch, advantage: Advantage

@@ -3,7 +3,8 @@
 Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, D width, V vocabulary.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -46,6 +47,16 @@ class KLLoss:
 
     kind: str
     coef: float
+
+
+@contextmanager
+def whole_weights(policies: Iterable["Policy"]) -> Iterator[None]:
+    """`Policy.whole_weights` of policies and their references."""
+    with ExitStack() as stack:
+        for policy in policies:
+            for one in (policy, *policy._reference):
+                stack.enter_context(one.whole_weights())
+        yield
 
 
 class Policy(nn.Module):
@@ -278,19 +289,29 @@ class Policy(nn.Module):
                 f"{self.window}: lower the response cap, shorten the query or take a model with a larger one"
             )
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each rank holds a part of its weights."""
+        return False
+
+    def whole_weights(self) -> AbstractContextManager[None]:
+        """A context in which this rank holds all weights; all ranks must enter it together."""
+        return nullcontext()
+
     def fingerprint(self) -> tuple[tuple[int, int, bool], ...]:
         """A value that changes when a weight is written, replaced, frozen or unfrozen; reads no weights."""
         return tuple((p.data_ptr(), p._version, p.requires_grad) for p in self.parameters())
 
     def equals_reference(self) -> bool:
         """Whether its distribution is the reference's because the weights are; reads all of them."""
-        own, reference = self.distribution_weights(), self.reference.distribution_weights()
-        return (
-            self.temperature == self.reference.temperature
-            and own.keys() == reference.keys()
-            and all(w.dtype == reference[name].dtype for name, w in own.items())
-            and all(torch.equal(w, reference[name]) for name, w in own.items())
-        )
+        with whole_weights([self]):
+            own, reference = self.distribution_weights(), self.reference.distribution_weights()
+            return (
+                self.temperature == self.reference.temperature
+                and own.keys() == reference.keys()
+                and all(w.dtype == reference[name].dtype for name, w in own.items())
+                and all(torch.equal(w, reference[name]) for name, w in own.items())
+            )
 
     def distribution_weights(self) -> dict[str, Tensor]:
         """Parameters and buffers that the distribution depends on, by name."""

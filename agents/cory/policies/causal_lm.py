@@ -8,8 +8,8 @@ Shapes: B rows, P prompt tokens, L tokens of prompt + response, K chosen tokens,
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -19,11 +19,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from cory.batch import Rows
+from cory.distributed.sharding import Shards, load_state, whole_state
 from cory.functional.logit_statistics import LogitStatistics
 from cory.generation.sampling import Decoder, Sampled
 from cory.generation.strategies import PenalisedDecoder, dropout_from
 from cory.policies.base import Kernels, Policy
-from cory.policies.gradient_checkpointing import recomputable_layers, recomputing
+from cory.policies.gradient_checkpointing import layers_of, recomputable_layers, recomputing
 from cory.policies.kernels import CpuKernels, fused_lm_head
 from cory.policies.kv_cache import CachedDecoder
 from cory.policies.loading import eos_ids, head_shape, load_model, pad_id
@@ -81,6 +82,8 @@ class CausalLMPolicy(Policy):
         self.gradient_checkpointing = gradient_checkpointing
         self._precision = precision
         self.kernels = kernels if isinstance(kernels, str) else "auto"
+        self.shards: Shards | None = None
+        """Its layers, where ranks share them out; policies on one model share this too."""
         self.cpu_kernels: CpuKernels | None = None
         if self.kernels == "auto" and model.device.type == "cpu":
             self.cpu_kernels = kernels if isinstance(kernels, CpuKernels) else CpuKernels(model)
@@ -134,7 +137,7 @@ class CausalLMPolicy(Policy):
 
     def save(self, folder: str | Path, *, value_head: bool = True) -> None:
         """Write the plain `from_pretrained` layout in float32, with the value head beside it."""
-        self.model.save_pretrained(folder)
+        self.model.save_pretrained(folder, state_dict=whole_state(self.model) if self.is_sharded else None)
         self.tokenizer.save_pretrained(folder)
         if value_head:
             save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD)
@@ -143,13 +146,24 @@ class CausalLMPolicy(Policy):
         """Load the weights and the value head that `save` wrote, in place."""
         saved, _ = load_model(folder)  # by transformers: names in the file may not be those in the model
         try:
-            self.model.load_state_dict(saved.state_dict())
+            load_state(self.model, saved.state_dict())
         except RuntimeError as error:
             raise ValueError(
                 f"{folder} was not saved by policy {self.name!r}: it holds a {type(saved).__name__} of other "
                 f"shape than its {type(self.model).__name__}; name the folder this policy was saved to"
             ) from error
         self.value_head.load_state_dict(load_file(Path(folder) / VALUE_HEAD))
+
+    @property
+    def is_sharded(self) -> bool:
+        return self.shards is not None
+
+    def whole_weights(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.shards is None else self.shards.gathered()
+
+    def never_sharded(self) -> list[nn.Parameter]:
+        """Parameters inside the layers that stay whole on every rank."""
+        return []
 
     @contextmanager
     def forward_context(self, index: tuple[Tensor, Tensor] | None = None) -> Iterator[None]:
@@ -260,6 +274,19 @@ class CausalLMPolicy(Policy):
                 )
                 contexts.enter_context(dropout_from(uniforms_BT, self.model, self.device))
             return super()._sample(prompt_BP, prompt_length_B, uniforms_BT=uniforms_BT, **options)
+
+
+def share_out(policies: Iterable[CausalLMPolicy]) -> None:
+    """Share all layers out among the ranks; ValueError for a model whose layers are not known."""
+    shards: dict[int, Shards] = {}
+    for policy in policies:
+        if id(policy.model) not in shards:
+            if not (layers := layers_of(policy.model)):
+                raise ValueError(
+                    f"{type(policy.model).__name__} has no layers that transformers marks; leave out --shard"
+                )
+            shards[id(policy.model)] = Shards(policy.model.base_model, layers, whole=policy.never_sharded())
+        policy.shards = shards[id(policy.model)]
 
 
 def check_same_tokenizer(policies: Sequence[CausalLMPolicy]) -> None:

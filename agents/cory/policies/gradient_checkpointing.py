@@ -8,11 +8,16 @@ from typing import Any
 from torch.utils.checkpoint import checkpoint
 
 
-def recomputable_layers(model: Any) -> list[Any]:
-    """The blocks transformers can recompute; ValueError if there are none or recomputing enables dropout."""
+def layers_of(model: Any) -> list[Any]:
+    """The transformer's layers, as far as transformers marks them."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
+def recomputable_layers(model: Any) -> list[Any]:
+    """The layers transformers can recompute; ValueError if there are none or recomputing enables dropout."""
+    layers = layers_of(model)
     if not layers:
         raise ValueError(
             f"{type(model).__name__} has no layers that transformers can recompute; set "

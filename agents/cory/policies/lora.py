@@ -60,6 +60,10 @@ class LoraPolicy(CausalLMPolicy):
         """The backbone with the adapters of all policies; `forward_context` activates this policy's."""
         return self._team[0].model
 
+    def never_sharded(self) -> list[nn.Parameter]:
+        """The adapters of all policies."""
+        return [weight for name, weight in self.model.named_parameters() if ".lora_" in name]
+
     @contextmanager
     def forward_context(self, index: tuple[Tensor, Tensor] | None = None) -> Iterator[None]:
         """As in every causal LM, with this policy's adapter active and no other."""

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from cory.batch import Batch, Rows, columns, stack
+from cory.distributed import ranks
 from cory.generation.strategies import SamplingStrategy
-from cory.policies.base import Policy
+from cory.policies.base import Policy, whole_weights
 from cory.policies.scoring import make_batch
 from cory.rollout.spec import RolloutSpec
-from cory.runtime import ranks
 from cory.runtime.clock import Clock
 from cory_env.vector import VectorGame
 
@@ -72,7 +72,8 @@ def play_shared(
         batches = play(game, policies_by_seat, own, clock=clock, interrupt=interrupt)
         return batches if ranks.count() == 1 else moved(batches, "cpu"), game.scores()
 
-    played = ranks.gathered("the games", play_own)
+    with whole_weights(policies_by_seat.values()):
+        played = ranks.gathered("the games", play_own)
     if len(played) == 1:
         return played[0][0]
     payoffs_BN = torch.from_numpy(game.pay(np.concatenate([scores_BN for _, scores_BN in played])))

@@ -29,10 +29,20 @@ class Attempts:
     """
 
     def __init__(
-        self, work: str, *, budget: MemoryBudget, device: torch.device, sizes: Callable[[], object]
+        self,
+        work: str,
+        *,
+        budget: MemoryBudget,
+        device: torch.device,
+        sizes: Callable[[], object],
+        alone: bool = True,
     ) -> None:
-        """`sizes()` are those of the passes that the block makes with the budget as it is."""
-        self.work, self.budget, self.device, self.sizes = work, budget, device, sizes
+        """`sizes()` are those of the passes that the block makes with the budget as it is.
+
+        Where a process is not `alone` in the work, since others wait for its part of the weights, the first
+        attempt is the last.
+        """
+        self.work, self.budget, self.device, self.sizes, self.alone = work, budget, device, sizes, alone
         self.unfinished = True
         self.reason: str | None = None
         """Why the last attempt failed."""
@@ -45,7 +55,7 @@ class Attempts:
         if self.unfinished and self.reason is not None:
             gc.collect()  # tensors of the frames that the error has left
             empty_cache(self.device)
-            if not self.budget.halve(self.sizes):
+            if not self.alone or not self.budget.halve(self.sizes):
                 raise NoSmallerPassError(
                     f"memory ran out {self.work}, and passes can be no smaller ({self.reason[:120]}); "
                     f"{REMEDIES}"

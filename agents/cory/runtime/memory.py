@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 
-from cory.runtime import ranks
+from cory.distributed import ranks
 from cory.runtime.device import free_on_accelerator
 
 BYTES_PER_LOGIT = 12

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from cory.runtime import arithmetic, cpu, ranks
+from cory.distributed import ranks
+from cory.runtime import arithmetic, cpu
 from cory.runtime.device import allows_tf32, device_name
 
 PACKAGES = ("cory", "torch", "transformers", "numpy", "pettingzoo", "gymnasium")

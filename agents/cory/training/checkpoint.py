@@ -16,6 +16,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from cory.distributed import sharding
+
 MANIFEST = "MANIFEST.json"
 ALGORITHM = "algorithm"
 """Name of the two files of an algorithm's state: its structure as JSON, its tensors as safetensors."""
@@ -41,7 +43,8 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         index, key = name.split(".", 1)
         parameter = parameters[int(index)]
         counter = tensor.ndim == 0 and tensor.dtype == torch.int64
-        optimizer.state[parameter][key] = int(tensor) if counter else tensor.to(parameter.device)
+        moment = sharding.like(parameter, tensor.to(parameter.device))
+        optimizer.state[parameter][key] = int(tensor) if counter else moment
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:

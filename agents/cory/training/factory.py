@@ -19,6 +19,7 @@ from cory.judges.weighted_sum import WeightedSum
 from cory.learner import central_critic
 from cory.learner.central_critic import CentralCritic
 from cory.learner.learner import Learner
+from cory.policies import causal_lm
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.policies.loading import check_device
@@ -119,7 +120,7 @@ def policy_options(config: Config) -> dict[str, Any]:
     return {
         "temperature": settings.temperature,
         "precision": settings.precision,
-        "kernels": settings.kernels,
+        "kernels": "plain" if config.shard else settings.kernels,
         "gradient_checkpointing": settings.gradient_checkpointing,
     }
 
@@ -153,6 +154,14 @@ def make_players(
     if language_models := [p for p in loaded.values() if isinstance(p, CausalLMPolicy)]:
         check_same_tokenizer(language_models)
     return _players(config, task, references, loaded, judge)
+
+
+def share_out(references: Mapping[str, Policy], policies: Mapping[str, Policy]) -> None:
+    """Share the weights of all policies and references out among the ranks."""
+    models = [*references.values(), *policies.values()]
+    if others := [policy.name for policy in models if not isinstance(policy, CausalLMPolicy)]:
+        raise ValueError(f"--shard is for language models, and policy {others[0]!r} is none; leave it out")
+    causal_lm.share_out(policy for policy in models if isinstance(policy, CausalLMPolicy))
 
 
 def load_players(config: Config, folders: Mapping[str, str]) -> Players:
@@ -214,7 +223,7 @@ def load_team(config: Config, names: Sequence[str]) -> "LoraTeam":
         names,
         model,
         device=device_of(config),
-        config=config.lora,
+        config=replace(config.lora, four_bit="no") if config.shard else config.lora,
         seed=config.seed,
         frozen=config.policy.frozen,
         **policy_options(config),

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import torch
 
 from cory.batch import Batch, columns
+from cory.distributed import ranks
 from cory.judges import weighted_sum
-from cory.runtime import ranks
 from cory.runtime.attempts import NoSmallerPassError
 from cory.runtime.signals import Signals, Stopped
 from cory.tracking import alerts
@@ -169,7 +169,8 @@ class Loop:
             interrupt=self.signals.check, on_policy=lambda name: on_progress(f"validating {name}", {})
         )
         found |= metrics.validation_metrics(validation, kl_coef=eta, threshold=threshold)
-        rows = ranks.of_first("samples", lambda: self.trainer.sample_rows(iteration, responses))
+        with self.trainer.whole():
+            rows = ranks.of_first("samples", lambda: self.trainer.sample_rows(iteration, responses))
         found |= weighted_sum.metrics(self.trainer.task, prefix="evaluation_")
         self.tracker.log(iteration, found)
         self.tracker.samples(iteration, rows)
@@ -203,7 +204,8 @@ class Loop:
         start = time.perf_counter()
         self.trainer.check_ranks(iteration)
         try:
-            folder = ranks.of_first("a checkpoint", lambda: self.write_checkpoint(iteration))
+            with self.trainer.whole():
+                folder = ranks.of_first("a checkpoint", lambda: self.write_checkpoint(iteration))
         except OSError as error:
             self.failed_saves += 1
             if self.failed_saves >= self.config.failed_saves:

@@ -7,14 +7,19 @@
     activations  rows of the largest pass (`cory.runtime.memory.row_bytes`), with the KV cache when sampling
     logits       logits, probabilities and a gradient product of one chunk
 
+    gathered     of weights that ranks share out: when sampling what other ranks hold, in a learning pass two
+                 layers, whole, and the gradients of one
+
 Weights are already in memory when this is computed. The passes of scoring have the rows of sampling and no
 casts of all weights, so they are never the peak.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from cory.config.schema import Config
+from cory.distributed import ranks, sharding
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.precision import castable
@@ -32,7 +37,7 @@ class Workload:
     """None for policies that are no transformers, whose activations are not counted."""
     vocab_size: int
     trained: Sequence[int]
-    """Trained weights of each policy."""
+    """Trained weights of each policy, as far as this process holds them."""
     cast: int
     """Float32 weights in the linear layers of one model."""
     batch: int
@@ -43,6 +48,10 @@ class Workload:
     """Largest prompt + response in tokens."""
     response: int
     """Largest response in tokens."""
+    gathered: int = 0
+    """Bytes of weights that other ranks hold."""
+    layer: int = 0
+    """Bytes of the largest layer that ranks share out."""
     bfloat16: bool = False
     eight_bit: bool = False
     checkpointing: bool = False
@@ -58,6 +67,7 @@ def phases(work: Workload, budget: MemoryBudget) -> Phases:
         "sampling": {
             "optimizer": optimizer,
             "casts": casts,
+            "gathered": work.gathered,
             "activations": sampling * bytes_of_row(work, learning=False),
             "logits": logit_bytes(sampling, work, budget),
         },
@@ -65,6 +75,7 @@ def phases(work: Workload, budget: MemoryBudget) -> Phases:
             "optimizer": optimizer,
             "gradients": 4 * max(work.trained),
             "casts": casts // layers if work.checkpointing else casts,  # layers are recomputed one by one
+            "gathered": 3 * work.layer,
             "activations": learning * bytes_of_row(work, learning=True),
             "logits": logit_bytes(learning * work.response, work, budget),
         },
@@ -101,7 +112,10 @@ def logit_bytes(tokens: int, work: Workload, budget: MemoryBudget) -> int:
 def of_run(config: Config, policies: Mapping[str, Policy], longest: int) -> Phases:
     """`phases` of a run's policies; `longest` is the largest prompt + response in tokens."""
     first = next(iter(policies.values()))
-    trained = [sum(p.numel() for p in policy.parameters() if p.requires_grad) for policy in policies.values()]
+    trained = [
+        sum(sharding.held(p) for p in policy.parameters() if p.requires_grad) for policy in policies.values()
+    ]
+    layers = shared_layers(policies)
     model = first.model if isinstance(first, CausalLMPolicy) else None
     work = Workload(
         architecture=None if model is None else Architecture.of(model.config),
@@ -112,11 +126,20 @@ def of_run(config: Config, policies: Mapping[str, Policy], longest: int) -> Phas
         rows=(config.learner.minibatch or config.batch) // config.learner.microbatches,
         longest=longest,
         response=config.max_response[1],
+        gathered=sum(layers) * (ranks.count() - 1) // ranks.count(),
+        layer=max(layers, default=0),
         bfloat16=first.precision == "bfloat16",
         eight_bit=config.learner.optimizer == "adam8bit",
         checkpointing=config.policy.gradient_checkpointing,
     )
     return phases(work, first.memory)
+
+
+def shared_layers(policies: Mapping[str, Policy]) -> list[int]:
+    """Bytes of every layer of the policies and their references that ranks share out."""
+    models = chain(policies.values(), (policy.reference for policy in policies.values()))
+    shards = {model.shards for model in models if isinstance(model, CausalLMPolicy) and model.shards}
+    return [size for one in shards for size in one.layer_bytes()]
 
 
 def peak(found: Phases) -> tuple[str, dict[str, int]]:

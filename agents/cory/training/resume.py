@@ -32,6 +32,7 @@ CHANGEABLE = (
     "log_to",
     "matmul",
     "sample_rows",
+    "shard",
     "threads",
 )
 """Settings that may change on resume: names or the beginnings of names."""

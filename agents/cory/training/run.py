@@ -10,10 +10,10 @@ import torch
 
 from cory.config.parsing import flat
 from cory.config.schema import Config
+from cory.distributed import ranks
 from cory.judges.weighted_sum import closing
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.report.page import write_report
-from cory.runtime import ranks
 from cory.runtime.memory import free_bytes
 from cory.runtime.signals import Signals
 from cory.tracking import external, log_to
@@ -114,7 +114,8 @@ def train(
             export(trainer, run, iteration=iteration)
             return write_report(run) if report else run / "report.html"
 
-        return ranks.of_first("the report", publish)
+        with trainer.whole():
+            return ranks.of_first("the report", publish)
 
 
 def join_ranks(config: Config, run: Path) -> Path:

@@ -11,8 +11,8 @@ import yaml
 
 from cory.config.parsing import flat
 from cory.config.schema import Config
+from cory.distributed import ranks
 from cory.report.model_card import write_card
-from cory.runtime import ranks
 from cory.runtime.provenance import environment
 from cory.tracking.tracker import METRICS
 from cory.training import checkpoint

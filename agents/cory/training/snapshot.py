@@ -26,7 +26,12 @@ class Snapshot(NamedTuple):
 def take_snapshot(
     learners: Mapping[str, Learner], state: Mapping[str, Any], algorithm: Mapping[str, Any]
 ) -> Snapshot | None:
-    """A copy of the trained state in main memory; None if that is more than half of what is free."""
+    """A copy of the trained state in main memory.
+
+    None if that is more than half of what is free, or if this rank holds only a part of it.
+    """
+    if any(learner.policy.is_sharded for learner in learners.values()):
+        return None
     tensors = {
         name: {
             **{f"parameter.{i}": p.detach() for i, p in enumerate(learner.trainable)},

@@ -3,7 +3,8 @@
 Shapes: B games, T response tokens.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from cory import algorithms, rng
 from cory.algorithms.base import check_state
 from cory.batch import Batch
 from cory.config.schema import Config
+from cory.distributed import ranks, sharding
 from cory.evaluation import averaging
 from cory.evaluation.averaging import averaged
 from cory.evaluation.evaluator import Responses, Split, evaluate_in_game, evaluate_standalone
@@ -24,17 +26,23 @@ from cory.judges import weighted_sum
 from cory.learner import sharing
 from cory.learner.learner import Learner
 from cory.learner.team import Team, check_advantages, checked_updates
-from cory.policies.base import Policy
+from cory.policies.base import Policy, whole_weights
 from cory.rollout.role_exchange import exchanges_before, seating_at
 from cory.rollout.rollout import play, play_shared
 from cory.rollout.spec import RolloutSpec
-from cory.runtime import ranks
 from cory.runtime.clock import Clock
 from cory.runtime.device import synchronize
 from cory.runtime.memory import MemoryBudget, smallest_budget
 from cory.runtime.signals import Interrupt, never
 from cory.training import checkpoint, metrics
-from cory.training.factory import make_critic, make_game, make_learners, make_measures, make_players
+from cory.training.factory import (
+    make_critic,
+    make_game,
+    make_learners,
+    make_measures,
+    make_players,
+    share_out,
+)
 from cory.training.snapshot import Snapshot, restore_tensors
 from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.tasks.base import Task, validation_queries
@@ -55,10 +63,17 @@ class Trainer:
     ) -> None:
         """Objects that are given take the place of what the settings say."""
         ranks.join()
+        if config.shard and ranks.count() == 1:
+            raise ValueError(
+                "--shard shares weights out among processes and this is the only one; start several with "
+                "torchrun or accelerate launch, or leave it out"
+            )
         self.config = config
         self.task, self.references, self.policies = make_players(
             config, task=task, policies=policies, judge=judge
         )
+        if config.shard:
+            share_out(self.references, self.policies)
         self.use_memory(smallest_budget(next(iter(self.policies.values())).device))
         self.learners = dict(learners) if learners is not None else make_learners(config, self.policies)
         self.measures = make_measures(config)
@@ -356,6 +371,15 @@ class Trainer:
         self.restore_algorithm(snapshot.algorithm)
         self._fingerprints, self.learning = {}, False
 
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Weights and optimisers are whole on every rank inside; all ranks must enter it together."""
+        with ExitStack() as stack:
+            stack.enter_context(whole_weights(self.policies.values()))
+            for learner in self.learners.values():
+                stack.enter_context(sharding.whole_moments(learner.optimizer))
+            yield
+
     def save(self, run: Path, iteration: int, *, documents: Mapping[str, str] | None = None) -> Path:
         """Write the checkpoint of the start of `iteration` into a run directory; its folder."""
         return checkpoint.save(
@@ -373,7 +397,7 @@ class Trainer:
         if ranks.count() == 1:
             return
         held = {
-            name: ranks.checksums([*one.trainable, *checkpoint.optimizer_tensors(one.optimizer).values()])
+            name: ranks.checksums(sharding.unshared(one.trainable, one.optimizer))
             for name, one in self.learners.items()
         }
         for other, theirs in enumerate(everywhere := ranks.of_all("the weights", held)):

@@ -10,20 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-from cory.runtime import ranks
+from cory.config.schema import Config
+from cory.distributed import ranks
 from cory.runtime.memory import BYTES_PER_LOGIT
 from cory.tracking.tracker import read, read_lines
 from cory.training import checkpoint
 from cory.training.run import train
+from cory.training.trainer import Trainer
 from tests.helpers.models import save_backbone
 from tests.helpers.once import once
-from tests.helpers.ranked_runs import CASES, RUN, config_of, played
+from tests.helpers.ranked_runs import CASES, LANGUAGE_MODEL, RUN, config_of, played
 from tests.helpers.runs import same, traces, without_report
 from tests.helpers.sockets import free_port
 from tests.helpers.tables import changed
 
 ROOT = Path(__file__).parents[3]
 RANKS = 2
+SHARDED = [case for case, settings in CASES.items() if settings.get("shard")]
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +52,17 @@ def run_all(folder: Path) -> None:
         without_report(patch)
         config = config_of(folder, RUN)
         train(changed(config, {"iterations": 2}), folder / "from-one", log="quiet")
+        model = config_of(folder, RUN | LANGUAGE_MODEL | {"policy.kernels": "plain"})
+        train(changed(model, {"iterations": 2}), folder / "model-from-one", log="quiet")
         port = free_port()
         processes = [start_rank(folder, rank, port) for rank in range(RANKS)]
         train(config, folder / "alone", log="quiet")
-    alone = {case: played(config_of(folder, settings)) for case, settings in CASES.items()}
+        train(model, folder / "model-alone", log="quiet")
+    whole = {"shard": False, "policy.kernels": "plain"}
+    alone = {
+        case: played(config_of(folder, settings | whole if case in SHARDED else settings))
+        for case, settings in CASES.items()
+    }
     torch.save(alone, folder / "one.pt")
     for rank, process in enumerate(processes):
         output, _ = process.communicate(timeout=300)
@@ -117,6 +127,53 @@ def test_both_ranks_hold_the_same_bits(found, case):
     first, second = (ranked["cases"][case] for ranked in (found.first, found.second))
     assert all(torch.equal(weight, second["weights"][name]) for name, weight in first["weights"].items())
     assert first["weights"].keys() == second["weights"].keys()
+
+
+@pytest.mark.parametrize("case", SHARDED)
+def test_each_rank_holds_its_part_of_the_layers(found, case):
+    """A layer of GPT-2: 12 width^2 weights and 13 width of norms and biases."""
+    first, second = (ranked["cases"][case]["held"] for ranked in (found.first, found.second))
+    width, layers = 32, 2
+    shared = layers * (12 * width**2 + 13 * width)
+    assert sum(first) + sum(second) == shared
+    assert abs(sum(first) - shared / 2) <= 64
+    assert found.one[case]["held"] == []
+
+
+def test_sharded_ranks_resume_what_one_process_saved_and_the_reverse(folder, tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        without_report(patch)
+        whole = config_of(folder, RUN | LANGUAGE_MODEL | {"policy.kernels": "plain"})
+        train(whole, folder / "model-to-resume", resume="must", log="quiet")
+    alone = traces(folder / "model-alone", 4)["tensors"]
+    for name in ("model-sharded", "model-from-one", "model-to-resume"):
+        resumed = traces(folder / name, 4)["tensors"]
+        assert resumed.keys() == alone.keys()
+        for file, tensors in alone.items():
+            assert resumed[file].keys() == tensors.keys()
+            for key, tensor in tensors.items():
+                torch.testing.assert_close(resumed[file][key], tensor, rtol=1e-3, atol=1e-3)
+    assert (folder / "model-sharded/policies/llm_1/model.safetensors").exists()
+
+
+def test_shards_need_several_processes():
+    with pytest.raises(ValueError, match=r"--shard shares weights out among processes .* torchrun"):
+        Trainer(Config(shard=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"policy.kind": "table"}, "policy.kind table"),
+        ({"algorithm": "trpo"}, "algorithm trpo, which updates by itself"),
+        ({"learner.optimizer": "adam8bit"}, "learner.optimizer adam8bit"),
+        ({"learner.elastic_reset": 2}, "learner.elastic_reset"),
+        ({"policy.kind": "lora_team", "lora.four_bit": "yes"}, "lora.four_bit yes"),
+    ],
+)
+def test_what_needs_whole_weights_is_refused_with_shards(settings, what):
+    with pytest.raises(ValueError, match=f"--shard does not go with {what}"):
+        changed(Config(), {"shard": True} | settings)
 
 
 def test_memory_that_runs_out_on_one_rank_makes_passes_smaller_on_all(found):
