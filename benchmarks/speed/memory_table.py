@@ -8,6 +8,7 @@ that a card's free memory leads to. Products are in bfloat16, the default of GPU
 
     weights   4 bytes each; 2 in the linear layers of frozen models, 4.127 bits in those of a trunk in 4 bits
     CUDA      1 GB for the driver's context and libraries
+    --shard   of the linear layers a card holds one part in 2, 4 or 8, and gathers the others to sample
 """
 
 import math
@@ -32,6 +33,10 @@ NF4_BITS = 4 + 8 / 64 + 32 / (64 * 256)
 
 FLOPS, BANDWIDTH = 400e12, 3e12
 """Operations in bfloat16 and bytes a second that an H100 reaches; its datasheet has more."""
+LINK = 300e9
+"""Bytes a second that each card receives when layers are gathered: NVLink of an H100 has more."""
+SHARES = (2, 4, 8)
+"""Numbers of cards that share the weights of the larger models."""
 HOST_SECONDS = {"full": 0.6e-3, "lora": 1.3e-3, "lora4": 1.3e-3}
 """Of the host, to launch the operations of a layer for one decoded token, timed on one thread of a CPU: 18 ms
 for GPT2-Large, 21 ms for Llama-2-7b, 42 ms with adapters."""
@@ -115,21 +120,31 @@ def count(config: PretrainedConfig, *, lora: bool) -> Counts:
     return Counts(all=weights, linear=linear, cast=cast, stored=stored, trained=trained)
 
 
-def plan(experiment: Experiment, method: Method, *, checkpointing: bool) -> dict[str, Any]:
-    """A line of the table: the smallest card that holds the run, with its bytes, pass sizes and seconds."""
+def plan(experiment: Experiment, method: Method, *, checkpointing: bool, cards: int = 1) -> dict[str, Any]:
+    """A line of the table: the smallest card that holds the run, with its bytes, pass sizes and seconds.
+
+    Several `cards` share out the weights (`--shard`); figures are those of each.
+    """
     counts = count(experiment.config, lora=method != "full")
     quantised = counts.linear if method == "lora4" else 0
     frozen = 4.0 * (counts.all - counts.stored) + 2 * (counts.stored - quantised) + NF4_BITS / 8 * quantised
-    weights = frozen + 4 * 2 * counts.trained
+    shared = (2 + 8 * (method == "full")) * counts.linear if cards > 1 else 0
+    elsewhere = shared * (cards - 1) // cards
+    weights = frozen + 4 * 2 * counts.trained - elsewhere
+    own = counts.trained - (counts.linear * (cards - 1) // cards if method == "full" else 0)
     config: Any = experiment.config
     config._attn_implementation = "sdpa"
     work = Workload(
         architecture=Architecture.of(config),
         vocab_size=config.vocab_size,
-        trained=[counts.trained] * 2,
+        trained=[own] * 2,
+        gathered=elsewhere * 6 // 10
+        if method == "full"
+        else elsewhere,  # one policy of two, and the reference
+        layer=(4 if method == "full" else 2) * counts.linear // config.num_hidden_layers if cards > 1 else 0,
         cast=counts.cast if method == "full" else counts.cast - counts.stored + 2 * counts.trained,
-        batch=experiment.batch,
-        rows=experiment.minibatch,
+        batch=-(-experiment.batch // cards),
+        rows=-(-experiment.minibatch // cards),
         longest=experiment.longest,
         response=experiment.response,
         bfloat16=True,
@@ -140,6 +155,7 @@ def plan(experiment: Experiment, method: Method, *, checkpointing: bool) -> dict
         "task": experiment.task,
         "method": METHODS[method],
         "checkpointing": checkpointing,
+        "cards": cards,
         "weights": weights,
     }
     for card in CARDS:
@@ -154,7 +170,7 @@ def plan(experiment: Experiment, method: Method, *, checkpointing: bool) -> dict
                 "peak": phase,
                 "sampling_rows": pass_rows(work, budget, learning=False),
                 "learning_rows": pass_rows(work, budget, learning=True),
-                "seconds": seconds(experiment, method, counts, work, budget),
+                "seconds": seconds(experiment, method, counts, work, budget, cards),
             }
     found = phases(replace(work, rows=1, batch=1), MemoryBudget(activations=1, logits=1))
     least = {name: sum(purposes.values()) + weights + CUDA for name, purposes in found.items()}
@@ -162,22 +178,32 @@ def plan(experiment: Experiment, method: Method, *, checkpointing: bool) -> dict
 
 
 def seconds(
-    experiment: Experiment, method: Method, counts: Counts, work: Workload, budget: MemoryBudget
+    experiment: Experiment,
+    method: Method,
+    counts: Counts,
+    work: Workload,
+    budget: MemoryBudget,
+    cards: int,
 ) -> float:
     """Seconds of an iteration of two seats with full lengths, on the card of `FLOPS` and `BANDWIDTH`.
 
     A decoded token costs the host's launches or the reading of the weights, whichever takes longer; scoring
     2 operations per weight and token by policy and reference; learning 6, of which LoRA needs 4, and with
-    gradient checkpointing 2 more.
+    gradient checkpointing 2 more. Shared weights are gathered once for a rollout, and twice in each learning
+    pass, whose gradients full fine-tuning shares out again.
     """
-    parts = math.ceil(experiment.batch / pass_rows(work, budget, learning=False))
+    parts = math.ceil(work.batch / pass_rows(work, budget, learning=False))
     host = HOST_SECONDS[method] * (work.architecture.layers if work.architecture else 0)
     reading = BYTES_READ[method] * counts.all / BANDWIDTH
     decode = 2 * parts * experiment.response * max(host, reading)
     tokens = 2 * experiment.batch * experiment.longest
     learning = (6 if method == "full" else 4) + 2 * work.checkpointing
     products = counts.all * tokens * (2 * 2 + experiment.epochs * learning)
-    return decode + products / FLOPS
+    passes = (
+        2 * experiment.epochs * math.ceil(experiment.batch / cards / pass_rows(work, budget, learning=True))
+    )
+    of_pass = (4 * 3 if method == "full" else 2 * 2) * counts.linear if cards > 1 else 0
+    return decode + products / FLOPS / cards + (work.gathered + passes * of_pass) / LINK
 
 
 def table() -> list[dict[str, Any]]:
@@ -189,15 +215,17 @@ def table() -> list[dict[str, Any]]:
         for method in methods:
             cases = (False,) if small else (False, True)
             lines += [plan(experiment, method, checkpointing=checkpointing) for checkpointing in cases]
+            if not small and method != "lora4":
+                lines += [plan(experiment, method, checkpointing=True, cards=cards) for cards in SHARES]
     return lines
 
 
 def markdown(lines: list[dict[str, Any]]) -> str:
     """The table in GB (10^9 bytes)."""
     text = [
-        "| model, task | method | checkpointing | weights | peak sampling | peak learning | smallest card "
-        "| rows a pass: sampling, learning | s an iteration |",
-        "|---|---|---|--:|--:|--:|--:|--:|--:|",
+        "| model, task | method | cards | checkpointing | weights | peak sampling | peak learning "
+        "| smallest card | rows a pass: sampling, learning | s an iteration |",
+        "|---|---|--:|---|--:|--:|--:|--:|--:|--:|",
     ]
     for line in lines:
         fits = line["card"] is not None
@@ -207,7 +235,7 @@ def markdown(lines: list[dict[str, Any]]) -> str:
         time = f"{line['seconds']:.0f}" if fits else "-"
         recomputed = "yes" if line["checkpointing"] else "no"
         text.append(
-            f"| {line['model']}, {line['task']} | {line['method']} | {recomputed} "
+            f"| {line['model']}, {line['task']} | {line['method']} | {line['cards']} | {recomputed} "
             f"| {sizes} | {card} | {rows} | {time} |"
         )
     return "\n".join(text)

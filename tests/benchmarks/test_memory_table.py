@@ -70,6 +70,22 @@ def test_four_bits_take_a_smaller_card_and_more_seconds(seven_b):
     assert packed["seconds"] > whole["seconds"]
 
 
+def test_four_cards_share_the_layers_of_a_lora_team(seven_b):
+    """Of 2 bytes a weight in linear layers of the trunk each card holds a quarter, and gathers the others."""
+    alone, shared = (plan(seven_b, "lora", checkpointing=True, cards=cards) for cards in (1, 4))
+    assert alone["weights"] - shared["weights"] == 2 * SEVEN_B.linear * 3 // 4
+    assert shared["learning"] < alone["learning"] / 2
+    assert shared["sampling"] > 2 * SEVEN_B.linear
+    assert shared["seconds"] < alone["seconds"]
+
+
+def test_eight_cards_share_two_full_copies_of_7b(seven_b):
+    line = plan(seven_b, "full", checkpointing=True, cards=8)
+    assert line["card"] == 80
+    elsewhere = (4 + 4 + 2) * SEVEN_B.linear * 7 // 8
+    assert line["weights"] == plan(seven_b, "full", checkpointing=True)["weights"] - elsewhere
+
+
 def test_two_full_copies_of_7b_fit_no_card_and_the_table_says_so(seven_b):
     line = plan(seven_b._replace(minibatch=1), "full", checkpointing=True)
     assert line["card"] is None

@@ -18,7 +18,7 @@ from torch import Tensor
 
 T = TypeVar("T")
 PRINTED = "printed_by_rank_0"
-"""An attribute of errors that all ranks raise: whether this rank need not print it."""
+"""An attribute of errors that all ranks raise, and of no others: whether this rank need not print it."""
 TIMEOUT = timedelta(days=1)
 """The longest wait for another rank, as for its judge. A rank that has ended is noticed at once."""
 
@@ -85,7 +85,7 @@ def raised_on_all(place: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if count() > 1:
+        if count() > 1 and PRINTED not in error.__dict__:  # else all ranks have it already
             dist.all_gather_object([None] * count(), _Answer(place, None, _portable(error)))
             error.__dict__[PRINTED] = not is_first()
         raise

@@ -48,8 +48,10 @@ class Shards:
     def gathered(self) -> Iterator[None]:
         """All weights are whole on every rank inside; what is written to them there is lost.
 
-        All ranks must enter together.
+        All ranks must enter together; what one has raised meanwhile is raised on all (`ranks.gathered`).
         """
+        if self.depth == 0:
+            ranks.of_all("the weights", None)
         self.depth += 1
         try:
             if self.depth == 1:

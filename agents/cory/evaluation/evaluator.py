@@ -14,7 +14,7 @@ import numpy as np
 from cory.distributed import ranks
 from cory.evaluation import text_metrics
 from cory.generation.strategies import SamplingStrategy
-from cory.policies.base import Policy, whole_weights
+from cory.policies.base import Policy
 from cory.policies.scoring import evaluate
 from cory.rollout.rollout import sample_responses
 from cory.rollout.spec import RolloutSpec
@@ -173,9 +173,7 @@ def evaluate_in_game(
             if shared := len(queries) >= ranks.count():
                 spec = spec.rows(ranks.share(len(queries)))
             play = partial(_play, game, policies_by_seat, spec, config.sampling, measures, interrupt)
-            with whole_weights(policies_by_seat.values()):
-                results = ranks.gathered("an evaluation", play)
-            for played in results[: None if shared else 1]:
+            for played in ranks.gathered("an evaluation", play)[: None if shared else 1]:
                 for seat, part in played.items():
                     parts[seat].append(part)
     return {seat: _gather([query.text for query in held_out], parts[seat]) for seat in game.seats}

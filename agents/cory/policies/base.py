@@ -224,19 +224,20 @@ class Policy(nn.Module):
         def sizes() -> tuple[int, int]:
             return self.max_logit_rows(), self.max_rows(longest, learning=False)
 
-        return self.in_smaller_passes(
-            "while sampling",
-            lambda: self._sample(
-                prompt_BP,
-                prompt_length_B,
-                uniforms_BT=uniforms_BT,
-                caps_B=caps_B,
-                size=min(sizes()),
-                strategy=strategy,
-                interrupt=interrupt,
-            ),
-            sizes=lambda: [min(rows, len(prompt_BP)) for rows in sizes()],
-        )
+        with self.whole_weights():
+            return self.in_smaller_passes(
+                "while sampling",
+                lambda: self._sample(
+                    prompt_BP,
+                    prompt_length_B,
+                    uniforms_BT=uniforms_BT,
+                    caps_B=caps_B,
+                    size=min(sizes()),
+                    strategy=strategy,
+                    interrupt=interrupt,
+                ),
+                sizes=lambda: [min(rows, len(prompt_BP)) for rows in sizes()],
+            )
 
     def in_smaller_passes(self, work: str, do: Callable[[], T], *, sizes: Callable[[], object]) -> T:
         """`do()`, again with half the memory budget while memory runs out (`cory.runtime.attempts`)."""

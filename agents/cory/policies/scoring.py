@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cory.batch import Batch, Rows, pad_to
-from cory.policies.base import Policy
+from cory.policies.base import Policy, whole_weights
 from cory.policies.chunked_loss import chunks
 
 
@@ -29,11 +29,12 @@ def evaluate(policy: Policy, rows: Rows) -> Evaluation:
 
     If an accelerator's memory runs out, from the start in smaller passes.
     """
-    return policy.in_smaller_passes(
-        "while scoring",
-        lambda: _evaluate(policy, rows),
-        sizes=lambda: [*_sizes(policy, rows), *_sizes(policy.reference, rows)],
-    )
+    with whole_weights([policy]):
+        return policy.in_smaller_passes(
+            "while scoring",
+            lambda: _evaluate(policy, rows),
+            sizes=lambda: [*_sizes(policy, rows), *_sizes(policy.reference, rows)],
+        )
 
 
 @torch.no_grad()
@@ -78,9 +79,10 @@ def make_batch(
 
 def all_hidden_states(policy: Policy, rows: Rows) -> Tensor:
     """`policy.hidden_states` without gradient, in as many passes as memory requires."""
-    return policy.in_smaller_passes(
-        "while scoring", lambda: _all_hidden_states(policy, rows), sizes=lambda: _sizes(policy, rows)[0]
-    )
+    with policy.whole_weights():
+        return policy.in_smaller_passes(
+            "while scoring", lambda: _all_hidden_states(policy, rows), sizes=lambda: _sizes(policy, rows)[0]
+        )
 
 
 def _sizes(policy: Policy, rows: Rows) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from cory.batch import Batch, Rows, columns, stack
 from cory.distributed import ranks
 from cory.generation.strategies import SamplingStrategy
-from cory.policies.base import Policy, whole_weights
+from cory.policies.base import Policy
 from cory.policies.scoring import make_batch
 from cory.rollout.spec import RolloutSpec
 from cory.runtime.clock import Clock
@@ -72,8 +72,7 @@ def play_shared(
         batches = play(game, policies_by_seat, own, clock=clock, interrupt=interrupt)
         return batches if ranks.count() == 1 else moved(batches, "cpu"), game.scores()
 
-    with whole_weights(policies_by_seat.values()):
-        played = ranks.gathered("the games", play_own)
+    played = ranks.gathered("the games", play_own)
     if len(played) == 1:
         return played[0][0]
     payoffs_BN = torch.from_numpy(game.pay(np.concatenate([scores_BN for _, scores_BN in played])))

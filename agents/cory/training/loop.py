@@ -169,8 +169,11 @@ class Loop:
             interrupt=self.signals.check, on_policy=lambda name: on_progress(f"validating {name}", {})
         )
         found |= metrics.validation_metrics(validation, kl_coef=eta, threshold=threshold)
-        with self.trainer.whole():
-            rows = ranks.of_first("samples", lambda: self.trainer.sample_rows(iteration, responses))
+        sampled = partial(self.trainer.sample_rows, iteration, responses)
+        if self.config.shard:  # every rank's part of the weights is needed
+            rows = ranks.gathered("samples", sampled)[0]
+        else:
+            rows = ranks.of_first("samples", sampled)
         found |= weighted_sum.metrics(self.trainer.task, prefix="evaluation_")
         self.tracker.log(iteration, found)
         self.tracker.samples(iteration, rows)

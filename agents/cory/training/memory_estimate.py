@@ -7,8 +7,8 @@
     activations  rows of the largest pass (`cory.runtime.memory.row_bytes`), with the KV cache when sampling
     logits       logits, probabilities and a gradient product of one chunk
 
-    gathered     of weights that ranks share out: when sampling what other ranks hold, in a learning pass two
-                 layers, whole, and the gradients of one
+    gathered     of weights that ranks share out: when sampling and scoring what other ranks hold of a policy
+                 and its reference, in a learning pass two layers, whole, and the gradients of one
 
 Weights are already in memory when this is computed. The passes of scoring have the rows of sampling and no
 casts of all weights, so they are never the peak.
@@ -49,7 +49,7 @@ class Workload:
     response: int
     """Largest response in tokens."""
     gathered: int = 0
-    """Bytes of weights that other ranks hold."""
+    """Bytes of a policy's and its reference's weights that other ranks hold."""
     layer: int = 0
     """Bytes of the largest layer that ranks share out."""
     bfloat16: bool = False
@@ -115,7 +115,7 @@ def of_run(config: Config, policies: Mapping[str, Policy], longest: int) -> Phas
     trained = [
         sum(sharding.held(p) for p in policy.parameters() if p.requires_grad) for policy in policies.values()
     ]
-    layers = shared_layers(policies)
+    layers = [shared_layers(policy) for policy in policies.values()]
     model = first.model if isinstance(first, CausalLMPolicy) else None
     work = Workload(
         architecture=None if model is None else Architecture.of(model.config),
@@ -126,8 +126,8 @@ def of_run(config: Config, policies: Mapping[str, Policy], longest: int) -> Phas
         rows=(config.learner.minibatch or config.batch) // config.learner.microbatches,
         longest=longest,
         response=config.max_response[1],
-        gathered=sum(layers) * (ranks.count() - 1) // ranks.count(),
-        layer=max(layers, default=0),
+        gathered=max(map(sum, layers)) * (ranks.count() - 1) // ranks.count(),
+        layer=max(chain.from_iterable(layers), default=0),
         bfloat16=first.precision == "bfloat16",
         eight_bit=config.learner.optimizer == "adam8bit",
         checkpointing=config.policy.gradient_checkpointing,
@@ -135,9 +135,9 @@ def of_run(config: Config, policies: Mapping[str, Policy], longest: int) -> Phas
     return phases(work, first.memory)
 
 
-def shared_layers(policies: Mapping[str, Policy]) -> list[int]:
-    """Bytes of every layer of the policies and their references that ranks share out."""
-    models = chain(policies.values(), (policy.reference for policy in policies.values()))
+def shared_layers(policy: Policy) -> list[int]:
+    """Bytes of every layer of a policy and its reference that ranks share out."""
+    models = (policy, policy.reference) if policy.is_sharded else ()
     shards = {model.shards for model in models if isinstance(model, CausalLMPolicy) and model.shards}
     return [size for one in shards for size in one.layer_bytes()]
 

@@ -179,7 +179,8 @@ def describe(trainer: Trainer) -> str:
     model = getattr(policy.reference, "model", policy.reference)  # a backbone is no submodule
     halved = torch.bfloat16 in {parameter.dtype for parameter in model.parameters()}
     stored = ", frozen linear layers bfloat16" if halved else ""
+    shared = f", layers shared out among {ranks.count()} processes" if policy.is_sharded else ""
     return (
         f"{len(trainer.policies)} {trainer.config.policy.kind} policies on {policy.device}, {weights:,} "
-        f"trainable weights each, compute dtype {policy.precision}, weights float32{stored}"
+        f"trainable weights each, compute dtype {policy.precision}, weights float32{stored}{shared}"
     )

@@ -64,6 +64,7 @@ def test_a_lora_team_of_7b_by_hand():
     assert needed["sampling"] == {
         "optimizer": 639_696_912,
         "casts": casts,
+        "gathered": 0,
         "activations": 32 * row,
         "logits": 32 * 12 * 32_000,
     }
@@ -71,6 +72,7 @@ def test_a_lora_team_of_7b_by_hand():
         "optimizer": 639_696_912,
         "gradients": 159_924_228,
         "casts": casts,
+        "gathered": 0,
         "activations": 2 * 2 * 1024 * 34 * 4096 * 32,  # 2 rows
         "logits": 512 * 12 * 32_000,
     }
@@ -78,6 +80,14 @@ def test_a_lora_team_of_7b_by_hand():
     tight = memory_estimate.phases(LLAMA_7B, MemoryBudget(activations=1 << 32, logits=1 << 33))
     assert tight["sampling"]["activations"] == 5 * row
     assert tight["learning"]["activations"] == 2 * 1024 * 34 * 4096 * 32
+
+
+def test_weights_that_ranks_share_out_are_gathered_whole_to_sample_and_by_layers_to_learn():
+    work = replace(LLAMA_7B, gathered=6 * 10**9, layer=4 * 10**8)
+    needed = memory_estimate.phases(work, MemoryBudget(activations=1 << 35, logits=1 << 33))
+    assert (needed["sampling"]["gathered"], needed["learning"]["gathered"]) == (6 * 10**9, 12 * 10**8)
+    two = {"llm_1": CausalLMPolicy("llm_1", make_model("gpt2", 300), make_tokenizer())}
+    assert memory_estimate.of_run(Config(batch=4), two, 8)["sampling"]["gathered"] == 0
 
 
 def test_checkpointing_counts_the_inputs_of_layers_and_the_casts_of_one():
