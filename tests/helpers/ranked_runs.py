@@ -165,6 +165,7 @@ def failures(folder: Path) -> dict[str, str]:
     first = ranks.is_first()
     judged = {"task": "tests.helpers.tasks:FailsOnRank1", "task_options": None}
     unlike = replace(config, seed=0 if first else 1)
+    model = config_of(folder, RUN | LANGUAGE_MODEL | {"shard": True, "policy.kernels": "plain"})
 
     def run(name: str, config: Config, **options: Any) -> Callable[[], object]:
         return lambda: train(config, folder / name, **options)
@@ -173,6 +174,7 @@ def failures(folder: Path) -> dict[str, str]:
         "unlike settings": run("unlike", unlike),
         "fewer games than ranks": run("few", replace(config, batch=1)),
         "a judge that fails on one rank": run("judged", replace(config, **judged)),
+        "a judge that fails on one sharded rank": run("sharded-judged", changed(model, judged)),
         "a signal to one rank": run("signalled", config, callbacks=[StopAt(2)]),
         "other weights on one rank": run("meddled", config, callbacks=[Meddle()]),
         "an occupied folder": run("whole", config),

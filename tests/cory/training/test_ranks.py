@@ -218,6 +218,7 @@ def test_two_ranks_resume_what_one_process_saved_and_the_reverse(folder, tmp_pat
         ("unlike settings", "ValueError: settings differ between ranks 0 and 1: seed is 0 and 1"),
         ("fewer games than ranks", "ValueError: a batch of 1 games cannot be shared by 2 processes"),
         ("a judge that fails on one rank", "ValueError: rank 1: the judge has no answer"),
+        ("a judge that fails on one sharded rank", "ValueError: rank 1: the judge has no answer"),
         ("a signal to one rank", "Stopped: stopped by SIGTERM"),
         (
             "other weights on one rank",
@@ -233,7 +234,7 @@ def test_what_ends_one_rank_ends_all_with_the_same_error(found, what, error):
     assert second.partition(":")[0] == first.partition(":")[0]
 
 
-@pytest.mark.parametrize(("run", "iteration"), [("judged", 1), ("signalled", 3)])
+@pytest.mark.parametrize(("run", "iteration"), [("judged", 1), ("sharded-judged", 1), ("signalled", 3)])
 def test_the_run_is_saved_where_its_ranks_were_stopped(folder, run, iteration):
     assert checkpoint.finished(folder / run)[-1] == checkpoint.folder_of(folder / run, iteration)
     checkpoint.verify(checkpoint.folder_of(folder / run, iteration))
