@@ -198,7 +198,7 @@ class GivenLogits:
     def __init__(self, logits_TBV: Iterable[Tensor]) -> None:
         self._logits = iter(logits_TBV)
 
-    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
         return next(self._logits)
 
     def step(self, token_B: Tensor) -> Tensor:

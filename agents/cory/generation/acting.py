@@ -30,7 +30,7 @@ class Actor:
     ) -> None:
         """`decoder` makes a fresh decoder."""
         self._make, self._eos, self._pad, self._device, self._seed = decoder, eos, pad, device, seed
-        self._prompt: tuple[int, ...] = ()
+        self._started: tuple[tuple[int, ...], int] | None = None
         self._response: tuple[int, ...] = ()
         self._decoder: Decoder | None = None
 
@@ -45,28 +45,29 @@ class Actor:
         padded = observation["observation"] if isinstance(observation, Mapping) else observation
         split, length = int(info["prompt_length"]), int(info["prompt_length"]) + int(info["response_length"])
         ids = tuple(int(token) for token in np.asarray(padded)[:length])
-        prompt, response = ids[:split], ids[split:]
-        if len(response) >= int(info["cap"]) or (response and response[-1] in self._eos):
+        prompt, response, cap = ids[:split], ids[split:], int(info["cap"])
+        if len(response) >= cap or (response and response[-1] in self._eos):
             return self._pad
         uniform = rng.uniforms((self._seed, "act", *prompt), np.zeros(1), len(response) + 1)[:, -1]
         drawn = inverse_cdf(
-            self._logits(prompt, response), torch.from_numpy(uniform).float().to(self._device)
+            self._logits(prompt, response, cap), torch.from_numpy(uniform).float().to(self._device)
         )
         if not bool(drawn.finite_B.all()):
             raise FloatingPointError("logits are not finite; the weights are broken")
         return int(drawn.token_B)
 
-    def _logits(self, prompt: tuple[int, ...], response: tuple[int, ...]) -> Tensor:
+    def _logits(self, prompt: tuple[int, ...], response: tuple[int, ...], cap: int) -> Tensor:
         one_more = len(response) == len(self._response) + 1 and response[:-1] == self._response
-        if self._decoder is not None and prompt == self._prompt and one_more:
+        if self._decoder is not None and (prompt, cap) == self._started and one_more:
             logits_BV = self._step(self._decoder, response[-1:])
         else:
             self._decoder = self._make()
             prompt_BP = torch.tensor([prompt], device=self._device)
-            logits_BV = self._decoder.start(prompt_BP, torch.tensor([len(prompt)], device=self._device))
+            length_B = torch.tensor([len(prompt)], device=self._device)
+            logits_BV = self._decoder.start(prompt_BP, length_B, tokens=cap)
             if response:
                 logits_BV = self._step(self._decoder, response)
-        self._prompt, self._response = prompt, response
+        self._started, self._response = (prompt, cap), response
         return logits_BV.clone()  # sampling overwrites them
 
     def _step(self, decoder: Decoder, tokens: Sequence[int]) -> Tensor:

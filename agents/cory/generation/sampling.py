@@ -38,8 +38,8 @@ class Sampled:
 class Decoder(Protocol):
     """Step-by-step decoding of a batch with a cache; callers may overwrite the logits it returns."""
 
-    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
-        """Process the prompts; logits [B, V] of the first token."""
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
+        """Process the prompts; logits [B, V] of the first token. No response gets longer than `tokens`."""
         ...
 
     def step(self, token_B: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def sample(
     active_B = caps_B > 0
     sound_BT = torch.ones(response_BT.shape, dtype=torch.bool, device=prompt_BP.device)
     check_every = 1 if prompt_BP.device.type == "cpu" else EOS_CHECK_EVERY
-    logits_BV = decoder.start(prompt_BP, prompt_length_B)
+    logits_BV = decoder.start(prompt_BP, prompt_length_B, tokens=T)
     for t in range(T):
         interrupt()
         token_B, logprob_B, finite_B = inverse_cdf(logits_BV, uniforms_BT[:, t])

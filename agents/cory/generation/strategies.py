@@ -27,8 +27,8 @@ class PenalisedDecoder:
     def __init__(self, decoder: Decoder, penalty: float) -> None:
         self.decoder, self.penalty = decoder, penalty
 
-    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
-        logits_BV = self.decoder.start(prompt_BP, prompt_length_B)
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
+        logits_BV = self.decoder.start(prompt_BP, prompt_length_B, tokens=tokens)
         at_P = torch.arange(prompt_BP.shape[1], device=prompt_BP.device)
         ids_BP = torch.where(at_P < prompt_length_B[:, None], prompt_BP, prompt_BP[:, :1])
         self.seen_BV = torch.zeros_like(logits_BV, dtype=torch.bool).scatter_(1, ids_BP, True)
@@ -54,8 +54,8 @@ class TruncatedDecoder:
     def __init__(self, decoder: Decoder, *, top_k: int, top_p: float) -> None:
         self.decoder, self.top_k, self.top_p = decoder, top_k, top_p
 
-    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
-        return self._truncated(self.decoder.start(prompt_BP, prompt_length_B))
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
+        return self._truncated(self.decoder.start(prompt_BP, prompt_length_B, tokens=tokens))
 
     def step(self, token_B: Tensor) -> Tensor:
         return self._truncated(self.decoder.step(token_B))
@@ -76,8 +76,8 @@ class GreedyDecoder:
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
 
-    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
-        return self._greedy(self.decoder.start(prompt_BP, prompt_length_B))
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
+        return self._greedy(self.decoder.start(prompt_BP, prompt_length_B, tokens=tokens))
 
     def step(self, token_B: Tensor) -> Tensor:
         return self._greedy(self.decoder.step(token_B))

@@ -218,11 +218,11 @@ class Policy(nn.Module):
         Strategies other than `own` are for evaluation. If an accelerator's memory runs out, all responses are
         sampled again in smaller passes, with the same tokens.
         """
-        longest = int((prompt_length_B + caps_B).max())
-        self._check_window(longest)
+        self._check_window(int((prompt_length_B + caps_B).max()))
+        columns = int(prompt_length_B.max() + caps_B.max())  # of a KV cache: its rows end in the same column
 
         def sizes() -> tuple[int, int]:
-            return self.max_logit_rows(), self.max_rows(longest, learning=False)
+            return self.max_logit_rows(), self.max_rows(columns, learning=False)
 
         with self.whole_weights():
             return self.in_smaller_passes(

@@ -252,7 +252,8 @@ class CausalLMPolicy(Policy):
         return list(self.value_head.parameters())
 
     def decoder(self) -> Decoder:
-        decoder = CachedDecoder(self.trunk, self.logits, self.model.config)
+        fixed = self.device.type != "cpu"
+        decoder = CachedDecoder(self.trunk, self.logits, self.model.config, fixed=fixed)
         return decoder if self.mismatch == "none" else PenalisedDecoder(decoder, RELEASED_PENALTY)
 
     def _sample(

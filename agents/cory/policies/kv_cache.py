@@ -1,6 +1,13 @@
-"""Decoding a causal LM step by step with the KV cache of transformers.
+"""Decoding a causal LM step by step with the KV caches of transformers.
 
-Shapes: B rows, P prompt tokens, L tokens of prompt + response so far, X tokens of one call, D width.
+On a CPU the cache grows by a column at every token, since attention over empty columns takes time. On an
+accelerator it has columns for prompt and response from the start: every step has the same shapes, writes to
+the same tensors at a column that the device holds, and reads nothing back. Thus a CUDA graph could capture a
+step; none is captured. It would need a first step on the stream of the capture, weights cast outside the
+graph (`cast_linear_weights`, autocast without its cache), sampling from a copy of the logits, and rotary
+positions that do not depend on the length (not `dynamic` or `longrope`).
+
+Shapes: B rows, P prompt tokens, L columns of prompt + response, X tokens of one call, D width.
 """
 
 from collections.abc import Callable
@@ -8,16 +15,76 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicCache
+from torch.nn.functional import pad
+from transformers.cache_utils import Cache, DynamicCache, StaticCache, StaticLayer, StaticSlidingWindowLayer
 
 
-class _Cache(DynamicCache):
-    """A cache with which transformers makes the mask of every token.
+class _DecodingCache(Cache):
+    """Keys and values in the precision of products, with which transformers makes the mask of every token.
 
-    Otherwise it reads the mask back from the device at every token, to see whether it could do without.
+    Under autocast rotary keys are float32, and attention would round all of them anew at every token.
     """
 
     is_compileable = True
+    """Otherwise the mask is read back at every token, to see whether attention could do without."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        return super().update(_rounded(key_states), _rounded(value_states), layer_idx, *args, **kwargs)
+
+
+class GrowingCache(_DecodingCache, DynamicCache):
+    """A cache that is one column longer after every token."""
+
+
+class FixedCache(_DecodingCache, StaticCache):
+    """A cache of `columns` columns; after the prompt, tokens are written to the column that `column` holds.
+
+    `column` is a number on the device; the caller advances it.
+    """
+
+    def __init__(self, config: Any, columns: int, column: Tensor) -> None:
+        super().__init__(config, max_cache_len=columns)
+        self.layers = [
+            _FixedLayer(columns, column, is_sliding=type(layer) is StaticSlidingWindowLayer)
+            if type(layer) in (StaticLayer, StaticSlidingWindowLayer)
+            else layer
+            for layer in self.layers
+        ]
+
+
+class _FixedLayer(StaticLayer):
+    """Keys and values [B, heads, columns, head width] of one layer, allocated with the prompt.
+
+    All layers read one `column`, which transformers' own compute in three operations each. A sliding window
+    is left to the mask: transformers' layer for it moves all columns and copies an index to the device at
+    every token, and branches on a count of the host.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, columns: int, column: Tensor, *, is_sliding: bool) -> None:
+        super().__init__(max_cache_len=columns)
+        self.cumulative_length, self.is_sliding = column, is_sliding
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Store the states; those of the prompt are returned as they are, without empty columns."""
+        if self.is_initialized:
+            self.keys.index_copy_(2, self.cumulative_length, key_states)
+            self.values.index_copy_(2, self.cumulative_length, value_states)
+            return self.keys, self.values
+        self.lazy_initialization(key_states, value_states)
+        self.keys[:, :, : key_states.shape[2]].copy_(key_states)
+        self.values[:, :, : value_states.shape[2]].copy_(value_states)
+        return key_states, value_states
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Columns that attention sees, and the first of them."""
+        return (self.max_cache_len if self.is_initialized else query_length), 0
 
 
 class CachedDecoder:
@@ -26,31 +93,52 @@ class CachedDecoder:
     `trunk` is the transformer without its head; `logits` maps its last hidden states [B, D] to logits.
     """
 
-    def __init__(self, trunk: Callable[..., Any], logits: Callable[[Tensor], Tensor], config: Any) -> None:
-        """`config` is that of the model."""
-        self.trunk, self.logits, self.config = trunk, logits, config
+    def __init__(
+        self, trunk: Callable[..., Any], logits: Callable[[Tensor], Tensor], config: Any, *, fixed: bool
+    ) -> None:
+        """`config` is that of the model; `fixed` takes a `FixedCache` instead of a `GrowingCache`."""
+        self.trunk, self.logits, self.config, self.fixed = trunk, logits, config, fixed
 
-    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
         P = int(prompt_length_B.max())
         at_BP = torch.arange(P, device=prompt_BP.device) - (P - prompt_length_B)[:, None]
-        self.mask_BL = (at_BP >= 0).long()
-        self.position_B = prompt_length_B - 1
-        self.cache = _Cache(config=self.config)
-        ids_BP = prompt_BP.gather(1, at_BP.clamp(min=0)) * (at_BP >= 0)
-        return self._forward(ids_BP, at_BP.clamp(min=0), real_BX=at_BP >= 0)
+        real_BP, position_BP = at_BP >= 0, at_BP.clamp(min=0)
+        self.mask_BL = pad(real_BP, (0, tokens))
+        self.column = torch.full((), P, device=prompt_BP.device)
+        self.position_B1 = prompt_length_B[:, None].clone()
+        self.token_B1 = torch.zeros_like(self.position_B1)
+        self.cache = (
+            FixedCache(self.config, P + tokens, self.column)
+            if self.fixed
+            else GrowingCache(config=self.config)
+        )
+        ids_BP = prompt_BP.gather(1, position_BP) * real_BP
+        return self._forward(ids_BP, position_BP, real_BP, real_BX=real_BP)
 
     def step(self, token_B: Tensor) -> Tensor:
-        self.mask_BL = torch.cat([self.mask_BL, torch.ones_like(self.mask_BL[:, :1])], dim=1)
-        self.position_B = self.position_B + 1
-        return self._forward(token_B[:, None], self.position_B[:, None])
+        self.token_B1.copy_(token_B[:, None])
+        self.mask_BL.index_fill_(1, self.column, True)
+        seen_BL = self.mask_BL[:, : sum(self.cache.get_mask_sizes(1, 0))]  # all columns of a fixed cache
+        logits_BV = self._forward(self.token_B1, self.position_B1, seen_BL)
+        self.position_B1 += 1
+        self.column += 1
+        return logits_BV
 
-    def _forward(self, ids_BX: Tensor, position_BX: Tensor, real_BX: Tensor | None = None) -> Tensor:
+    def _forward(
+        self, ids_BX: Tensor, position_BX: Tensor, mask_BL: Tensor, real_BX: Tensor | None = None
+    ) -> Tensor:
         out = self.trunk(
             real_BL=real_BX,
             input_ids=ids_BX,
-            attention_mask=self.mask_BL,
+            attention_mask=mask_BL,
             position_ids=position_BX,
             past_key_values=self.cache,
             use_cache=True,
         )
         return self.logits(out.last_hidden_state[:, -1])
+
+
+def _rounded(states: Tensor) -> Tensor:
+    """Keys or values as attention reads them under the autocast in effect."""
+    kind = states.device.type
+    return states.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else states

@@ -88,7 +88,7 @@ class TableDecoder:
         self.policy = policy
         self.t = 0
 
-    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor) -> Tensor:
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
         self.prompt_BP, self.prompt_length_B = prompt_BP, prompt_length_B
         return self._logits()
 

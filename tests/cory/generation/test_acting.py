@@ -155,9 +155,9 @@ class Calls:
     def __init__(self, decoder) -> None:
         self.decoder, self.starts, self.steps = decoder, 0, 0
 
-    def start(self, *prompt):
+    def start(self, *prompt, **options):
         self.starts += 1
-        return self.decoder.start(*prompt)
+        return self.decoder.start(*prompt, **options)
 
     def step(self, token_B):
         self.steps += 1
@@ -177,7 +177,8 @@ def test_each_token_of_a_response_is_decoded_once(kind, monkeypatch):
     assert [(calls.starts, calls.steps) for calls in made] == [(1, 3)]
     policy.act(*as_env((9, 10, 11), (5, 6), cap=9))
     policy.act(*as_env((9, 10), (5, 6), cap=9))
-    assert [(calls.starts, calls.steps) for calls in made[1:]] == [(1, 2), (1, 2)]
+    policy.act(*as_env((9, 10), (5, 6, 7), cap=10))  # a cache of the larger response
+    assert [(calls.starts, calls.steps) for calls in made[1:]] == [(1, 2), (1, 2), (1, 3)]
 
 
 def test_a_draw_depends_on_seed_and_ids_only_not_on_what_was_played_before():

@@ -28,7 +28,7 @@ def test_the_penalty_by_hand():
     """
     logits_1V = torch.tensor([[4.0, 4.0, -4.0, 4.0]])
     decoder = PenalisedDecoder(GivenLogits([logits_1V, logits_1V]), 2.0)
-    first_1V = decoder.start(torch.tensor([[1, 3]]), torch.tensor([1]))
+    first_1V = decoder.start(torch.tensor([[1, 3]]), torch.tensor([1]), tokens=2)
     assert first_1V.tolist() == [[4.0, 2.0, -4.0, 4.0]]
     assert decoder.step(torch.tensor([2])).tolist() == [[4.0, 2.0, -8.0, 4.0]]
 
@@ -42,7 +42,7 @@ def test_the_penalty_is_that_of_transformers():
     decoder = PenalisedDecoder(GivenLogits(logits_TBV), PENALTY)
     oracle = RepetitionPenaltyLogitsProcessor(PENALTY)
     for t in range(T):
-        got_BV = decoder.start(prompt_BP, length_B) if t == 0 else decoder.step(token_BT[:, t - 1])
+        got_BV = decoder.start(prompt_BP, length_B, tokens=T) if t == 0 else decoder.step(token_BT[:, t - 1])
         for i, length in enumerate(LENGTHS):
             ids = torch.cat([prompt_BP[i, :length], token_BT[i, :t]])[None]
             torch.testing.assert_close(got_BV[i], oracle(ids, logits_TBV[t, i][None].clone())[0])

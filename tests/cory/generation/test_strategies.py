@@ -13,7 +13,7 @@ V = 50
 
 
 def start(decoder):
-    return decoder.start(torch.tensor([[1]]), torch.tensor([1]))
+    return decoder.start(torch.tensor([[1]]), torch.tensor([1]), tokens=T)
 
 
 def test_truncation_by_hand():
@@ -48,7 +48,7 @@ def test_the_papers_strategy_is_penalty_then_top_k_then_top_p():
     decoder = with_strategy(GivenLogits(logits_TBV), "paper")
     for t in range(T):
         if t == 0:
-            got_BV = decoder.start(prompt_BP, torch.tensor(LENGTHS))
+            got_BV = decoder.start(prompt_BP, torch.tensor(LENGTHS), tokens=T)
         else:
             got_BV = decoder.step(token_BT[:, t - 1])
         for i, length in enumerate(LENGTHS):

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.runtime import memory
 from cory.runtime.memory import MemoryBudget, free_bytes, memory_budget
+from tests.helpers.models import make_policy
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 GIB = 1 << 30
@@ -67,6 +68,19 @@ def test_a_row_that_exceeds_the_budget_is_still_taken_by_itself(monkeypatch):
     assert policy.max_rows(4096) == 1
     policy.budget = MemoryBudget(activations=1, logits=1)
     assert (policy.max_rows(1), policy.max_logit_rows()) == (1, 1)
+
+
+def test_sampling_asks_for_room_for_the_longest_prompt_and_the_longest_response(monkeypatch):
+    """Prompts end in one column, so prompts of 5 and 1 tokens with caps of 2 and 7 need 5 + 7 columns."""
+    policy, asked = make_policy("gpt2"), []
+    monkeypatch.setattr(policy, "max_rows", lambda length, *, learning: asked.append(length) or 1)
+    policy.sample(
+        torch.full((2, 5), 9),
+        torch.tensor([5, 1]),
+        uniforms_BT=torch.full((2, 7), 0.5),
+        caps_B=torch.tensor([2, 7]),
+    )
+    assert set(asked) == {12}
 
 
 def test_bfloat16_takes_twice_the_rows_and_twice_the_length_half(monkeypatch):
