@@ -107,6 +107,7 @@ class CachedDecoder:
         self.column = torch.full((), P, device=prompt_BP.device)
         self.position_B1 = prompt_length_B[:, None].clone()
         self.token_B1 = torch.zeros_like(self.position_B1)
+        self.last = (getattr(self.config, "max_position_embeddings", None) or P + tokens) - 1
         self.cache = (
             FixedCache(self.config, P + tokens, self.column)
             if self.fixed
@@ -121,6 +122,7 @@ class CachedDecoder:
         seen_BL = self.mask_BL[:, : sum(self.cache.get_mask_sizes(1, 0))]  # all columns of a fixed cache
         logits_BV = self._forward(self.token_B1, self.position_B1, seen_BL)
         self.position_B1 += 1
+        self.position_B1.clamp_(max=self.last)  # a row that has ended would leave the window
         self.column += 1
         return logits_BV
 

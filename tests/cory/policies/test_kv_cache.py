@@ -197,3 +197,23 @@ def test_policies_decode_with_the_fixed_cache_off_the_cpu():
     policy = make_causal_lm("gpt2")
     assert not policy.decoder().fixed
     assert policy.to("meta").decoder().fixed
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_row_that_has_ended_stays_in_the_window_while_others_go_on(fixed):
+    """Prompts of 60 and 1 tokens with caps of 2 and 20, in a window of 64."""
+    policy = make_causal_lm("gpt2")
+    lengths_B, caps_B = torch.tensor([60, 1]), torch.tensor([2, 20])
+    prompt_BP = torch.ones(2, 60, dtype=torch.long)
+    uniforms_BT = torch.from_numpy(rng.uniforms(("window",), np.arange(2), 20)).float()
+
+    def sampled(rows):
+        decoder = CachedDecoder(policy.trunk, policy.logits, policy.model.config, fixed=fixed)
+        return sample(
+            decoder, prompt_BP[rows], lengths_B[rows], uniforms_BT=uniforms_BT[rows], caps_B=caps_B[rows],
+            eos=frozenset(),
+        )  # fmt: skip
+
+    both, second = sampled(slice(0, 2)), sampled(slice(1, 2))
+    assert both.response_length_B.tolist() == [2, 20]
+    assert both.response_BT[1].tolist() == second.response_BT[0].tolist()
