@@ -45,7 +45,7 @@ class Comparison:
     metric: str = "combined_reward"
     """A quantity of the standalone evaluation (mean over the policies), `game/<quantity>` (mean over the
     seats at the end of training), `game/collective_reward` (sum of the seats' scores), `average/<quantity>`
-    (standalone, of the mean of the policies' weights, with `evaluation.average`),
+    (standalone, of the mean of the policies' weights, with `evaluation.average` or `learner.ema`),
     `team/<seat>/<quantity>` and `team/<quantity>` (held-out games of all seats, with `evaluation.team`),
     `on/<task>/<quantity>` (standalone on another task, with `cross`), `hypervolume`, `reward_at_kl/<nats>`,
     `survival` (iterations without collapse)."""

@@ -67,7 +67,6 @@ def on_others(finished) -> dict:
     return {(run["arm"], run["task"], run["seed"]): run["on"] for run in finished.results["runs"]}
 
 
-@pytest.mark.runs_training
 def test_same_task_under_another_name_gives_the_runs_own_last_evaluation(made):
     _, _, finished = made
     assert finished.failed == []
@@ -83,7 +82,6 @@ def test_same_task_under_another_name_gives_the_runs_own_last_evaluation(made):
     } == last
 
 
-@pytest.mark.runs_training
 def test_scores_on_another_task_are_by_its_settings(made):
     """Equal responses: whoever is not the favourite scores 1 - price, 0.8 in training and 0.6 there."""
     _, _, finished = made
@@ -102,7 +100,6 @@ def test_scores_on_another_task_are_by_its_settings(made):
     assert [METRIC in head for head in heads] == [True, False, False]
 
 
-@pytest.mark.runs_training
 def test_study_that_is_started_again_evaluates_and_trains_nothing(copied, evaluated, made):
     values, folder = copied
     (folder / "results.json").unlink()
@@ -112,7 +109,6 @@ def test_study_that_is_started_again_evaluates_and_trains_nothing(copied, evalua
     assert evaluated == []
 
 
-@pytest.mark.runs_training
 def test_finished_run_that_lacks_an_evaluation_is_evaluated_and_not_trained(copied, evaluated, made):
     values, folder = copied
     run = folder / "cooperative/relay/seed-0"
@@ -127,7 +123,6 @@ def test_finished_run_that_lacks_an_evaluation_is_evaluated_and_not_trained(copi
     assert on_others(again) == on_others(made[2])
 
 
-@pytest.mark.runs_training
 def test_evaluation_with_other_settings_is_not_used(copied, evaluated):
     values, folder = copied
     tasks = TASKS | {"dearer": {"task.price": 0.3}}
@@ -138,7 +133,6 @@ def test_evaluation_with_other_settings_is_not_used(copied, evaluated):
     assert on_others(again)["cooperative", "relay", 0] == {}
 
 
-@pytest.mark.runs_training
 def test_run_without_its_directory_is_named_and_not_trained_again(copied, evaluated):
     values, folder = copied
     arms = {"cooperative": values["arms"]["cooperative"]}
@@ -152,7 +146,6 @@ def test_run_without_its_directory_is_named_and_not_trained_again(copied, evalua
     assert evaluated == []
 
 
-@pytest.mark.runs_training
 def test_run_of_a_study_beside_it_is_evaluated_where_it_lies(copied, evaluated, tmp_path):
     values, folder = copied
     other = values | {"out": str(tmp_path / "other"), "cross": {"same": ["dearer"]}, "primary": []}
@@ -162,7 +155,6 @@ def test_run_of_a_study_beside_it_is_evaluated_where_it_lies(copied, evaluated, 
     assert not (tmp_path / "other/cooperative").exists()
 
 
-@pytest.mark.runs_training
 def test_failed_evaluation_leaves_the_run_in_the_table(copied, monkeypatch, evaluated):
     def fail(target, **_options):
         raise OSError("no space")
@@ -178,7 +170,6 @@ def test_failed_evaluation_leaves_the_run_in_the_table(copied, monkeypatch, eval
     assert on_others(done)["cooperative", "relay", 0] == {}
 
 
-@pytest.mark.runs_training
 def test_evaluation_that_is_stopped_is_done_next_time(copied, made, monkeypatch):
     values, folder = copied
     place, run = folder / "cooperative/relay/seed-0", make_plan(make_spec(values)).runs[0]
@@ -328,7 +319,6 @@ def test_quick_form_keeps_what_both_tasks_are_left_of(values):
     assert [one.metric for one in whole.primary] == [METRIC]
 
 
-@pytest.mark.runs_training
 def test_evaluations_lie_in_the_run_directory_by_the_hash_of_their_settings(made):
     values, _, finished = made
     run = make_plan(make_spec(values)).runs[0]
