@@ -17,6 +17,7 @@ RUNS_TRAINING = (
     "cory/learner/test_central_critic.py",
     "cory/learner/test_sharing.py",
     "cory/learner/test_elastic_reset.py",
+    "cory/learner/test_moving_average.py",
     "cory/algorithms/test_algorithms.py",
     "cory/algorithms/test_bandit.py",
     "cory/algorithms/test_coma.py",

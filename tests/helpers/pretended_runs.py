@@ -60,7 +60,7 @@ LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
         "algorithm": "seq", "policy.model": "llama", "seats": 4, "exchange.order": "random",
     },
     "gpt2 ppo, central critic, Elastic Reset": {
-        "critic.kind": "central", "critic.epochs": 2, "learner.elastic_reset": 1,
+        "critic.kind": "central", "critic.epochs": 2, "learner.elastic_reset": 1, "learner.ema": 0.5,
     },
     "qwen2 grpo, LoRA, adaptive eta": {
         "algorithm": "grpo", "policy.kind": "lora_team", "policy.model": "qwen2", "kl.target": 1.0,

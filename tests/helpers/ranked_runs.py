@@ -50,7 +50,9 @@ CASES: dict[str, dict[str, Any]] = {
     "trpo": {"algorithm": "trpo", "algorithm.fisher_every": 2},
     "happo": {"algorithm": "happo"},
     "vdac_mix": {"algorithm": "vdac_mix"},
-    "reinforce with Elastic Reset": {"algorithm": "reinforce", "learner.elastic_reset": 1},
+    "reinforce with Elastic Reset": {
+        "algorithm": "reinforce", "learner.elastic_reset": 1, "learner.ema": 0.5,
+    },
     "memory runs out on one of the ranks": {},
     "sharded, ppo": LANGUAGE_MODEL | {"shard": True},
     "sharded, minibatches of 5, recomputed, clipped, averaged": LANGUAGE_MODEL

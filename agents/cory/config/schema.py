@@ -323,6 +323,7 @@ class Config:
             f"algorithm {self.algorithm}, which updates by itself": own_update,
             "learner.optimizer adam8bit": self.learner.optimizer == "adam8bit",
             "learner.elastic_reset": self.learner.elastic_reset > 0,
+            "learner.ema": self.learner.ema > 0,
             "lora.four_bit yes": self.lora.four_bit == "yes",
         }
         if found := [what for what, given in refused.items() if given]:

@@ -17,15 +17,22 @@ def trained(policy: Policy) -> list[nn.Parameter]:
     return [parameter for parameter in policy.parameters() if parameter.requires_grad]
 
 
-def mean_weights(policies: Sequence[Policy], weights: Sequence[float] | None = None) -> list[Tensor]:
+def mean_weights(
+    policies: Sequence[Policy],
+    weights: Sequence[float] | None = None,
+    *,
+    columns: Sequence[Sequence[Tensor]] = (),
+) -> list[Tensor]:
     """The mean of each trained weight over the policies, weighted by `weights` over their sum.
+
+    `columns` take the place of the policies' trained weights: moving averages of them.
 
     ValueError if the policies are not of one shape, or the weights do not fit them.
 
     The mean is useful only of policies that started from the same weights, since only then do units of one
     correspond to those of the other.
     """
-    columns = [trained(policy) for policy in policies]
+    columns = columns or [trained(policy) for policy in policies]
     shapes = {tuple(tuple(weight.shape) for weight in column) for column in columns}
     if len(shapes) != 1:
         names = ", ".join(policy.name for policy in policies)
@@ -44,10 +51,15 @@ def mean_weights(policies: Sequence[Policy], weights: Sequence[float] | None = N
 
 
 @contextmanager
-def averaged(policies: Sequence[Policy], weights: Sequence[float] | None = None) -> Iterator[Policy]:
+def averaged(
+    policies: Sequence[Policy],
+    weights: Sequence[float] | None = None,
+    *,
+    columns: Sequence[Sequence[Tensor]] = (),
+) -> Iterator[Policy]:
     """The first policy with the mean weights of all; its own are back, bit for bit, after the block."""
     with whole_weights(policies):
-        first, mean = policies[0], mean_weights(policies, weights)
+        first, mean = policies[0], mean_weights(policies, weights, columns=columns)
         own = [weight.detach().clone() for weight in trained(first)]
         name = first.name
         try:

@@ -46,7 +46,8 @@ class EvaluationConfig:
     0.7; `greedy` takes the likeliest token. KL and perplexity are of the policy's own in any case."""
 
     average: bool = False
-    """Whether the mean of the weights of two or more policies is evaluated too, as `average`."""
+    """Whether the mean of the weights of two or more policies is evaluated too, as `average`; with
+    `learner.ema` it is that of their moving averages, also of one policy, and is evaluated anyway."""
 
     team: bool = False
     """Whether games of all seats on the held-out queries are evaluated too, as `team`: what the policies do

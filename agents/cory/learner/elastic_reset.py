@@ -6,37 +6,31 @@
 The value head and the optimiser go on. It slows the drift from the reference without a KL penalty.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+
+from cory.learner.moving_average import MovingAverage
 
 
-class ElasticReset:
-    """The moving average of a policy's weights, and its resets."""
+class ElasticReset(MovingAverage):
+    """The moving average of a policy's weights, and its resets.
+
+    A checkpoint holds the average; the initial weights are those of the model that every run starts from.
+    """
 
     def __init__(self, weights: Sequence[nn.Parameter], *, every: int, decay: float) -> None:
-        """`weights` are the policy's, at their start: without the value head."""
-        self.weights, self.every, self.decay = list(weights), every, decay
-        self.initial = [weight.detach().clone() for weight in self.weights]
-        self.average = [weight.clone() for weight in self.initial]
+        """`weights` are the policy's, at their start and without the value head; resets write them."""
+        super().__init__(weights, decay=decay)
+        self.every = every
+        self.initial = [weight.clone() for weight in self.average]
 
     @torch.no_grad()
     def end_iteration(self, iteration: int) -> None:
         """Move the average towards the weights; then reset the policy if it is due."""
-        for weight, average, initial in zip(self.weights, self.average, self.initial, strict=True):
-            average.lerp_(weight, 1 - self.decay)
-            if (iteration + 1) % self.every == 0:
+        self.update()
+        if (iteration + 1) % self.every == 0:
+            for weight, average, initial in zip(self.weights, self.average, self.initial, strict=True):
                 weight.copy_(average)
                 average.copy_(initial)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The average; the initial weights are those of the model that every run starts from."""
-        return {"average": list(self.average)}
-
-    @torch.no_grad()
-    def load_state_dict(self, content: Mapping[str, Sequence[Tensor]]) -> None:
-        """Load what `state_dict` returned."""
-        for average, saved in zip(self.average, content["average"], strict=True):
-            average.copy_(saved)

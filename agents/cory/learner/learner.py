@@ -21,6 +21,7 @@ from cory.distributed import ranks, sharding
 from cory.functional import kl, token_rewards
 from cory.functional.advantage import Advantage
 from cory.learner.elastic_reset import ElasticReset
+from cory.learner.moving_average import MovingAverage
 from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
 from cory.learner.pass_metrics import PartMetrics, combine, merge
 from cory.policies.base import KLLoss, LossSums, Policy
@@ -57,6 +58,7 @@ class Learner:
         self.token_loss: LossFunction = partial(algorithm.token_loss, config=algorithm_config)
         self.trainable = [p for p in policy.parameters() if p.requires_grad]
         self.elastic = self._elastic_reset()
+        self.ema = MovingAverage(self.trainable, decay=config.ema) if config.ema else None
         self.reset()
 
     def _elastic_reset(self) -> ElasticReset | None:
@@ -290,9 +292,11 @@ class Learner:
             )
 
     def end_iteration(self, iteration: int) -> None:
-        """Elastic Reset's average and, if it is due, its reset."""
+        """Elastic Reset's average and, if it is due, its reset; then the moving average of the weights."""
         if self.elastic is not None:
             self.elastic.end_iteration(iteration)
+        if self.ema is not None:
+            self.ema.update()
 
     def _adapt_kl_coef(self, batch: Batch, metrics: dict[str, float]) -> dict[str, float]:
         """Record the KL coefficient of this update, then adapt it towards `kl.target`."""

@@ -57,6 +57,14 @@ def load_four_bit(path: str | Path, *, device: str = "cpu", precision: Precision
     return model, tokenizer
 
 
+def load_tokenizer(path: str | Path) -> Any:
+    """Load the tokenizer of a model, found as by `load_model`; no weights are read."""
+    with hub.quiet():
+        found = _located(path)
+        with _one_paragraph(f"the tokenizer of the model {path}"):
+            return _tokenizer(found)
+
+
 def weight_count(path: str | Path) -> int:
     """Return the number of weights of a model, by its configuration; no weights are read."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig

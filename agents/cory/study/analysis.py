@@ -11,6 +11,7 @@ from cory.study import looks, statistics
 from cory.study.plan import setting_value
 from cory.study.records import Points
 from cory.study.results import Results
+from cory.study.spec import tested_on
 
 TABLE = ("combined_reward", "task_reward", "kl")
 """Metrics in the table of arms, and those of the comparisons after them."""
@@ -33,7 +34,8 @@ def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, A
     if metric.startswith("game/"):
         return _mean([_last(seat.get(metric.partition("/")[2])) for seat in run["game"].values()])
     if metric == "hypervolume" or metric.startswith("reward_at_kl/"):
-        curves = [(_values(one.get("kl")), _values(one.get("task_reward"))) for one in _trained(run)]
+        policies = _trained(run["eval"])
+        curves = [(_values(one.get("kl")), _values(one.get("task_reward"))) for one in policies]
         return _mean([_frontier_value(kl, reward, metric, frontier, run) for kl, reward in curves])
     return _mean([points[-1][1] for points in _quantities(run, metric, kl_coef) if points])
 
@@ -61,7 +63,8 @@ def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[
     """The finite values of an arm, or of a sweep of arms, by seed."""
     if name in results["sweeps"]:
         return _sweep_values(results, results["sweeps"][name], task, metric)
-    settings = {"kl_coef": results["kl_coef"][task], "frontier": results["frontier"]}
+    kl_coef = results["kl_coef"][tested_on(metric)[0] or task]
+    settings = {"kl_coef": kl_coef, "frontier": results["frontier"]}
     found = {
         run["seed"]: run_value(run, metric, **settings)
         for run in results["runs"]
@@ -233,11 +236,13 @@ def _team(run: Run, metric: str) -> Points:
 def _quantities(run: Run, metric: str, kl_coef: float) -> list[Points]:
     """A quantity of every trained policy; combined reward with the coefficient that all arms share.
 
-    With the prefix `average/` it is that of the mean of their weights.
+    With the prefix `average/` it is that of the mean of their weights, with `on/<task>/` on another task.
     """
+    tested, metric = tested_on(metric)
+    evaluated = run["eval"] if tested is None else run.get("on", {}).get(tested, {}).get("eval", {})
     of_average, quantity = metric.startswith(OF_AVERAGE), metric.removeprefix(OF_AVERAGE)
     if quantity != "combined_reward":
-        return [found.get(quantity, []) for found in _trained(run, of_average=of_average)]
+        return [found.get(quantity, []) for found in _trained(evaluated, of_average=of_average)]
     return [
         [
             [iteration, reward - kl_coef * kl]
@@ -245,16 +250,18 @@ def _quantities(run: Run, metric: str, kl_coef: float) -> list[Points]:
                 found.get("task_reward", []), found.get("kl", []), strict=True
             )
         ]
-        for found in _trained(run, of_average=of_average)
+        for found in _trained(evaluated, of_average=of_average)
         if "kl" in found  # of a player it cannot be measured
     ]
 
 
-def _trained(run: Run, *, of_average: bool = False) -> list[Mapping[str, Points]]:
+def _trained(
+    evaluated: Mapping[str, Mapping[str, Points]], *, of_average: bool = False
+) -> list[Mapping[str, Points]]:
     """Evaluations of the trained policies, or of the mean of their weights."""
     return [
         quantities
-        for policy, quantities in run["eval"].items()
+        for policy, quantities in evaluated.items()
         if (policy == averaging.NAME) == of_average and not policy.startswith("reference")
     ]
 

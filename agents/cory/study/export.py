@@ -6,6 +6,7 @@ from typing import Any
 
 from cory.study.analysis import curve, metrics_of
 from cory.study.results import Results
+from cory.study.spec import ON
 from cory.training.checkpoint import write_text
 
 FILE = "marl_eval.json"
@@ -26,8 +27,8 @@ def marl_eval(results: Results) -> dict[str, Any]:
     The raw data of Gorsane et al. 2022 (github.com/instadeepai/marl-eval): a value is the mean over the
     policies of a run at an evaluation, `step_count` the games that were played, `absolute_metrics` the last
     evaluation. marl-eval needs equal runs, steps and metrics of all arms of a task, so what not all have is
-    left out, and so are training metrics (`game/...`), whose iterations differ. It looks tasks up in lower
-    case.
+    left out, and so are training metrics (`game/...`), whose iterations differ, and evaluations on other
+    tasks (`on/...`), which come once. It looks tasks up in lower case.
     """
     tasks = {}
     for task in results["kl_coef"]:
@@ -48,7 +49,7 @@ def _task(results: Results, task: str) -> dict[str, Any]:
             for seed in seeds
         }
         for metric in metrics_of(results)
-        if not metric.startswith("game/")
+        if not metric.startswith(("game/", ON))
     }
     columns = {metric: curves for metric, curves in columns.items() if curves and all(curves.values())}
     if not columns:

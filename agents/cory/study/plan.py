@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,11 @@ from cory.config import parsing, presets
 from cory.config.parsing import as_json, flags_from
 from cory.config.schema import Config
 from cory.evaluation.external import has_distribution
+from cory.judges.weighted_sum import closing
+from cory.policies.loading import load_tokenizer
 from cory.study.spec import MAY_DIFFER, TARGET, Comparison, Settings, Spec, flattened
-from cory.training.evaluate import check_target
+from cory.training.evaluate import COMPARED, check_target
+from cory.training.factory import make_task
 from cory.training.targets import Target, load_external
 
 EQUAL = ("evaluation", *MAY_DIFFER)
@@ -38,6 +41,11 @@ class PlannedRun:
     seed: int
     settings: Mapping[str, Any]
     """All settings, flat, as config.yaml holds them; with `target` where nothing is trained."""
+    cross: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By other task: the settings that the trained policies are evaluated with on it. They do not change
+    the run."""
+    folder: Path | None = None
+    """The run directory, if it is not below the study's folder: a run of a study beside it."""
 
     @property
     def is_trained(self) -> bool:
@@ -59,6 +67,10 @@ class PlannedRun:
         """Arm, task and seed as the path below the study's folder."""
         return f"{self.arm}/{self.task}/seed-{self.seed}"
 
+    def folder_in(self, out: Path) -> Path:
+        """The run directory in a study whose folder is `out`."""
+        return self.folder or out / self.name
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -75,11 +87,12 @@ def make_plan(spec: Spec) -> Plan:
     """Build every configuration; ValueError for one that cannot be built or is evaluated differently."""
     tasks = spec.tasks or {_config(spec, {}, {}, "the base settings").task: {}}
     runs, kl_coef, evaluation = [], {}, {}
+    by_task: dict[str, dict[str, Config]] = {}
     for task, task_settings in tasks.items():
         base = _config(spec, task_settings, {}, f"task {task!r}")
         kl_coef[task] = base.kl.coef
         evaluation[task] = {k: v for k, v in as_json(base).items() if k.startswith("evaluation.")}
-        configs = {
+        by_task[task] = configs = {
             arm: _config(spec, task_settings, settings, f"arm {arm!r} on task {task!r}")
             for arm, settings in spec.arms.items()
         }
@@ -87,12 +100,15 @@ def make_plan(spec: Spec) -> Plan:
         for sweep in spec.sweeps.values():
             for arm in sweep.arms:
                 setting_value(as_json(configs[arm]), sweep.setting, log=sweep.log)
+    for task, configs in by_task.items():
+        cross = {arm: _cross(spec, by_task, task, arm) for arm in configs}
         runs += [
             PlannedRun(
                 arm=arm,
                 task=task,
                 seed=seed,
                 settings=as_json(replace(config, seed=seed)) | target_of(spec.arms[arm]),
+                cross=cross[arm],
             )
             for seed in spec.seeds
             for arm, config in configs.items()
@@ -105,11 +121,15 @@ def target_of(settings: Settings) -> dict[str, str]:
     return {TARGET: str(settings[TARGET])} if TARGET in settings else {}
 
 
+def config_of(settings: Mapping[str, Any]) -> Config:
+    """The configuration of flat settings."""
+    return _read(Config(), *flags_from(dict(settings)))
+
+
 def make_target(settings: Mapping[str, Any]) -> Target:
     """Load the players of a run that is evaluated only; ValueError if there are none."""
     trained = {name: value for name, value in settings.items() if name != TARGET}
-    config = _read(Config(), *flags_from(trained))
-    return load_external(str(settings[TARGET]), config)
+    return load_external(str(settings[TARGET]), config_of(trained))
 
 
 def check_targets(runs: Iterable[PlannedRun], primary: Sequence[Comparison]) -> None:
@@ -208,6 +228,50 @@ def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:
         return _read(default, *flags_from(merged))
     except ValueError as error:
         raise ValueError(f"{where} cannot be built: {error}") from error
+
+
+def _cross(
+    spec: Spec, configs: Mapping[str, Mapping[str, Config]], task: str, arm: str
+) -> dict[str, dict[str, Any]]:
+    """By other task: the settings that policies of an arm, trained on `task`, are evaluated with on it.
+
+    Task, judge, response cap and evaluation are those of the arm on the other task, all else is as trained.
+    """
+    found = {}
+    for other in () if TARGET in spec.arms[arm] else spec.cross.get(task, ()):
+        ours, theirs = configs[task][arm], configs[other][arm]
+        where = f"cross: arm {arm!r} trained on {task!r} cannot be evaluated on {other!r}"
+        _check_same_tokens(ours, theirs, where)
+        changed = {name: getattr(theirs, name) for name in COMPARED}
+        changed["evaluation"] = replace(theirs.evaluation, average=False, team=False)
+        try:
+            config = replace(ours, **changed)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        found[other] = {name: value for name, value in as_json(config).items() if name != "seed"}
+    return found
+
+
+def _check_same_tokens(ours: Config, theirs: Config, where: str) -> None:
+    """Raise ValueError unless policies of one configuration can read and answer queries of the other."""
+    names = [(one.policy.kind, one.policy.model, *one.policy.models) for one in (ours, theirs)]
+    is_table = "table" in (ours.policy.kind, theirs.policy.kind)
+    if (is_table or names[0] != names[1]) and _vocabulary(ours) != _vocabulary(theirs):
+        described = " and ".join(" ".join(parts) for parts in names)
+        raise ValueError(f"{where}: {described} have different tokenizers; leave it out")
+    caps = ours.max_response[1], theirs.max_response[1]
+    if is_table and caps[0] != caps[1]:
+        raise ValueError(f"{where}: tables have rows for responses of {caps[0]} and {caps[1]} tokens")
+
+
+def _vocabulary(config: Config) -> dict[str, int] | list[str]:
+    """The tokens of a configuration's policies; for tables those of the task."""
+    if config.policy.kind == "table":
+        task = make_task(config, None)
+        with closing(task):
+            return [task.tokenizer.decode([i]) for i in range(task.tokenizer.vocab_size)]
+    found: dict[str, int] = load_tokenizer((*config.policy.models, config.policy.model)[0]).get_vocab()
+    return found
 
 
 def _check_equal_evaluation(arms: Mapping[str, Mapping[str, Any]], spec: Spec, task: str) -> None:

@@ -15,6 +15,7 @@ from cory.study import statistics
 from cory.study.analysis import curve, metrics_of, values_by_seed
 from cory.study.plan import setting_value
 from cory.study.results import Results
+from cory.study.spec import ON
 
 MARKERS = "os^D"
 FOREST = (
@@ -109,7 +110,8 @@ def _name(row: Mapping[str, Any], results: Results) -> str:
 
 
 def _curves(results: Results) -> Figure | None:
-    shown = [m for m in metrics_of(results) if not m.startswith(("hypervolume", "survival", "reward_at_kl/"))]
+    no_curve = ("hypervolume", "survival", "reward_at_kl/", ON)
+    shown = [metric for metric in metrics_of(results) if not metric.startswith(no_curve)]
 
     def panel(axes: Axes, metric: str, task: str) -> bool:
         drawn = False

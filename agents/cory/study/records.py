@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cory.evaluation.collapse import SIGNS
-from cory.study.plan import PlannedRun, differing, settings_in
+from cory.study.plan import PlannedRun, differing, digest, settings_in
 from cory.study.spec import GAME
 from cory.tracking.curves import NOT_SEATS
 from cory.tracking.tracker import METRICS, Key, read, read_lines, split
@@ -18,6 +18,9 @@ LEARNING_VERSION = 1
 
 WINDOW, WINDOWS = 10, 20
 """Iterations of a window, more where that many windows would not hold the run."""
+
+CROSS = "cross"
+"""Folder in a run directory of evaluations on other tasks, one file for each measurement."""
 
 Points = list[list[float]]
 """[[iteration, value], ...]"""
@@ -100,7 +103,40 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         "eval": evaluated,
         "team": evaluations(rows, place="team"),
         "game": game(rows, planned.iterations),
+        "on": cross_evaluations(planned, folder),
     }
+
+
+def cross_path(folder: Path, settings: Mapping[str, Any]) -> Path:
+    """The file of the evaluation of a run's policies with the settings of another task."""
+    return folder / CROSS / f"{digest(settings)}.json"
+
+
+def cross_evaluations(planned: PlannedRun, folder: Path) -> dict[str, dict[str, Any]]:
+    """By other task: the policies' evaluations on it, as in `evaluations`, settings' hash and commit."""
+    found = {}
+    for task, settings in planned.cross.items():
+        path = cross_path(folder, settings)
+        if path.is_file():
+            content = json.loads(path.read_text(encoding="utf-8"))
+            found[task] = {
+                "settings_sha256": path.stem,
+                "commit": content["commit"],
+                "eval": evaluations([{"iteration": planned.iterations, **content["metrics"]}]),
+            }
+    return found
+
+
+def with_cross_of(planned: PlannedRun, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored row with those of its evaluations on other tasks that have the plan's settings."""
+    stored = {one["settings_sha256"]: one for one in row.get("on", {}).values()}
+    wanted = {task: digest(settings) for task, settings in planned.cross.items()}
+    return {**row, "on": {task: stored[sha256] for task, sha256 in wanted.items() if sha256 in stored}}
+
+
+def is_crossed(planned: PlannedRun, row: Mapping[str, Any]) -> bool:
+    """Whether a row has the evaluations on all other tasks of the plan."""
+    return all(task in row["on"] for task in planned.cross)
 
 
 def evaluations(rows: Iterable[Mapping[str, Any]], *, place: str = "eval") -> dict[str, dict[str, Points]]:

@@ -13,6 +13,7 @@ from cory.study.analysis import GAME_TOTAL, metrics_of, values_by_seed
 from cory.study.plots import draw, survival
 from cory.study.records import elsewhere
 from cory.study.results import Results
+from cory.study.spec import tested_on
 from cory.tracking.tracker import SAMPLES, read_lines
 from cory.training.checkpoint import write_text
 
@@ -171,6 +172,8 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
     seats = {len(run["game"]) for run in results["runs"] if run["game"]}
     if len(seats) == 1 and GAME_TOTAL not in metrics:  # a sum of two scores says nothing beside one score
         metrics.append(GAME_TOTAL)
+    tested = {other for run in results["runs"] if run["task"] == task for other in run.get("on", ())}
+    metrics = [metric for metric in metrics if tested_on(metric)[0] in (None, *tested)]
     rows = []
     for arm in names:
         by_metric = {metric: values_by_seed(results, arm, task, metric) for metric in metrics}

@@ -11,7 +11,7 @@ from typing import Any
 
 from cory.runtime.provenance import environment, processor
 from cory.study.plan import Plan, differing
-from cory.study.records import LEARNING_VERSION
+from cory.study.records import LEARNING_VERSION, with_cross_of
 from cory.study.spec import Spec
 from cory.training.checkpoint import write_text
 
@@ -104,7 +104,7 @@ def reusable(results: Mapping[str, Any] | None, plan: Plan) -> dict[str, dict[st
         if stored is not None and not differing({**stored, "seed": run.seed}, run.settings):
             same.add(key)
     return {
-        f"{run['arm']}/{run['task']}/seed-{run['seed']}": run
+        f"{run['arm']}/{run['task']}/seed-{run['seed']}": with_cross_of(wanted[run["arm"], run["task"]], run)
         for run in results["runs"]
         if run["status"] == "finished"
         and run["learning_version"] == LEARNING_VERSION
@@ -121,7 +121,7 @@ def shared(path: Path, plan: Plan) -> dict[str, dict[str, Any]]:
         for row in stored["runs"] if stored is not None else ():
             run = wanted.get(row["settings_sha256"])
             if run is not None and row["learning_version"] == LEARNING_VERSION:
-                found[run.name] = {**row, "arm": run.arm, "task": run.task}
+                found[run.name] = with_cross_of(run, {**row, "arm": run.arm, "task": run.task})
     return found
 
 
@@ -134,8 +134,9 @@ def check_one_learning_version(runs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def is_dirty(commit: str | None, runs: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether this tree, or that of any run, had changes that were not committed."""
-    return any(str(one).endswith("-dirty") for one in [commit, *(run["commit"] for run in runs)])
+    """Whether this tree, or that of any run or its evaluation on another task, had uncommitted changes."""
+    measured = [one for run in runs for one in (run, *run.get("on", {}).values())]
+    return any(str(one).endswith("-dirty") for one in [commit, *(one["commit"] for one in measured)])
 
 
 def check_clean(path: Path, commit: str | None, runs: Iterable[Mapping[str, Any]]) -> None:
@@ -145,7 +146,7 @@ def check_clean(path: Path, commit: str | None, runs: Iterable[Mapping[str, Any]
             f"{path} holds results of committed code only, and this tree has changes; commit them, or pass "
             "--allow-dirty to write beside the runs"
         )
-    if names := [f"{r['arm']}/{r['task']}/seed-{r['seed']}" for r in runs if is_dirty(r["commit"], ())]:
+    if names := [f"{r['arm']}/{r['task']}/seed-{r['seed']}" for r in runs if is_dirty(None, [r])]:
         raise ValueError(
             f"{path} holds results of committed code only; {', '.join(names[:5])} began with uncommitted "
             "changes. Remove those runs, or pass --allow-dirty to write beside the runs"

@@ -29,7 +29,9 @@ QUICK = ("arms", "seeds", "settings", "tasks")
 
 TARGET = "target"
 """Key of an arm that is evaluated, not trained: a function that loads players, as for `cory evaluate`."""
-OF_TRAINING = ("game/", "average/", "hypervolume", "reward_at_kl/", "survival")
+ON = "on/"
+"""Prefix of metrics of runs that are evaluated on another task."""
+OF_TRAINING = ("game/", "average/", ON, "hypervolume", "reward_at_kl/", "survival")
 """Metrics, or their beginnings, that only trained arms have."""
 
 
@@ -43,9 +45,10 @@ class Comparison:
     metric: str = "combined_reward"
     """A quantity of the standalone evaluation (mean over the policies), `game/<quantity>` (mean over the
     seats at the end of training), `game/collective_reward` (sum of the seats' scores), `average/<quantity>`
-    (standalone, of the mean of the policies' weights, with `evaluation.average`),
+    (standalone, of the mean of the policies' weights, with `evaluation.average` or `learner.ema`),
     `team/<seat>/<quantity>` and `team/<quantity>` (held-out games of all seats, with `evaluation.team`),
-    `hypervolume`, `reward_at_kl/<nats>`, `survival` (iterations without collapse)."""
+    `on/<task>/<quantity>` (standalone on another task, with `cross`), `hypervolume`, `reward_at_kl/<nats>`,
+    `survival` (iterations without collapse)."""
     margin: float = 0.0
     """In the metric's unit, 0 or more. A study file may give one per task: `{reviews: 0.1, sums: 0.02}`."""
     direction: str = "higher"
@@ -88,6 +91,8 @@ class Spec:
     settings: Settings = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     tasks: Mapping[str, Settings] = field(default_factory=dict)
+    cross: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By task that is trained on: the other tasks that its policies are evaluated on after training."""
     evaluation: Settings = field(default_factory=dict)
     budgets: Mapping[str, float] = field(default_factory=dict)
     primary: tuple[Comparison, ...] = ()
@@ -110,13 +115,18 @@ class Spec:
             self,
             arms={name: {**arm, **flattened(self.quick.get("settings", {}))} for name, arm in arms.items()},
             tasks=tasks,
+            cross={
+                name: tuple(other for other in others if other in tasks)
+                for name, others in self.cross.items()
+                if name in tasks
+            },
             seeds=_seeds(self.quick["seeds"]) if "seeds" in self.quick else self.seeds,
             sweeps=kept,
             ladder=tuple(name for name in self.ladder if name in arms),
             primary=tuple(
                 one
                 for one in self.primary
-                if {one.arm, one.baseline} <= names and (one.task is None or not tasks or one.task in tasks)
+                if {one.arm, one.baseline} <= names and {one.task, tested_on(one.metric)[0]} <= {None, *tasks}
             ),
             out=self.out / "quick",
             results=None,
@@ -151,6 +161,7 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
         settings=_mapping(values, "settings"),
         arms=_named_settings(values, "arms"),
         tasks=_named_settings(values, "tasks"),
+        cross=_cross(values),
         seeds=_seeds(values.get("seeds", 5)),
         evaluation=_mapping(values, "evaluation"),
         budgets=_mapping(values, "budgets"),
@@ -192,6 +203,14 @@ def flattened(settings: Settings, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def tested_on(metric: str) -> tuple[str | None, str]:
+    """The other task and the quantity of `on/<task>/<quantity>`; None and the metric itself for any other."""
+    if not metric.startswith(ON):
+        return None, metric
+    task, _, quantity = metric.removeprefix(ON).partition("/")
+    return task, quantity
+
+
 def _check(spec: Spec) -> None:
     for name in spec.may_differ:
         if str(name).split(".")[0] not in MAY_DIFFER:
@@ -204,6 +223,14 @@ def _check(spec: Spec) -> None:
         check_keys(sweep.arms, list(spec.arms), f"sweep {name!r}: the study's arms")
         if name in spec.arms or len(sweep.arms) < 2:
             raise ValueError(f"sweep {name!r} needs two arms or more, and a name that no arm has")
+    if spec.cross and not spec.tasks:
+        raise ValueError("cross names tasks and the study has none; add `tasks`")
+    for task, others in spec.cross.items():
+        check_keys((task, *others), list(spec.tasks), "cross: the study", "task")
+        if task in others:
+            raise ValueError(
+                f"cross: {task!r} names itself, on which its runs are evaluated anyway; leave it out"
+            )
     targets = _checked_targets(spec)
     for one in spec.primary:
         for name in (one.arm, one.baseline):
@@ -216,6 +243,7 @@ def _check(spec: Spec) -> None:
             (one.arm, one.baseline), [*spec.arms, *spec.sweeps], "a primary comparison: the study", "arm"
         )
         _check_metric(one.metric)
+        _check_tested_on(one, spec)
         if one.task is not None:
             check_keys([one.task], list(spec.tasks), "a primary comparison: the study's tasks")
         if one.direction not in DIRECTIONS or not one.margin >= 0 or one.arm == one.baseline:
@@ -233,11 +261,25 @@ def _check_metric(metric: str) -> None:
     if re.fullmatch(r"pass_at_\d+", rest) and place != "game":
         return
     known = ("collective_reward", *GAME) if place == "game" else tuple(LABELS)
-    if rest not in known or not re.fullmatch(r"|average|game|team(/\w+)?", place):
+    if rest not in known or not re.fullmatch(r"|average|game|team(/\w+)?|on/[^/]+", place):
         names = [f"{place}/{name}" if place else name for name in known]
         near = difflib.get_close_matches(metric, [*names, "hypervolume", "survival"], n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
         raise ValueError(f"a primary comparison: there is no metric {metric!r}; {hint}")
+
+
+def _check_tested_on(one: Comparison, spec: Spec) -> None:
+    """Raise ValueError for `on/<task>/...` of a task that the runs are not evaluated on."""
+    tested, _ = tested_on(one.metric)
+    if tested is None:
+        return
+    check_keys([tested], [name for others in spec.cross.values() for name in others], "cross", "task")
+    trained = [task for task, others in spec.cross.items() if tested in others]
+    if one.task not in trained:
+        raise ValueError(
+            f"a primary comparison by {one.metric} has the task {one.task!r}; give the task that is trained "
+            f"on, by `cross` {' or '.join(trained)}"
+        )
 
 
 def _checked_targets(spec: Spec) -> list[str]:
@@ -291,6 +333,14 @@ def _named_settings(values: Mapping[str, Any], key: str) -> dict[str, Settings]:
         if "seed" in found[str(name)]:
             raise ValueError(f"{key}: {name} sets the seed; the study's `seeds` do")
     return found
+
+
+def _cross(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    found = _mapping(values, "cross")
+    for task, others in found.items():
+        if not isinstance(others, list | tuple):
+            raise ValueError(f"cross: {task} is {others!r:.80}; give a list of tasks")
+    return {str(task): tuple(map(str, others)) for task, others in found.items()}
 
 
 def _name(name: Any, what: str) -> str:

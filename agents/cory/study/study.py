@@ -12,7 +12,7 @@ from cory.study import records, results
 from cory.study.analysis import analyse
 from cory.study.engines import Outcome, load_engine
 from cory.study.export import write_marl_eval
-from cory.study.plan import check_targets, make_plan
+from cory.study.plan import Plan, PlannedRun, check_targets, make_plan
 from cory.study.report import write_report
 from cory.study.results import Results
 from cory.study.spec import Spec, check_keys, make_spec, read_spec
@@ -106,29 +106,23 @@ class Study:
                     f"warning: the comparisons are not those that {source} was counted by, with "
                     f"{len(stored['runs'])} runs; one that is written after its runs is no test"
                 )
-        todo = []
-        elsewhere = records.elsewhere(spec.out)
-        for run in plan.runs:
-            folder = spec.out / run.name
-            if run.name in known:
-                continue
-            records.check_belongs(folder, run)
-            if not folder.exists():
-                folder = elsewhere.get(run.sha256, folder)
-            if records.finished(folder, run):
-                known[run.name] = records.record(run, folder)
-            elif train and (arms is None or run.arm in arms):
-                todo.append(run)
+        missing = _missing(spec, plan, known, say)
+        todo = [run for run in missing if train and (arms is None or run.arm in arms)]
         check_targets(todo, spec.primary)
-        say(f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {len(todo)} to train")
+        untrained = sum(run.name not in known for run in todo)
+        say(
+            f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {untrained} to train"
+            + (f", {len(todo) - untrained} to evaluate on other tasks" if len(todo) > untrained else "")
+        )
         try:
             outcomes = chosen_engine(spec.out, jobs=jobs, say=say).train(todo) if todo else []
         except Stopped as stopped:
             stopped.add_note("finished runs stand; the same command goes on")
             raise
         for one in outcomes:
-            if one.status == "finished":
-                known[one.run.name] = records.record(one.run, spec.out / one.run.name)
+            folder = one.run.folder_in(spec.out)
+            if one.status == "finished" or records.finished(folder, one.run):
+                known[one.run.name] = records.record(one.run, folder)
         if committed:
             results.check_clean(path, commit(), known.values())
         found = analyse(results.assemble(spec, plan, known.values()))
@@ -144,3 +138,32 @@ class Study:
         if seeds is not None and seeds < 1:
             raise ValueError(f"seeds is {seeds}; give 1 or more")
         return spec if seeds is None else replace(spec, seeds=tuple(range(seeds)))
+
+
+def _missing(
+    spec: Spec, plan: Plan, known: dict[str, dict[str, Any]], say: Callable[[str], None]
+) -> list[PlannedRun]:
+    """The runs that are to be trained, or evaluated on other tasks; finished ones are added to `known`.
+
+    ValueError for a run directory that holds another run.
+    """
+    elsewhere = records.elsewhere(spec.out)
+    missing, lost = [], []
+    for run in plan.runs:
+        if run.name in known and records.is_crossed(run, known[run.name]):
+            continue
+        folder = spec.out / run.name
+        records.check_belongs(folder, run)
+        if not folder.exists():
+            folder = elsewhere.get(run.sha256, folder)
+        if records.finished(folder, run):
+            known[run.name] = records.record(run, folder)
+            if not records.is_crossed(run, known[run.name]):
+                missing.append(replace(run, folder=folder))
+        elif run.name in known:
+            lost.append(run.name)
+        else:
+            missing.append(run)
+    if lost:
+        say(f"not evaluated on other tasks, since their run directories are gone: {', '.join(lost)}")
+    return missing

@@ -14,6 +14,7 @@ from cory.evaluation.summary import EvaluatedTarget, summary
 from cory.judges import weighted_sum
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
+from cory.runtime.signals import Interrupt, never
 from cory.training import metrics
 from cory.training.factory import (
     Players,
@@ -192,10 +193,11 @@ def check_target(target: Target) -> None:
         pass
 
 
-def target_metrics(target: Target) -> dict[str, float]:
+def target_metrics(target: Target, *, interrupt: Interrupt = never) -> dict[str, float]:
     """The held-out metrics of a target, keyed as a run logs them: `eval/...`, `team/...`, `all/policies/...`.
 
-    The team is evaluated with `evaluation.team`, seated as in a run's first iteration.
+    The team is evaluated with `evaluation.team`, seated as in a run's first iteration. `interrupt` is called
+    before every token and may raise.
     """
     config = target.config
     task, references, policies = load_target(target)
@@ -204,7 +206,12 @@ def target_metrics(target: Target) -> dict[str, float]:
     with weighted_sum.closing(task):
         responses = {
             policy.name: evaluate_standalone(
-                policy, task, config.evaluation, max_response=config.max_response, measures=measures
+                policy,
+                task,
+                config.evaluation,
+                max_response=config.max_response,
+                measures=measures,
+                interrupt=interrupt,
             )
             for policy in (*references.values(), *policies.values())
         }
@@ -212,7 +219,7 @@ def target_metrics(target: Target) -> dict[str, float]:
         if config.evaluation.team:
             game, seated = make_game(config, task, policies), list(policies.values())
             by_seat = {seat: seated[i % len(seated)] for i, seat in enumerate(game.seats)}
-            team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
+            team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures, interrupt=interrupt)
             found |= metrics.team_metrics(team, **options)
     return found
 

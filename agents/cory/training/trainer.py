@@ -268,8 +268,9 @@ class Trainer:
         found = dict(found)
         for name, policy in self.policies.items():
             found[name] = self._evaluate(policy, interrupt, on_policy, known=self.reference_responses)
-        if self.config.evaluation.average and len(self.policies) > 1:
-            with averaged(list(self.policies.values())) as average:
+        moving = [one.ema.average for one in self.learners.values() if one.ema is not None]
+        if moving or (self.config.evaluation.average and len(self.policies) > 1):
+            with averaged(list(self.policies.values()), columns=moving) as average:
                 found[averaging.NAME] = self._evaluate(
                     average, interrupt, on_policy, known=self.reference_responses
                 )
@@ -427,7 +428,13 @@ class Trainer:
         elastic = {
             name: one.elastic.state_dict() for name, one in self.learners.items() if one.elastic is not None
         }
-        return {"policies": policies, "team": self.team_state.state_dict(), "elastic": elastic}
+        ema = {name: one.ema.state_dict() for name, one in self.learners.items() if one.ema is not None}
+        return {
+            "policies": policies,
+            "team": self.team_state.state_dict(),
+            "elastic": elastic,
+            **({"ema": ema} if ema else {}),
+        }
 
     def restore_algorithm(self, states: Mapping[str, Any]) -> None:
         """Load what `algorithm_states` returned."""
@@ -438,6 +445,10 @@ class Trainer:
             elastic = self.learners[name].elastic
             assert elastic is not None  # resuming with other settings is refused
             elastic.load_state_dict(state)
+        for name, state in states.get("ema", {}).items():
+            ema = self.learners[name].ema
+            assert ema is not None
+            ema.load_state_dict(state)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Load what `state` returned."""

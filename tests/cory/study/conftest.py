@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cory.study.engines import worker
+from cory.study.engines.local import LocalEngine
+from cory.study.records import write_origin
+
 ROOT = Path(__file__).parents[3]
 SMOKE = ROOT / "benchmarks/studies/relay_smoke.yaml"
 
@@ -14,6 +18,22 @@ SMOKE = ROOT / "benchmarks/studies/relay_smoke.yaml"
 def values() -> dict:
     """The keys of the example study."""
     return copy.deepcopy(yaml.safe_load(SMOKE.read_text("utf-8")))
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """An engine without worker processes."""
+
+    def train(engine, runs):
+        outcomes = []
+        for run in runs:
+            folder = run.folder_in(engine.out)
+            write_origin(folder, run)
+            result = worker.train(folder, run, lambda iteration: None)
+            outcomes.append(engine._outcome(run, result, 0.0))
+        return outcomes
+
+    monkeypatch.setattr(LocalEngine, "train", train)
 
 
 def made_up_run(arm: str, seed: int, reward: float, *, kl: float = 1.0, commit: str = "abc", **more) -> dict:

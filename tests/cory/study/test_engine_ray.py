@@ -95,6 +95,17 @@ def test_ray_and_local_processes_have_equal_metrics(values, tmp_path, cluster):
     assert any("4 of 4 runs (0.0 min left)" in line for line in said)
 
 
+def test_a_run_is_evaluated_on_another_task_by_its_node(values, tmp_path, cluster):
+    more = {"tasks": {"relay": {}, "same": {}}, "cross": {"relay": ["same"]}, "out": str(tmp_path / "out")}
+    arms = {"cooperative": values["arms"]["cooperative"]}
+    values = smaller(values, 2, **more, arms=arms, primary=[], seeds=1)
+    done = Study(**values).run(engine="ray", say=str)
+    run = next(run for run in done.results["runs"] if run["task"] == "relay")
+    (found,) = run["on"]["same"]["eval"]["llm_1"]["task_reward"]
+    assert found == run["eval"]["llm_1"]["task_reward"][-1]
+    assert "evaluating on same" in log(tmp_path / "out/cooperative/relay/seed-0")
+
+
 def test_failing_arm_is_reported_with_its_log_and_does_not_stop_the_others(values, tmp_path, cluster):
     arms = {"good": {}, "broken": {"policy.kind": "no_such_package:Policy"}}
     changes = {"arms": arms, "primary": [], "seeds": 1, "out": str(tmp_path)}

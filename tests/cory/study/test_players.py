@@ -7,10 +7,8 @@ import pytest
 import yaml
 
 from cory.study import Study, plan
-from cory.study.engines import worker
 from cory.study.engines.local import LocalEngine
 from cory.study.plan import check_targets, completed, make_plan
-from cory.study.records import write_origin
 from cory.study.spec import Comparison, make_spec
 from tests.cory.study.conftest import SMOKE
 
@@ -22,21 +20,6 @@ def with_players(values, tmp_path, **changes):
     arms = {"cooperative": values["arms"]["cooperative"], "foreign": FOREIGN}
     primary = [{"arm": "cooperative", "baseline": "foreign", "metric": "task_reward"}]
     return values | {"arms": arms, "primary": primary, "seeds": 1, "out": str(tmp_path / "out")} | changes
-
-
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """An engine without worker processes."""
-
-    def train(engine, runs):
-        outcomes = []
-        for run in runs:
-            write_origin(engine.out / run.name, run)
-            result = worker.train(engine.out / run.name, run.settings, lambda iteration: None)
-            outcomes.append(engine._outcome(run, result, 0.0))
-        return outcomes
-
-    monkeypatch.setattr(LocalEngine, "train", train)
 
 
 @pytest.mark.runs_training

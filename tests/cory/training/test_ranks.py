@@ -168,6 +168,7 @@ def test_shards_need_several_processes():
         ({"algorithm": "trpo"}, "algorithm trpo, which updates by itself"),
         ({"learner.optimizer": "adam8bit"}, "learner.optimizer adam8bit"),
         ({"learner.elastic_reset": 2}, "learner.elastic_reset"),
+        ({"learner.ema": 0.9}, "learner.ema"),
         ({"policy.kind": "lora_team", "lora.four_bit": "yes"}, "lora.four_bit yes"),
     ],
 )

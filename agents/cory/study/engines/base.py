@@ -88,7 +88,7 @@ class Engine(ABC):
             status=result["status"],
             seconds=seconds,
             error=result.get("error", ""),
-            log=_tail(self.out / run.name) if result["status"] == "failed" else (),
+            log=_tail(run.folder_in(self.out)) if result["status"] == "failed" else (),
         )
 
     def _report(self, outcomes: Sequence[Outcome], runs: int, total: int, seconds: float) -> None:

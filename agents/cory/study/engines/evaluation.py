@@ -1,19 +1,23 @@
-"""A run that is evaluated, not trained: players of another library beside the arms of a study."""
+"""Evaluations that training does not make: of players of another library, and of a run on other tasks."""
 
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from cory.runtime.provenance import environment
-from cory.study.plan import make_target
+from cory.runtime.provenance import commit, environment
+from cory.runtime.signals import Signals
+from cory.study.plan import PlannedRun, config_of, make_target
+from cory.study.records import cross_path
 from cory.tracking.tracker import METRICS, Tracker
 from cory.training.checkpoint import write_text
 from cory.training.evaluate import target_metrics
 from cory.training.factory import configure_runtime, silence_transformers
+from cory.training.targets import find
 
 
 def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -37,3 +41,19 @@ def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
     with Tracker(folder, tensorboard=False) as tracker:
         for iteration in sorted({*range(0, config.iterations, every), config.iterations}):
             tracker.log(iteration, found | (seconds if iteration == 0 else {}))
+
+
+def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
+    """Evaluate a run's exported policies standalone on every task of `run.cross`, where not done yet."""
+    silence_transformers()
+    with Signals(grace=0.0) as signals:
+        for task, settings in run.cross.items():
+            path = cross_path(folder, settings)
+            if not path.exists():
+                target = replace(find(str(folder)), config=config_of(settings))
+                configure_runtime(target.config)
+                print(f"evaluating on {task}", flush=True)
+                found = target_metrics(target, interrupt=signals.check)
+                content = {"commit": commit(), "settings": dict(settings), "metrics": found}
+                path.parent.mkdir(exist_ok=True)
+                write_text(path, json.dumps(content, indent=1))

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ class LocalEngine(Engine):
                 run = self.todo.get_nowait()
             except queue.Empty:
                 break
-            folder, start = self.out / run.name, time.monotonic()
+            folder, start = run.folder_in(self.out), time.monotonic()
             result: Mapping[str, Any]
             try:
                 write_origin(folder, run)
@@ -101,7 +102,8 @@ class LocalEngine(Engine):
         """Send one run to a worker and read its messages until it ends."""
         assert worker.stdin is not None
         assert worker.stdout is not None
-        worker.stdin.write(json.dumps({"folder": str(folder), "settings": dict(run.settings)}) + "\n")
+        job = {"folder": str(folder), "run": asdict(replace(run, folder=None))}
+        worker.stdin.write(json.dumps(job) + "\n")
         worker.stdin.flush()
         for line in worker.stdout:
             message: dict[str, Any] = json.loads(line)

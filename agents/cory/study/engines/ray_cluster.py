@@ -132,8 +132,9 @@ class RayEngine(Engine):
             result = {"status": "failed", "error": " ".join(str(error.cause).split())}
         except RayError as error:  # its process or node has died too often, or cannot be started
             result = {"status": "failed", "error": " ".join(f"{type(error).__name__}: {error}".split())}
-        if result["status"] == "finished" and not (self.out / run.name / METRICS).exists():
-            text = f"it was trained on node {result['node']}, but {self.out / run.name} is not seen here; "
+        folder = run.folder_in(self.out)
+        if result["status"] == "finished" and not (folder / METRICS).exists():
+            text = f"it was trained on node {result['node']}, but {folder} is not seen here; "
             text += "give an --out on a file system that all nodes share"
             result = {**result, "status": "failed", "error": text}
         return self._outcome(run, result, result.get("seconds", time.monotonic() - self.started_at))
@@ -155,7 +156,7 @@ class RayEngine(Engine):
 def train_on_node(job: Job, hub: Any) -> dict[str, Any]:
     """Train one run in this process of a node; how it ended, where, and the seconds it took."""
     start, node = time.monotonic(), ray.get_runtime_context().get_node_id()
-    folder = job.out / job.run.name
+    folder = job.run.folder_in(job.out)
     with asking(hub, job.run.name) as (may_start, attempt):
         if not may_start:
             result = {"status": "stopped"}
@@ -167,9 +168,7 @@ def train_on_node(job: Job, hub: Any) -> dict[str, Any]:
                 prepare(job, folder, again=attempt > 1)
                 with worker.logged(folder):
                     print(f"on Ray node {node}, start {attempt}")
-                result = worker.train(
-                    folder, job.run.settings, lambda i: hub.iteration.remote(job.run.name, i)
-                )
+                result = worker.train(folder, job.run, lambda i: hub.iteration.remote(job.run.name, i))
             except OSError as error:  # a full disk, or no shared file system
                 result = {"status": "failed", "error": f"on node {node}: {error}"}
     return {**result, "node": node, "seconds": time.monotonic() - start}

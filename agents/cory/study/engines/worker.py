@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cory.config.parsing import flags_from, read
-from cory.config.schema import Config
 from cory.runtime.signals import Stopped
 from cory.study.engines import evaluation
-from cory.study.spec import TARGET
+from cory.study.plan import PlannedRun, config_of
+from cory.study.records import finished
 from cory.training import checkpoint
 from cory.training import run as training_run
 
@@ -34,30 +33,21 @@ class Reporter:
         self.send(iteration)
 
 
-def train(folder: Path, settings: Mapping[str, Any], send: Callable[[int], None]) -> dict[str, str]:
-    """Train one run, from its newest checkpoint if it has one; how it ended.
+def train(folder: Path, run: PlannedRun, send: Callable[[int], None]) -> dict[str, str]:
+    """Train one run unless it is finished, then evaluate it on the other tasks of its plan; how it ended.
 
     A run with a `target` is evaluated instead. `send` is called with each iteration. What is printed goes to
     the log beside the run directory.
     """
     with logged(folder):
         try:
-            if TARGET in settings:
-                evaluation.evaluate(folder, settings)
-                return {"status": "finished"}
-            config = read(flags_from(dict(settings)), default=Config(), about="", command="cory study")
-            begun = bool(checkpoint.finished(folder))
-            sys.argv = ["cory", "train", "--config", str(folder / "config.yaml")]  # recorded by the run
-            training_run.train(
-                config,
-                folder,
-                resume="auto" if begun else "never",
-                overwrite=not begun,
-                callbacks=[Reporter(send)],
-                report=False,  # it takes longer than a small run; `cory report RUN` draws it
-            )
+            if not run.is_trained:
+                evaluation.evaluate(folder, run.settings)
+            elif not finished(folder, run):
+                _train(folder, run, send)
+            evaluation.evaluate_on_others(folder, run)
         except Stopped as stopped:
-            print(stopped, *stopped.__notes__, sep="; ", file=sys.stderr)
+            print(stopped, *getattr(stopped, "__notes__", ()), sep="; ", file=sys.stderr)
             return {"status": "stopped"}
         except BrokenPipeError:
             raise
@@ -65,6 +55,20 @@ def train(folder: Path, settings: Mapping[str, Any], send: Callable[[int], None]
             traceback.print_exc()
             return {"status": "failed", "error": " ".join(f"{type(error).__name__}: {error}".split())}
         return {"status": "finished"}
+
+
+def _train(folder: Path, run: PlannedRun, send: Callable[[int], None]) -> None:
+    """Train one run from its newest checkpoint, or from the start."""
+    begun = bool(checkpoint.finished(folder))
+    sys.argv = ["cory", "train", "--config", str(folder / "config.yaml")]  # recorded by the run
+    training_run.train(
+        config_of(run.settings),
+        folder,
+        resume="auto" if begun else "never",
+        overwrite=not begun,
+        callbacks=[Reporter(send)],
+        report=False,  # it takes longer than a small run; `cory report RUN` draws it
+    )
 
 
 @contextlib.contextmanager
@@ -96,7 +100,8 @@ def main() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         try:
-            result = train(Path(job["folder"]), job["settings"], lambda i: send({"iteration": i}))
+            run = PlannedRun(**job["run"])
+            result = train(Path(job["folder"]), run, lambda i: send({"iteration": i}))
             send(result)
         except BrokenPipeError:
             os._exit(1)  # the parent has gone, and closing `out` would fail again

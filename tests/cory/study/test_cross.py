@@ -1,0 +1,335 @@
+"""Policies trained on one task of a study and evaluated on another."""
+
+import json
+import os
+import shutil
+import signal
+
+import pytest
+import yaml
+
+from cory.study import analysis, export, records, report
+from cory.study.engines import evaluation, worker
+from cory.study.plan import make_plan
+from cory.study.results import assemble, check_clean
+from cory.study.spec import make_spec
+from cory.study.study import Study
+from tests.cory.study.conftest import SMOKE, made_up_run
+
+TASKS = {"relay": {}, "same": {}, "dearer": {"task.price": 0.4}}
+CROSS = {"relay": ["same", "dearer"], "dearer": ["relay"]}
+METRIC = "on/dearer/task_reward"
+PRIMARY = {"arm": "cooperative", "baseline": "independent", "metric": METRIC, "task": "relay"}
+SHORT = {"iterations": 2, "checkpoint_every": 1}
+
+
+def crossed(values, **changes):
+    more = {"tasks": TASKS, "cross": CROSS, "primary": [PRIMARY], "seeds": 1}
+    return values | more | {"settings": values["settings"] | SHORT} | changes
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The study, run once by worker processes: values, lines, what it left."""
+    values = crossed(yaml.safe_load(SMOKE.read_text("utf-8")))
+    values["out"] = str(tmp_path_factory.mktemp("cross") / "study")
+    lines: list[str] = []
+    return values, lines, Study(**values).run(jobs=1, say=lines.append)
+
+
+@pytest.fixture
+def copied(made, tmp_path):
+    """A copy of the study's folder; its values name it."""
+    values, _, finished = made
+    shutil.copytree(finished.page.parent, tmp_path / "study")
+    return values | {"out": str(tmp_path / "study")}, tmp_path / "study"
+
+
+@pytest.fixture
+def evaluated(monkeypatch, in_this_process):
+    """The run directories that are evaluated on another task; training is refused."""
+    folders = []
+    whole = evaluation.target_metrics
+
+    def noted(target, **options):
+        folders.append(target.run)
+        return whole(target, **options)
+
+    def refuse(*_args, **_options):
+        raise AssertionError("a run was trained")
+
+    monkeypatch.setattr(evaluation, "target_metrics", noted)
+    monkeypatch.setattr("cory.study.engines.worker.training_run.train", refuse)
+    return folders
+
+
+def on_others(finished) -> dict:
+    return {(run["arm"], run["task"], run["seed"]): run["on"] for run in finished.results["runs"]}
+
+
+def test_same_task_under_another_name_gives_the_runs_own_last_evaluation(made):
+    _, _, finished = made
+    assert finished.failed == []
+    (run, *_) = [run for run in finished.results["runs"] if run["task"] == "relay"]
+    last = {
+        policy: {quantity: points[-1] for quantity, points in quantities.items()}
+        for policy, quantities in run["eval"].items()
+    }
+    assert {"llm_1", "llm_2", "reference"} <= last.keys()
+    assert {
+        policy: {quantity: point for quantity, [point] in quantities.items()}
+        for policy, quantities in run["on"]["same"]["eval"].items()
+    } == last
+
+
+def test_scores_on_another_task_are_by_its_settings(made):
+    """Equal responses: whoever is not the favourite scores 1 - price, 0.8 in training and 0.6 there."""
+    _, _, finished = made
+    runs = [run for run in finished.results["runs"] if run["task"] == "relay"]
+    for run in runs:
+        for name in ("llm_1", "llm_2"):
+            own = run["eval"][name]["task_reward"][-1][1]
+            found = run["on"]["dearer"]["eval"][name]
+            assert found["task_reward"] == [[2, pytest.approx(1 - 0.4 * (1 - own) / 0.2)]]
+            assert found["kl"] == [run["eval"][name]["kl"][-1]]
+    assert [set(run["on"]) for run in finished.results["runs"] if run["task"] == "same"] == [set(), set()]
+    (row,) = finished.results["statistics"]
+    assert (row["metric"], row["task"], row["n"]) == (METRIC, "relay", 1)
+    text = (finished.page.parent / "report.md").read_text("utf-8")
+    heads = [line for line in text.splitlines() if line.startswith("| arm | runs")]
+    assert [METRIC in head for head in heads] == [True, False, False]
+
+
+def test_study_that_is_started_again_evaluates_and_trains_nothing(copied, evaluated, made):
+    values, folder = copied
+    (folder / "results.json").unlink()
+    assert on_others(Study(**values).run(say=str)) == on_others(made[2])
+    shutil.rmtree(folder / "cooperative")
+    assert on_others(Study(**values).run(say=str)) == on_others(made[2])  # from the results
+    assert evaluated == []
+
+
+def test_finished_run_that_lacks_an_evaluation_is_evaluated_and_not_trained(copied, evaluated, made):
+    values, folder = copied
+    run = folder / "cooperative/relay/seed-0"
+    shutil.rmtree(run / "cross")
+    (folder / "results.json").unlink()
+    without = Study(**values).run(say=str, train=False)
+    assert on_others(without)["cooperative", "relay", 0] == {}
+    lines: list[str] = []
+    again = Study(**values).run(say=lines.append)  # the results now hold the run without them
+    assert lines[0] == "study relay-smoke: 6 runs, 6 found, 0 to train, 1 to evaluate on other tasks"
+    assert evaluated == [run, run]
+    assert on_others(again) == on_others(made[2])
+
+
+def test_evaluation_with_other_settings_is_not_used(copied, evaluated):
+    values, folder = copied
+    tasks = TASKS | {"dearer": {"task.price": 0.3}}
+    arms = {"cooperative": values["arms"]["cooperative"]}
+    shutil.rmtree(folder / "cooperative/dearer")
+    changed = values | {"tasks": tasks, "cross": {"relay": ["dearer"]}, "arms": arms, "primary": []}
+    again = Study(**changed).run(say=str, train=False)
+    assert on_others(again)["cooperative", "relay", 0] == {}
+
+
+def test_run_without_its_directory_is_named_and_not_trained_again(copied, evaluated):
+    values, folder = copied
+    arms = {"cooperative": values["arms"]["cooperative"]}
+    values |= {"arms": arms, "primary": [], "cross": {"same": ["relay"]}}
+    shutil.rmtree(folder / "cooperative/same")
+    lines: list[str] = []
+    Study(**values).run(say=lines.append)
+    assert (
+        "not evaluated on other tasks, since their run directories are gone: cooperative/same/seed-0" in lines
+    )
+    assert evaluated == []
+
+
+def test_run_of_a_study_beside_it_is_evaluated_where_it_lies(copied, evaluated, tmp_path):
+    values, folder = copied
+    other = values | {"out": str(tmp_path / "other"), "cross": {"same": ["dearer"]}, "primary": []}
+    done = Study(**other).run(say=str, arms=["cooperative"])
+    assert evaluated == [folder / "cooperative/same/seed-0"]
+    assert set(on_others(done)["cooperative", "same", 0]) == {"dearer"}
+    assert not (tmp_path / "other/cooperative").exists()
+
+
+def test_failed_evaluation_leaves_the_run_in_the_table(copied, monkeypatch, evaluated):
+    def fail(target, **_options):
+        raise OSError("no space")
+
+    values, folder = copied
+    (folder / "results.json").unlink()
+    shutil.rmtree(folder / "cooperative/relay/seed-0/cross")
+    monkeypatch.setattr(evaluation, "target_metrics", fail)
+    done = Study(**values).run(say=str)
+    assert [(one.run.name, one.error) for one in done.failed] == [
+        ("cooperative/relay/seed-0", "OSError: no space")
+    ]
+    assert on_others(done)["cooperative", "relay", 0] == {}
+
+
+def test_evaluation_that_is_stopped_is_done_next_time(copied, made, monkeypatch):
+    values, folder = copied
+    place, run = folder / "cooperative/relay/seed-0", make_plan(make_spec(values)).runs[0]
+    shutil.rmtree(place / "cross")
+    whole = evaluation.target_metrics
+
+    def stop(target, *, interrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return whole(target, interrupt=interrupt)
+
+    monkeypatch.setattr(evaluation, "target_metrics", stop)
+    assert worker.train(place, run, lambda iteration: None) == {"status": "stopped"}
+    assert records.cross_evaluations(run, place) == {}
+    monkeypatch.setattr(evaluation, "target_metrics", whole)
+    assert worker.train(place, run, lambda iteration: None) == {"status": "finished"}
+    assert records.cross_evaluations(run, place) == on_others(made[2])["cooperative", "relay", 0]
+
+
+def test_cross_changes_neither_the_runs_nor_their_hash(values):
+    with_it, without = (make_plan(make_spec(crossed(values, **more))) for more in ({}, WITHOUT))
+    assert [run.sha256 for run in with_it.runs] == [run.sha256 for run in without.runs]
+    assert [run.settings for run in with_it.runs] == [run.settings for run in without.runs]
+
+
+WITHOUT = {"cross": {}, "primary": []}
+
+
+def test_evaluation_has_task_judge_cap_and_evaluation_of_the_other_task(values):
+    tasks = {"a": {"kl.coef": 0.1}, "b": {"task.price": 0.4, "evaluation.samples": 2, "learner.lr": 0.5}}
+    values = crossed(values, tasks=tasks, cross={"a": ["b"]}, primary=[])
+    run = make_plan(make_spec(values)).runs[0]
+    found = run.cross["b"]
+    assert {name: found[name] for name in ("task.price", "evaluation.samples", "learner.lr", "kl.coef")} == {
+        "task.price": 0.4,
+        "evaluation.samples": 2,
+        "learner.lr": 0.1,
+        "kl.coef": 0.1,
+    }
+
+
+def test_combined_reward_on_another_task_has_the_coefficient_of_that_task(values):
+    tasks = {"relay": {"kl.coef": 0.1}, "dearer": {"kl.coef": 0.25}}
+    metric = "on/dearer/combined_reward"
+    values |= {"tasks": tasks, "cross": {"relay": ["dearer"]}, "seeds": 1}
+    spec = make_spec(values | {"primary": [PRIMARY | {"metric": metric}]})
+    there = {
+        name: {"task_reward": [[20, value]], "kl": [[20, 2.0]]}
+        for name, value in (("llm_1", 0.5), ("llm_2", 0.7), ("reference", 9.0))
+    }
+    runs = [
+        made_up_run(
+            "cooperative", 0, 0.5, on={"dearer": {"settings_sha256": "0", "commit": "abc", "eval": there}}
+        ),
+        made_up_run("independent", 0, 0.5),
+    ]
+    results = analysis.analyse(assemble(spec, make_plan(spec), runs))
+    assert analysis.values_by_seed(results, "cooperative", "relay", metric) == {
+        0: pytest.approx((0.5 + 0.7) / 2 - 0.25 * 2)
+    }
+    assert analysis.values_by_seed(results, "independent", "relay", metric) == {}
+    (arms, *_) = report.tables(results)
+    assert metric in arms.head
+    assert set(export.marl_eval(results)["cory"]["relay"]["cooperative"]["seed_0"]) == {
+        "step_1",
+        "step_2",
+        "absolute_metrics",
+    }
+
+
+BAD = {
+    "unknown task": ({"cross": {"relay": ["dearest"]}}, "has no task 'dearest'; did you mean 'dearer'"),
+    "unknown key": ({"cross": {"rely": ["dearer"]}}, "has no task 'rely'; did you mean 'relay'"),
+    "itself": ({"cross": {"relay": ["relay"]}}, "'relay' names itself"),
+    "no list": ({"cross": {"relay": "dearer"}}, "relay is 'dearer'; give a list of tasks"),
+    "no tasks": ({"tasks": {}, "primary": []}, "cross names tasks and the study has none"),
+    "metric: task": (
+        {"primary": [PRIMARY | {"metric": "on/dearest/kl"}]},
+        "cross has no task 'dearest'; did you mean 'dearer'",
+    ),
+    "metric: quantity": (
+        {"primary": [PRIMARY | {"metric": "on/dearer/task_rewards"}]},
+        "no metric 'on/dearer/task_rewards'; did you mean 'on/dearer/task_reward'",
+    ),
+    "metric: place": (
+        {"primary": [PRIMARY | {"metric": "on/dearer/average/kl"}]},
+        "there is no metric 'on/dearer/average/kl'",
+    ),
+    "metric: trained on": (
+        {"primary": [PRIMARY | {"task": "same"}]},
+        "has the task 'same'; give the task that is trained on, by `cross` relay",
+    ),
+    "metric: no task": ({"primary": [PRIMARY | {"task": None}]}, "has the task None; give the task"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_crossings_are_refused_with_what_to_write(case, values):
+    changes, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        make_spec(crossed(values, **changes))
+
+
+def test_players_are_not_evaluated_on_other_tasks(values):
+    arms = values["arms"] | {"foreign": {"target": "tests.helpers.players:relay_favourite"}}
+    with pytest.raises(ValueError, match=f"of foreign by {METRIC}: the arm is evaluated, not trained"):
+        make_spec(crossed(values, arms=arms, primary=[PRIMARY | {"baseline": "foreign"}]))
+    runs = make_plan(make_spec(crossed(values, arms=arms))).runs
+    assert {run.arm: set(run.cross) for run in runs if run.task == "relay"} == {
+        "cooperative": {"same", "dearer"},
+        "independent": {"same", "dearer"},
+        "foreign": set(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ({"echo": {"task": "echo"}}, "trained on 'relay' cannot be evaluated on 'echo': .* different token"),
+        ({"echo": {"max_response": [2, 2]}}, "rows for responses of 1 and 2 tokens"),
+        ({"echo": {"preset": "pocket"}}, "different tokenizers"),
+    ],
+)
+def test_tasks_of_another_vocabulary_are_refused_for_tables(tasks, message, values):
+    if "preset" in tasks["echo"]:
+        tasks["echo"] |= {"policy.kind": "causal_lm", "task": "reviews", "max_response": [4, 16]}
+    with pytest.raises(ValueError, match=message):
+        make_plan(make_spec(crossed(values, tasks=TASKS | tasks, cross={"relay": ["echo"]}, primary=[])))
+
+
+def test_tasks_of_models_with_another_tokenizer_are_refused():
+    tasks = {"sums": {"preset": "pocket-arithmetic"}, "reviews": {}, "more": {"max_response": [4, 16]}}
+    study = {"name": "x", "question": "?", "arms": {"cory": {}}, "tasks": tasks, "seeds": 1}
+    message = (
+        r"'sums' cannot be evaluated on 'reviews': causal_lm pocket-arithmetic and causal_lm pocket have"
+    )
+    with pytest.raises(ValueError, match=message):
+        make_plan(make_spec(study | {"cross": {"sums": ["reviews"]}}))
+    assert make_plan(make_spec(study | {"cross": {"reviews": ["more"]}})).runs[1].cross
+
+
+def test_quick_form_keeps_what_both_tasks_are_left_of(values):
+    spec = make_spec(crossed(values, quick={"tasks": ["relay", "same"]})).narrowed()
+    assert spec.cross == {"relay": ("same",)}
+    assert spec.primary == ()
+    whole = make_spec(crossed(values)).narrowed()
+    assert whole.cross == {name: tuple(others) for name, others in CROSS.items()}
+    assert [one.metric for one in whole.primary] == [METRIC]
+
+
+def test_evaluations_lie_in_the_run_directory_by_the_hash_of_their_settings(made):
+    values, _, finished = made
+    run = make_plan(make_spec(values)).runs[0]
+    files = sorted((finished.page.parent / run.name / "cross").iterdir())
+    assert len(files) == 2
+    stored = [json.loads(path.read_text("utf-8")) for path in files]
+    assert {one["settings"]["task.price"] for one in stored} == {0.2, 0.4}
+    assert all("eval/llm_1/task_reward" in one["metrics"] for one in stored)
+
+
+def test_evaluation_by_uncommitted_code_is_kept_out_of_committed_files(tmp_path):
+    on = {"dearer": {"settings_sha256": "0", "commit": "abc-dirty", "eval": {}}}
+    with pytest.raises(ValueError, match="cooperative/relay/seed-0 began with uncommitted changes"):
+        check_clean(tmp_path / "x.json", "abc", [made_up_run("cooperative", 0, 0.5, on=on)])
