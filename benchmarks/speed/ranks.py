@@ -10,6 +10,7 @@ iteration is play, statistics and updates of a preset, without evaluations.
 import argparse
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -52,10 +53,13 @@ def play(preset: str, *, threads: int, shard: bool, batch: int | None = None) ->
     return seconds[1:]
 
 
-def run(preset: str, contender: dict[str, Any], port: int) -> list[float]:
+def run(preset: str, contender: dict[str, Any]) -> list[float]:
     """Start the processes of a contender; rank 0's seconds."""
     command = [sys.executable, "-m", "benchmarks.speed.ranks", "--rank-of", json.dumps([preset, contender])]
     count = contender["ranks"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     processes = []
     for rank in range(count):
         launched = {
@@ -75,12 +79,12 @@ def run(preset: str, contender: dict[str, Any], port: int) -> list[float]:
     return seconds
 
 
-def measure(preset: str, rounds: int, port: int) -> dict[str, dict[str, Any]]:
+def measure(preset: str, rounds: int) -> dict[str, dict[str, Any]]:
     """Median seconds of an iteration by contender, and their ratio to one process with all threads."""
     taken: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     for number in range(rounds):
         for name, contender in CONTENDERS.items():
-            taken[name] += run(preset, contender, port)
+            taken[name] += run(preset, contender)
         print(f"{preset}: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
     medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
     base = medians["one process, 2 threads"]
@@ -97,7 +101,6 @@ def main() -> int:
     )
     parser.add_argument("presets", nargs="*", default=["pocket", "pocket-arithmetic"], help="presets to time")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of all contenders")
-    parser.add_argument("--port", type=int, default=29_577, help="where ranks meet")
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -106,7 +109,7 @@ def main() -> int:
         del contender["ranks"]
         print(json.dumps(play(preset, **contender)))
         return 0
-    results = {preset: measure(preset, options.rounds, options.port) for preset in options.presets}
+    results = {preset: measure(preset, options.rounds) for preset in options.presets}
     for preset, figures in results.items():
         print(preset)
         for name, row in figures.items():
