@@ -56,7 +56,8 @@ FREE = frozenset(
     as_strided cat clone constant_pad_nd copy_ count_nonzero cumsum detach embedding
     embedding_dense_backward empty empty_like equal expand fill_ full full_like gather index index_add
     index_add_ index_copy_ index_fill index_fill_ index_put index_put_ index_select is_same_size
-    isfinite isin item lift_fresh linalg_vecdot linalg_vector_norm masked_fill masked_fill_ max mean min native_layer_norm
+    isfinite isin item lift_fresh linalg_vecdot linalg_vector_norm masked_fill masked_fill_ max mean
+    min native_layer_norm
     native_layer_norm_backward new_empty new_empty_strided new_ones new_zeros nonzero ones ones_like
     permute prod promote_types rand randint repeat repeat_interleave reshape rms_norm roll scalar_tensor
     scatter scatter_ scatter_add scatter_add_ searchsorted select select_backward set_ slice
