@@ -229,7 +229,7 @@ class Learner:
     def _raised_on_all(self) -> AbstractContextManager[None]:
         """A block whose error is raised on all ranks.
 
-        Where ranks wait for each other's weights none can be told of an error: this rank ends, and its
+        Where ranks wait for each other's weights an error reaches no other: this rank ends, and its
         launcher ends the others.
         """
         return nullcontext() if self.policy.is_sharded else ranks.raised_on_all("a pass")
