@@ -7,8 +7,8 @@ from benchmarks import studies_pages
 from cory.study import results as study_results
 from cory.study.analysis import analyse
 from cory.study.plan import make_plan
+from cory.study.reading import make_spec
 from cory.study.results import assemble
-from cory.study.spec import make_spec
 from tests.cory.study.conftest import SMOKE, made_up_run
 
 

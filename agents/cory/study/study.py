@@ -13,9 +13,10 @@ from cory.study.analysis import analyse
 from cory.study.engines import Outcome, load_engine
 from cory.study.export import write_marl_eval
 from cory.study.plan import Plan, PlannedRun, check_targets, make_plan
+from cory.study.reading import check_keys, make_spec, read_spec
 from cory.study.report import write_report
 from cory.study.results import Results
-from cory.study.spec import Spec, check_keys, make_spec, read_spec
+from cory.study.spec import Spec
 
 
 class Finished(NamedTuple):

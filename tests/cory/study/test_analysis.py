@@ -7,8 +7,8 @@ import pytest
 
 from cory.study import analysis, plots, report
 from cory.study.plan import make_plan
+from cory.study.reading import make_spec
 from cory.study.results import assemble
-from cory.study.spec import make_spec
 from tests.cory.study.conftest import made_up_run
 
 OPTIONS = {"kl_coef": 0.1, "frontier": {"kl": 20.0, "reward": None}}

@@ -11,8 +11,8 @@ import yaml
 from cory.study import analysis, export, records, report
 from cory.study.engines import evaluation, worker
 from cory.study.plan import make_plan
+from cory.study.reading import make_spec
 from cory.study.results import assemble, check_clean
-from cory.study.spec import make_spec
 from cory.study.study import Study
 from tests.cory.study.conftest import SMOKE, made_up_run
 

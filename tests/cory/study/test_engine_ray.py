@@ -10,7 +10,7 @@ import pytest
 
 from cory.runtime.signals import Stopped
 from cory.study.plan import make_plan
-from cory.study.spec import make_spec
+from cory.study.reading import make_spec
 from cory.study.study import Study
 from cory.tracking.tracker import read
 

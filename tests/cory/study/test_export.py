@@ -7,8 +7,8 @@ import pytest
 from cory.study.analysis import analyse
 from cory.study.export import marl_eval, write_marl_eval
 from cory.study.plan import make_plan
+from cory.study.reading import make_spec
 from cory.study.results import assemble
-from cory.study.spec import make_spec
 from tests.cory.study.conftest import made_up_run
 
 

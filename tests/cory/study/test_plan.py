@@ -8,7 +8,7 @@ import yaml
 
 from cory.study import plan, records
 from cory.study.plan import make_plan
-from cory.study.spec import make_spec, read_spec
+from cory.study.reading import make_spec, read_spec
 from tests.cory.study.conftest import ROOT
 
 

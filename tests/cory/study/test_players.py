@@ -9,7 +9,8 @@ import yaml
 from cory.study import Study, plan
 from cory.study.engines.local import LocalEngine
 from cory.study.plan import check_targets, completed, make_plan
-from cory.study.spec import Comparison, make_spec
+from cory.study.reading import make_spec
+from cory.study.spec import Comparison
 from tests.cory.study.conftest import SMOKE
 
 FOREIGN = {"target": "tests.helpers.players:relay_favourite"}

@@ -7,7 +7,7 @@ import pytest
 from cory.study import results
 from cory.study.analysis import analyse
 from cory.study.plan import make_plan
-from cory.study.spec import make_spec
+from cory.study.reading import make_spec
 from tests.cory.study.conftest import made_up_run
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cory.study.spec import make_spec, read_spec
+from cory.study.reading import make_spec, read_spec
 from cory.study.study import Study
 
 

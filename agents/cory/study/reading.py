@@ -1,0 +1,235 @@
+"""Reading a study file: a `Spec` from its values, checked before anything is trained."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cory.evaluation.records import DEFINING
+from cory.study.spec import (
+    GAME,
+    MAY_DIFFER,
+    ON,
+    TARGET,
+    Comparison,
+    Frontier,
+    Settings,
+    Spec,
+    Sweep,
+    flattened,
+    seeds_of,
+    tested_on,
+)
+from cory.tracking.labels import LABELS
+
+DIRECTIONS = ("higher", "lower")
+NAME = re.compile(r"[A-Za-z0-9][\w.+=-]*")
+"""Names of studies, arms and tasks, which are names of folders."""
+QUICK = ("arms", "seeds", "settings", "tasks")
+OF_TRAINING = ("game/", "average/", ON, "hypervolume", "reward_at_kl/", "survival")
+"""Metrics, or their beginnings, that only trained arms have."""
+
+
+def read_spec(path: Path) -> Spec:
+    """Read a study file; ValueError that names the file and what is wrong."""
+    if not path.is_file():
+        raise ValueError(f"there is no study file {path}")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"the study file {path} cannot be read ({error}); give YAML") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"the study file {path} does not hold `name: value` lines")
+    try:
+        return make_spec(values)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def make_spec(values: Mapping[str, Any]) -> Spec:
+    """Check the values of a study file; ValueError for an unknown key names the nearest one."""
+    check_keys(values, _names(Spec), "a study")
+    if missing := [name for name in ("name", "question", "arms") if not values.get(name)]:
+        raise ValueError(f"a study needs {', '.join(missing)}")
+    spec = Spec(
+        name=_name(values["name"], "study"),
+        question=" ".join(str(values["question"]).split()),
+        preset=str(values.get("preset", "pocket")),
+        settings=_mapping(values, "settings"),
+        arms=_named_settings(values, "arms"),
+        tasks=_named_settings(values, "tasks"),
+        cross=_cross(values),
+        seeds=seeds_of(values.get("seeds", 5)),
+        evaluation=_mapping(values, "evaluation"),
+        budgets=_mapping(values, "budgets"),
+        primary=tuple(
+            _make(Comparison, one, "a primary comparison")
+            for written in values.get("primary") or ()
+            for one in _by_task(written)
+        ),
+        sweeps={
+            _name(name, "sweep"): _make(Sweep, {**one, "arms": tuple(one.get("arms", ()))}, f"sweep {name!r}")
+            for name, one in _mapping(values, "sweeps").items()
+        },
+        ladder=tuple(values.get("ladder") or ()),
+        frontier=_make(Frontier, _mapping(values, "frontier"), "frontier"),
+        may_differ=tuple(values.get("may_differ") or ()),
+        quick=_mapping(values, "quick"),
+        out=Path(values.get("out") or Path("runs/studies") / str(values["name"])),
+        results=Path(values["results"]) if values.get("results") else None,
+    )
+    _check(spec)
+    return spec
+
+
+def check_keys(given: Iterable[str], known: Sequence[str], where: str, what: str = "key") -> None:
+    """Raise ValueError for the first key that is not known, with the nearest one."""
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise ValueError(f"{where} has no {what} {key!r}; {hint}")
+
+
+def _check(spec: Spec) -> None:
+    for name in spec.may_differ:
+        if str(name).split(".")[0] not in MAY_DIFFER:
+            raise ValueError(f"may_differ holds {name!r}; it lists settings of {', '.join(MAY_DIFFER)}")
+    check_keys(spec.quick, QUICK, "quick")
+    for part, known in (("arms", spec.arms), ("tasks", spec.tasks)):
+        check_keys(spec.quick.get(part) or (), list(known), f"the study's {part}")
+    check_keys(spec.ladder, list(spec.arms), "the ladder: the study's arms")
+    for name, sweep in spec.sweeps.items():
+        check_keys(sweep.arms, list(spec.arms), f"sweep {name!r}: the study's arms")
+        if name in spec.arms or len(sweep.arms) < 2:
+            raise ValueError(f"sweep {name!r} needs two arms or more, and a name that no arm has")
+    if spec.cross and not spec.tasks:
+        raise ValueError("cross names tasks and the study has none; add `tasks`")
+    for task, others in spec.cross.items():
+        check_keys((task, *others), list(spec.tasks), "cross: the study", "task")
+        if task in others:
+            raise ValueError(
+                f"cross: {task!r} names itself, on which its runs are evaluated anyway; leave it out"
+            )
+    targets = _checked_targets(spec)
+    for one in spec.primary:
+        for name in (one.arm, one.baseline):
+            if name in targets and one.metric.startswith(OF_TRAINING):
+                raise ValueError(
+                    f"a primary comparison of {name} by {one.metric}: the arm is evaluated, not trained; "
+                    "compare a quantity of the standalone evaluation or of the team"
+                )
+        check_keys(
+            (one.arm, one.baseline), [*spec.arms, *spec.sweeps], "a primary comparison: the study", "arm"
+        )
+        _check_metric(one.metric)
+        _check_tested_on(one, spec)
+        if one.task is not None:
+            check_keys([one.task], list(spec.tasks), "a primary comparison: the study's tasks")
+        if one.direction not in DIRECTIONS or not one.margin >= 0 or one.arm == one.baseline:
+            raise ValueError(
+                f"the comparison of {one.arm} with {one.baseline} has direction {one.direction!r} and margin "
+                f"{one.margin}; give two arms, one of {', '.join(DIRECTIONS)}, and a margin of 0 or more"
+            )
+
+
+def _check_metric(metric: str) -> None:
+    """Raise ValueError, with the nearest name, for a metric that no run has."""
+    if metric in ("hypervolume", "survival") or re.fullmatch(r"reward_at_kl/[\d.]+", metric):
+        return
+    place, _, rest = metric.rpartition("/")
+    if re.fullmatch(r"pass_at_\d+", rest) and place != "game":
+        return
+    known = ("collective_reward", *GAME) if place == "game" else tuple(LABELS)
+    if rest not in known or not re.fullmatch(r"|average|game|team(/\w+)?|on/[^/]+", place):
+        names = [f"{place}/{name}" if place else name for name in known]
+        near = difflib.get_close_matches(metric, [*names, "hypervolume", "survival"], n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+        raise ValueError(f"a primary comparison: there is no metric {metric!r}; {hint}")
+
+
+def _check_tested_on(one: Comparison, spec: Spec) -> None:
+    """Raise ValueError for `on/<task>/...` of a task that the runs are not evaluated on."""
+    tested, _ = tested_on(one.metric)
+    if tested is None:
+        return
+    check_keys([tested], [name for others in spec.cross.values() for name in others], "cross", "task")
+    trained = [task for task, others in spec.cross.items() if tested in others]
+    if one.task not in trained:
+        raise ValueError(
+            f"a primary comparison by {one.metric} has the task {one.task!r}; give the task that is trained "
+            f"on, by `cross` {' or '.join(trained)}"
+        )
+
+
+def _checked_targets(spec: Spec) -> list[str]:
+    """The arms that are evaluated only; ValueError for settings of them that change no evaluation."""
+    targets = [name for name, arm in spec.arms.items() if TARGET in arm]
+    for name in targets:
+        for setting in spec.arms[name]:
+            known = (TARGET, "preset", *DEFINING)
+            if not any(setting == one or setting.startswith(f"{one}.") for one in known):
+                raise ValueError(
+                    f"arm {name!r} is evaluated, not trained: {setting} changes nothing; leave it out"
+                )
+    return targets
+
+
+def _make(kind: Any, values: Any, where: str) -> Any:
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{where} is {values!r:.80}; give `name: value` pairs")
+    check_keys(values, _names(kind), where)
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(f"{where} lacks a key ({error})") from error
+
+
+def _by_task(written: Any) -> list[Any]:
+    """A comparison as written, or one per task where its margin is given by task."""
+    margins = written.get("margin") if isinstance(written, Mapping) else None
+    if not isinstance(margins, Mapping):
+        return [written]
+    return [{**written, "task": task, "margin": margin} for task, margin in margins.items()]
+
+
+def _names(kind: Any) -> list[str]:
+    return [one.name for one in fields(kind)]
+
+
+def _mapping(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    found = values.get(key) or {}
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{key} is {found!r:.80}; give `name: value` pairs")
+    return dict(found)
+
+
+def _named_settings(values: Mapping[str, Any], key: str) -> dict[str, Settings]:
+    found: dict[str, Settings] = {}
+    for name, settings in _mapping(values, key).items():
+        if not isinstance(settings, Mapping | None):
+            raise ValueError(f"{key}: {name} is {settings!r:.80}; give settings, or {{}} for none")
+        found[_name(name, key)] = flattened(settings or {})
+        if "seed" in found[str(name)]:
+            raise ValueError(f"{key}: {name} sets the seed; the study's `seeds` do")
+    return found
+
+
+def _cross(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    found = _mapping(values, "cross")
+    for task, others in found.items():
+        if not isinstance(others, list | tuple):
+            raise ValueError(f"cross: {task} is {others!r:.80}; give a list of tasks")
+    return {str(task): tuple(map(str, others)) for task, others in found.items()}
+
+
+def _name(name: Any, what: str) -> str:
+    if not NAME.fullmatch(str(name)):
+        raise ValueError(
+            f"{what}: the name {name!r} is no name of a folder; use letters, digits and . _ + = -"
+        )
+    return str(name)
