@@ -68,6 +68,10 @@ CASES: dict[str, dict[str, Any]] = {
 """Settings by case; tables that play `OddIds` unless a model is named."""
 RUN = {"iterations": 4, "checkpoint_every": 2, "keep_checkpoints": 9, "evaluation.every": 2, "threads": 1}
 
+MODEL_RUN = LANGUAGE_MODEL | {
+    "iterations": 2, "checkpoint_every": 1, "keep_checkpoints": 9, "threads": 1, "policy.kernels": "plain",
+}  # fmt: skip
+
 
 def config_of(folder: Path, settings: dict[str, Any]) -> Config:
     """16 games of `OddIds`, evaluated on 7 queries."""
@@ -155,9 +159,8 @@ def runs(folder: Path) -> None:
         shutil.copytree(folder / "half", folder / "to-resume")
     train(config, folder / "half", resume="must")
     train(config, folder / "from-one", resume="must")
-    model = config_of(folder, RUN | LANGUAGE_MODEL | {"shard": True, "policy.kernels": "plain"})
-    train(model, folder / "model-sharded")
-    train(replace(model, iterations=2), folder / "model-to-resume")
+    model = config_of(folder, MODEL_RUN | {"shard": True})
+    train(replace(model, iterations=1), folder / "model-to-resume")
     train(model, folder / "model-from-one", resume="must")
 
 
@@ -167,7 +170,7 @@ def failures(folder: Path) -> dict[str, str]:
     first = ranks.is_first()
     judged = {"task": "tests.helpers.tasks:FailsOnRank1", "task_options": None}
     unlike = replace(config, seed=0 if first else 1)
-    model = config_of(folder, RUN | LANGUAGE_MODEL | {"shard": True, "policy.kernels": "plain"})
+    model = config_of(folder, MODEL_RUN | {"shard": True})
 
     def run(name: str, config: Config, **options: Any) -> Callable[[], object]:
         return lambda: train(config, folder / name, **options)

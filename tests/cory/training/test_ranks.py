@@ -19,7 +19,7 @@ from cory.training.run import train
 from cory.training.trainer import Trainer
 from tests.helpers.models import save_backbone
 from tests.helpers.once import once
-from tests.helpers.ranked_runs import CASES, LANGUAGE_MODEL, RUN, config_of, played
+from tests.helpers.ranked_runs import CASES, MODEL_RUN, RUN, config_of, played
 from tests.helpers.runs import same, traces, without_report
 from tests.helpers.sockets import free_port
 from tests.helpers.tables import changed
@@ -52,8 +52,8 @@ def run_all(folder: Path) -> None:
         without_report(patch)
         config = config_of(folder, RUN)
         train(changed(config, {"iterations": 2}), folder / "from-one", log="quiet")
-        model = config_of(folder, RUN | LANGUAGE_MODEL | {"policy.kernels": "plain"})
-        train(changed(model, {"iterations": 2}), folder / "model-from-one", log="quiet")
+        model = config_of(folder, MODEL_RUN)
+        train(changed(model, {"iterations": 1}), folder / "model-from-one", log="quiet")
         port = free_port()
         processes = [start_rank(folder, rank, port) for rank in range(RANKS)]
         train(config, folder / "alone", log="quiet")
@@ -143,17 +143,16 @@ def test_each_rank_holds_its_part_of_the_layers(found, case):
 def test_sharded_ranks_resume_what_one_process_saved_and_the_reverse(folder, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
-        whole = config_of(folder, RUN | LANGUAGE_MODEL | {"policy.kernels": "plain"})
-        train(whole, folder / "model-to-resume", resume="must", log="quiet")
-    alone = traces(folder / "model-alone", 4)["tensors"]
-    for name in ("model-sharded", "model-from-one", "model-to-resume"):
-        resumed = traces(folder / name, 4)["tensors"]
+        train(config_of(folder, MODEL_RUN), folder / "model-to-resume", resume="must", log="quiet")
+    alone = traces(folder / "model-alone", 2)["tensors"]
+    for name in ("model-from-one", "model-to-resume"):
+        resumed = traces(folder / name, 2)["tensors"]
         assert resumed.keys() == alone.keys()
         for file, tensors in alone.items():
             assert resumed[file].keys() == tensors.keys()
             for key, tensor in tensors.items():
                 torch.testing.assert_close(resumed[file][key], tensor, rtol=1e-3, atol=1e-3)
-    assert (folder / "model-sharded/policies/llm_1/model.safetensors").exists()
+    assert (folder / "model-from-one/policies/llm_1/model.safetensors").exists()
 
 
 def test_shards_need_several_processes():
