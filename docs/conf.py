@@ -29,11 +29,12 @@ language = "en"
 nitpicky = True
 # Other projects' names are not looked up: the build needs no network.
 nitpick_ignore_regex = [
-    ("py:.*", r"(collections|inspect|pathlib|types|typing)\..*"),
+    ("py:.*", r"(collections|contextlib|inspect|pathlib|types|typing)\..*"),
     ("py:.*", r"(datasets|gymnasium|nn|np|numpy|pandas|pd|pettingzoo|torch)\..*"),
 ]
 nitpick_ignore = [  # types of arguments that no page describes
     ("py:class", "cory.batch.R"),
+    ("py:class", "cory.distributed.sharding.Shards"),
     ("py:class", "cory.learner.pass_metrics.PartMetrics"),
     ("py:class", "cory.policies.base.T"),
     ("py:class", "cory.policies.kernels.CpuKernels"),
