@@ -128,19 +128,21 @@ def plan(experiment: Experiment, method: Method, *, checkpointing: bool, cards: 
     counts = count(experiment.config, lora=method != "full")
     quantised = counts.linear if method == "lora4" else 0
     frozen = 4.0 * (counts.all - counts.stored) + 2 * (counts.stored - quantised) + NF4_BITS / 8 * quantised
-    shared = (2 + 8 * (method == "full")) * counts.linear if cards > 1 else 0
-    elsewhere = shared * (cards - 1) // cards
-    weights = frozen + 4 * 2 * counts.trained - elsewhere
-    own = counts.trained - (counts.linear * (cards - 1) // cards if method == "full" else 0)
+    trained_linear = counts.linear if method == "full" else 0
+
+    def elsewhere(shared: int) -> int:
+        return shared * (cards - 1) // cards
+
+    one = 2 * counts.linear + 4 * trained_linear  # of a policy and its reference
+    weights = frozen + 4 * 2 * counts.trained - elsewhere(one + 4 * trained_linear)
+    own = counts.trained - elsewhere(trained_linear)
     config: Any = experiment.config
     config._attn_implementation = "sdpa"
     work = Workload(
         architecture=Architecture.of(config),
         vocab_size=config.vocab_size,
         trained=[own] * 2,
-        gathered=elsewhere * 6 // 10
-        if method == "full"
-        else elsewhere,  # one policy of two, and the reference
+        gathered=elsewhere(one),
         layer=(4 if method == "full" else 2) * counts.linear // config.num_hidden_layers if cards > 1 else 0,
         cast=counts.cast if method == "full" else counts.cast - counts.stored + 2 * counts.trained,
         batch=-(-experiment.batch // cards),

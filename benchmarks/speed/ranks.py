@@ -10,7 +10,7 @@ iteration is play, statistics and updates of a preset, without evaluations.
 import argparse
 import json
 import os
-import socket
+import shlex
 import statistics
 import subprocess
 import sys
@@ -55,27 +55,14 @@ def play(preset: str, *, threads: int, shard: bool, batch: int | None = None) ->
 
 def run(preset: str, contender: dict[str, Any]) -> list[float]:
     """Start the processes of a contender; rank 0's seconds."""
-    command = [sys.executable, "-m", "benchmarks.speed.ranks", "--rank-of", json.dumps([preset, contender])]
-    count = contender["ranks"]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    processes = []
-    for rank in range(count):
-        launched = {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(count),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": str(contender["threads"]),
-        }
-        quiet: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        processes.append(subprocess.Popen(command, cwd=ROOT, env=os.environ | launched, **quiet))
-    outputs = [process.communicate()[0] for process in processes]
-    if any(process.returncode for process in processes):
-        raise RuntimeError(f"a process of {contender} failed; run `{' '.join(command)}` to see why")
-    seconds: list[float] = json.loads(outputs[0].splitlines()[-1])
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(contender["ranks"])]
+    job = ["-m", "--", "benchmarks.speed.ranks", "--rank-of", json.dumps([preset, contender])]
+    command = [sys.executable, *launcher, *job]
+    threads = {"OMP_NUM_THREADS": str(contender["threads"])}
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | threads, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise RuntimeError(f"a process of {contender} failed: {shlex.join(command)}")
+    seconds: list[float] = json.loads(done.stdout.splitlines()[-1])
     return seconds
 
 
@@ -107,7 +94,9 @@ def main() -> int:
     if options.rank_of:
         preset, contender = json.loads(options.rank_of)
         del contender["ranks"]
-        print(json.dumps(play(preset, **contender)))
+        seconds = play(preset, **contender)
+        if ranks.is_first():
+            print(json.dumps(seconds))
         return 0
     results = {preset: measure(preset, options.rounds) for preset in options.presets}
     for preset, figures in results.items():

@@ -92,8 +92,8 @@ def like(own: Tensor, given: Tensor) -> Tensor:
 def unshared(weights: Iterable[Tensor], optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Those weights, and moments of the optimiser, that every rank has whole."""
     moments = (value for state in optimizer.state.values() for value in state.values())
-    held = (torch.as_tensor(value) for value in (*weights, *moments))
-    return [tensor for tensor in held if not is_shard(tensor)]
+    tensors = (torch.as_tensor(value) for value in (*weights, *moments))
+    return [tensor for tensor in tensors if not is_shard(tensor)]
 
 
 @contextmanager

@@ -202,11 +202,7 @@ class Learner:
                             rows, targets = select(batch, advantage, own_B)
                             sums = self.policy(rows, targets, self.token_loss, kl_loss=self.kl_loss)
                             (sums.loss / divisor).backward()
-                            part = self._metrics(sums, own_B)
-                        elif self.policy.is_sharded:  # others wait for this rank's part of the weights
-                            rows, targets = select(batch, advantage, index_B[:1])
-                            sums = self.policy(rows, targets, self.token_loss, kl_loss=self.kl_loss)
-                            (0 * sums.loss).backward()
+                            part = self._metrics(sums, own_B) if divisor < math.inf else None
                     parts.append(merge([one for one in ranks.of_all("a pass", part) if one is not None]))
         ranks.add_gradients([p for p in self.trainable if not sharding.is_shard(p)])
         gradient = sharding.total_norm([p.grad for p in self.trainable if p.grad is not None])
@@ -256,16 +252,24 @@ class Learner:
         at_once = ranks.count() * self.policy.max_rows(longest)
         return [piece_B for part_B in parts for piece_B in part_B.chunk(-(-len(part_B) // at_once))]
 
-    def _passes(self, batch: Batch, index_B: Tensor) -> list[tuple[Tensor, int]]:
-        """Of each pass of a step: the rows of this rank, and what the sum of losses is divided by."""
+    def _passes(self, batch: Batch, index_B: Tensor) -> list[tuple[Tensor, float]]:
+        """Of each pass of a step: the rows of this rank, and what the sum of losses is divided by.
+
+        A rank without rows in a pass takes one and divides by infinity where others wait for its part of the
+        weights.
+        """
         parts = self._microbatches(batch, index_B)
         tokens = [int(batch.response_length_B[part_B].sum()) for part_B in parts]
         if self.config.accumulation_mean == "microbatch":
             divisors = [len(parts) * count for count in tokens]
         else:
             divisors = [sum(tokens)] * len(parts)
-        own = [part_B[ranks.share(len(part_B))] for part_B in parts]
-        return list(zip(own, divisors, strict=True))
+        passes: list[tuple[Tensor, float]] = []
+        for part_B, divisor in zip(parts, divisors, strict=True):
+            own_B = part_B[ranks.share(len(part_B))]
+            waited_for = self.policy.is_sharded and not len(own_B)
+            passes.append((part_B[:1], math.inf) if waited_for else (own_B, divisor))
+        return passes
 
     def _metrics(self, sums: LossSums, part_B: Tensor) -> PartMetrics:
         tensors = {name: total / sums.tokens for name, total in sums.metrics.items()}

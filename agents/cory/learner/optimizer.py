@@ -113,8 +113,8 @@ def make_optimizer(policy: Policy, config: LearnerConfig) -> torch.optim.Optimiz
         {"params": [p for p in trainable if id(p) in values], "lr": config.value_lr or config.lr},
     ]
     if config.optimizer == "adam":
-        several = policy.is_sharded  # kernels for many tensors take none of which others hold parts
-        return torch.optim.Adam(groups, lr=config.lr, fused=not several, foreach=False if several else None)
+        fused = not policy.is_sharded  # kernels for many tensors take no parts beside whole ones
+        return torch.optim.Adam(groups, lr=config.lr, fused=fused, foreach=False)
     library = import_bitsandbytes("learner.optimizer adam8bit")
     optimizer: torch.optim.Optimizer = library.optim.Adam8bit(groups, lr=config.lr)
     return optimizer

@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,9 @@ from cory.functional.advantage import Advantage
 from cory.judges import weighted_sum
 from cory.learner import sharing
 from cory.learner.learner import Learner
+from cory.learner.moving_average import MovingAverage
 from cory.learner.team import Team, check_advantages, checked_updates
-from cory.policies.base import Policy, whole_weights
+from cory.policies.base import Policy
 from cory.rollout.role_exchange import exchanges_before, seating_at
 from cory.rollout.rollout import play, play_shared
 from cory.rollout.spec import RolloutSpec
@@ -261,19 +261,15 @@ class Trainer:
         The references' are computed once, and are those of every policy that equals its reference.
         `on_policy` is called with each name before it begins.
         """
-        found = self.reference_responses
-        for reference in self.references.values():
-            if reference.name not in found:
-                found[reference.name] = self._evaluate(reference, interrupt, on_policy)
-        found = dict(found)
-        for name, policy in self.policies.items():
-            found[name] = self._evaluate(policy, interrupt, on_policy, known=self.reference_responses)
-        moving = [one.ema.average for one in self.learners.values() if one.ema is not None]
+        evaluate = partial(
+            self._evaluate, interrupt=interrupt, on_policy=on_policy, of_references=self.reference_responses
+        )
+        found = {reference.name: evaluate(reference) for reference in self.references.values()}
+        found |= {name: evaluate(policy) for name, policy in self.policies.items()}
+        moving = [one.average for one in self.averages()["ema"].values()]
         if moving or (self.config.evaluation.average and len(self.policies) > 1):
             with averaged(list(self.policies.values()), columns=moving) as average:
-                found[averaging.NAME] = self._evaluate(
-                    average, interrupt, on_policy, known=self.reference_responses
-                )
+                found[averaging.NAME] = evaluate(average)
             self._note_fingerprints()  # the weights were away, and are back
         return found
 
@@ -294,28 +290,26 @@ class Trainer:
         """Responses of every policy to the validation queries, for choices; empty for a task without any."""
         if not validation_queries(self.task):
             return {}
-        found: dict[str, Responses] = {}
-        known: dict[str, Responses] = {}
-        for name, policy in self.policies.items():
-            found[name] = self._evaluate(policy, interrupt, on_policy, split="validation", known=known)
-            if policy.equals_reference():
-                known[policy.reference.name] = found[name]
-        return found
+        evaluate = partial(
+            self._evaluate, interrupt=interrupt, on_policy=on_policy, of_references={}, split="validation"
+        )
+        return {name: evaluate(policy) for name, policy in self.policies.items()}
 
     def _evaluate(
         self,
         policy: Policy,
+        *,
         interrupt: Interrupt,
         on_policy: Callable[[str], None],
-        *,
+        of_references: dict[str, Responses],
         split: Split = "test",
-        known: Mapping[str, Responses] = MappingProxyType({}),
     ) -> Responses:
-        """Responses of `policy`; those `known` of its reference if it equals that."""
-        if known and policy.reference.name in known and policy.equals_reference():
-            return known[policy.reference.name]
+        """Responses of `policy`; those `of_references` if it equals its own, which are added once there."""
+        name, unmoved = policy.reference.name, policy.equals_reference()
+        if unmoved and name in of_references:
+            return of_references[name]
         on_policy(policy.name)
-        return evaluate_standalone(
+        found = evaluate_standalone(
             policy,
             self.task,
             self.config.evaluation,
@@ -324,6 +318,9 @@ class Trainer:
             split=split,
             interrupt=interrupt,
         )
+        if unmoved:
+            of_references[name] = found
+        return found
 
     def sample_rows(self, iteration: int, responses: Mapping[str, Responses]) -> list[dict[str, Any]]:
         """A few held-out games, beside each policy's and the reference's standalone responses."""
@@ -376,8 +373,8 @@ class Trainer:
     def whole(self) -> Iterator[None]:
         """Weights and optimisers are whole on every rank inside; all ranks must enter it together."""
         with ExitStack() as stack:
-            stack.enter_context(whole_weights(self.policies.values()))
             for learner in self.learners.values():
+                stack.enter_context(learner.policy.whole_weights())
                 stack.enter_context(sharding.whole_moments(learner.optimizer))
             yield
 
@@ -425,30 +422,28 @@ class Trainer:
     def algorithm_states(self) -> dict[str, Any]:
         """What the algorithm keeps for each policy and the team, and averages of weights: with tensors."""
         policies = {name: one.algorithm_state.state_dict() for name, one in self.learners.items()}
-        elastic = {
-            name: one.elastic.state_dict() for name, one in self.learners.items() if one.elastic is not None
+        averages = {
+            kind: {name: average.state_dict() for name, average in of_kind.items()}
+            for kind, of_kind in self.averages().items()
         }
-        ema = {name: one.ema.state_dict() for name, one in self.learners.items() if one.ema is not None}
-        return {
-            "policies": policies,
-            "team": self.team_state.state_dict(),
-            "elastic": elastic,
-            **({"ema": ema} if ema else {}),
-        }
+        return {"policies": policies, "team": self.team_state.state_dict(), **averages}
 
     def restore_algorithm(self, states: Mapping[str, Any]) -> None:
         """Load what `algorithm_states` returned."""
         for name, state in states["policies"].items():
             self.learners[name].algorithm_state.load_state_dict(state)
         self.team_state.load_state_dict(states["team"])
-        for name, state in states["elastic"].items():
-            elastic = self.learners[name].elastic
-            assert elastic is not None  # resuming with other settings is refused
-            elastic.load_state_dict(state)
-        for name, state in states.get("ema", {}).items():
-            ema = self.learners[name].ema
-            assert ema is not None
-            ema.load_state_dict(state)
+        for kind, of_kind in self.averages().items():
+            for name, average in of_kind.items():
+                average.load_state_dict(states[kind][name])
+
+    def averages(self) -> dict[str, dict[str, MovingAverage]]:
+        """Moving averages of weights by kind and policy."""
+        learners = self.learners.items()
+        return {
+            "elastic": {name: one.elastic for name, one in learners if one.elastic is not None},
+            "ema": {name: one.ema for name, one in learners if one.ema is not None},
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Load what `state` returned."""

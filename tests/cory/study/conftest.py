@@ -1,6 +1,7 @@
 """A tiny study of lookup tables, and made-up runs."""
 
 import copy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ SMOKE = ROOT / "benchmarks/studies/relay_smoke.yaml"
 def values() -> dict:
     """The keys of the example study."""
     return copy.deepcopy(yaml.safe_load(SMOKE.read_text("utf-8")))
+
+
+@pytest.fixture
+def copied(made, tmp_path):
+    """A copy of the folder of the study that the module has `made`; its values name it."""
+    values, _, finished = made
+    shutil.copytree(finished.page.parent, tmp_path / "study")
+    return values | {"out": str(tmp_path / "study")}, tmp_path / "study"
 
 
 @pytest.fixture

@@ -38,14 +38,6 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def copied(made, tmp_path):
-    """A copy of the study's folder; its values name it."""
-    values, _, finished = made
-    shutil.copytree(finished.page.parent, tmp_path / "study")
-    return values | {"out": str(tmp_path / "study")}, tmp_path / "study"
-
-
-@pytest.fixture
 def evaluated(monkeypatch, in_this_process):
     """The run directories that are evaluated on another task; training is refused."""
     folders = []

@@ -44,14 +44,6 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def copied(made, tmp_path):
-    """A copy of the study's folder; its values name it."""
-    values, _, finished = made
-    shutil.copytree(finished.page.parent, tmp_path / "study")
-    return values | {"out": str(tmp_path / "study")}, tmp_path / "study"
-
-
-@pytest.fixture
 def no_training(monkeypatch):
     def refuse(*_args, **_options):
         raise AssertionError("a run was trained")

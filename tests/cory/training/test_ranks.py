@@ -97,6 +97,16 @@ def assert_close(one: dict[str, float], other: dict[str, float], tolerance: floa
     assert apart == {}
 
 
+def assert_near(run: Path, other: Path, *, iterations: int, tolerance: float) -> None:
+    """The same tensors in the last checkpoints of two runs, within the tolerance."""
+    got, want = (traces(one, iterations)["tensors"] for one in (run, other))
+    assert got.keys() == want.keys()
+    for file, tensors in want.items():
+        assert got[file].keys() == tensors.keys()
+        for key, tensor in tensors.items():
+            torch.testing.assert_close(got[file][key], tensor, rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_sample_the_tokens_of_one_process(found, case):
     one, two = found.one[case], found.first["cases"][case]
@@ -144,14 +154,8 @@ def test_sharded_ranks_resume_what_one_process_saved_and_the_reverse(folder, tmp
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
         train(config_of(folder, MODEL_RUN), folder / "model-to-resume", resume="must", log="quiet")
-    alone = traces(folder / "model-alone", 2)["tensors"]
     for name in ("model-from-one", "model-to-resume"):
-        resumed = traces(folder / name, 2)["tensors"]
-        assert resumed.keys() == alone.keys()
-        for file, tensors in alone.items():
-            assert resumed[file].keys() == tensors.keys()
-            for key, tensor in tensors.items():
-                torch.testing.assert_close(resumed[file][key], tensor, rtol=1e-3, atol=1e-3)
+        assert_near(folder / name, folder / "model-alone", iterations=2, tolerance=1e-3)
     assert (folder / "model-from-one/policies/llm_1/model.safetensors").exists()
 
 
@@ -203,13 +207,8 @@ def test_two_ranks_resume_what_one_process_saved_and_the_reverse(folder, tmp_pat
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
         train(config_of(folder, RUN), folder / "to-resume", resume="must", log="quiet")
-    alone = traces(folder / "alone", 4)["tensors"]
     for name in ("from-one", "to-resume"):
-        resumed = traces(folder / name, 4)["tensors"]
-        assert resumed.keys() == alone.keys()
-        for file, tensors in alone.items():
-            for key, tensor in tensors.items():
-                torch.testing.assert_close(resumed[file][key], tensor, rtol=1e-4, atol=1e-4)
+        assert_near(folder / name, folder / "alone", iterations=4, tolerance=1e-4)
 
 
 @pytest.mark.parametrize(
