@@ -20,6 +20,9 @@ class Options:
     arms: str | None = None
     """Train only these arms, separated by commas."""
 
+    tasks: str | None = None
+    """Train only on these tasks, separated by commas."""
+
     seeds: int | None = None
     """Seeds 0 to this number - 1, instead of those in the file."""
 
@@ -51,6 +54,7 @@ def command(argv: Sequence[str]) -> None:
 
     finished = Study.from_yaml(options.file).run(
         arms=options.arms.split(",") if options.arms else None,
+        tasks=options.tasks.split(",") if options.tasks else None,
         seeds=options.seeds,
         quick=options.quick,
         jobs=options.jobs,

@@ -53,6 +53,7 @@ class Study:
         self,
         *,
         arms: Sequence[str] | None = None,
+        tasks: Sequence[str] | None = None,
         seeds: int | None = None,
         quick: bool = False,
         jobs: int | None = None,
@@ -66,6 +67,7 @@ class Study:
 
         Args:
             arms: Only these are trained; all that have runs are reported.
+            tasks: Only on these is trained.
             seeds: Seeds 0 to `seeds` - 1 instead of the study's.
             quick: With the study's `quick` overrides.
             jobs: Runs at a time; by default one per core, with `ray` one per CPU of the cluster.
@@ -91,6 +93,7 @@ class Study:
         path = spec.results if spec.results is not None and not allow_dirty else spec.out / "results.json"
         committed = path == spec.results
         plan = make_plan(spec)
+        check_keys(tasks or (), list(plan.evaluation), "the study's tasks")
         if committed and train:
             results.check_clean(path, commit(), ())
         declared = results.assemble(spec, plan, ())["primary"]
@@ -108,7 +111,11 @@ class Study:
                     f"{len(stored['runs'])} runs; one that is written after its runs is no test"
                 )
         missing = _missing(spec, plan, known, say)
-        todo = [run for run in missing if train and (arms is None or run.arm in arms)]
+        todo = [
+            run
+            for run in missing
+            if train and (arms is None or run.arm in arms) and (tasks is None or run.task in tasks)
+        ]
         check_targets(todo, spec.primary)
         untrained = sum(run.name not in known for run in todo)
         say(

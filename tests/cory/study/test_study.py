@@ -187,14 +187,20 @@ def test_changed_arm_is_refused_and_not_mixed_with_its_old_runs(copied, no_train
         Study(**{**values, "arms": arms}).run()
 
 
-def test_arms_seeds_and_out_narrow_the_study(values, tmp_path, monkeypatch):
+def test_arms_tasks_seeds_and_out_narrow_the_study(values, tmp_path, monkeypatch):
     trained = []
     monkeypatch.setattr(LocalEngine, "train", lambda self, runs: trained.extend(runs) or [])
     Study(**small(values)).run(arms=["independent"], seeds=3, out=tmp_path / "x", jobs=1)
     assert [run.name for run in trained] == [f"independent/relay/seed-{n}" for n in range(3)]
     assert (tmp_path / "x/results.json").exists()
+    trained.clear()
+    two_tasks = small(values, tasks={"relay": {}, "long": {"iterations": 30}})
+    Study(**two_tasks).run(arms=["independent"], tasks=["long"], seeds=1, out=tmp_path / "y")
+    assert [run.name for run in trained] == ["independent/long/seed-0"]
     with pytest.raises(ValueError, match="did you mean 'independent'"):
         Study(**small(values)).run(arms=["independen"])
+    with pytest.raises(ValueError, match="tasks has no key 'relai'; did you mean 'relay'"):
+        Study(**small(values)).run(tasks=["relai"])
 
 
 def test_uncommitted_code_is_refused_for_the_committed_file(values, tmp_path, monkeypatch, no_training):
