@@ -205,6 +205,10 @@ class Config:
     """What is written to policies/: `as_trained` (adapters of a LoRA team as PEFT folders), or `merged`
     whole models."""
 
+    export_average: bool = False
+    """Whether the mean of the policies' weights, with `learner.ema` of their moving averages, is written to
+    average/ as well."""
+
     checkpoint_every: int = 20
     """Iterations between checkpoints (one is written before the first and after the last); 0 = none."""
 
@@ -303,6 +307,7 @@ class Config:
             )
         if self.sharing.same_view or self.sharing.both_views:
             self._check_sharing()
+        self._check_average()
         if self.shard:
             self._check_shard(own_update=algorithm.update is not None)
         self.learner.check_batch(self.batch * (self.seats if self.policy.shared else 1))
@@ -315,6 +320,27 @@ class Config:
             raise ValueError(
                 "sharing uses each policy's own critic and unscaled payoffs; leave the others out"
             )
+
+    def _check_average(self) -> None:
+        """Raise ValueError where policies have no mean that can be written or evaluated."""
+        wanted = {
+            "evaluation.average": self.evaluation.average,
+            "learner.ema": self.learner.ema > 0,
+            "export_average": self.export_average,
+        }
+        names = [name for name, given in wanted.items() if given]
+        several = len(set(self.policy_names)) > 1
+        if names and several and self.policy.kind == "lora_team":
+            raise ValueError(
+                f"{names[0]}: the mean of adapters' factors is no mean of the policies; leave it out, and "
+                "average whole models after training: cory average RUN --out FOLDER"
+            )
+        if names and len(set(self.policy.models)) > 1:
+            raise ValueError(f"{names[0]}: policies of several models have no mean; leave it out")
+        if self.export_average and not (several or self.learner.ema):
+            raise ValueError("export_average needs two policies or more, or learner.ema; leave it out")
+        if self.export_average and self.policy.kind == "table":
+            raise ValueError("export_average: a lookup table is no model folder; leave it out")
 
     def _check_shard(self, *, own_update: bool) -> None:
         """Raise ValueError for what needs whole weights outside a pass."""

@@ -42,6 +42,7 @@ class LoraPolicy(CausalLMPolicy):
         super().__init__(name, team.model, team.tokenizer, **options)
         del self._modules["model"]
         pairs = lora_adapters.factors(team.model, name)
+        self.adapter_name = name
         self._adapters = (name,) if pairs else ()
         self.adapter = nn.ModuleDict({layer.replace(".", "/"): pair for layer, pair in pairs.items()})
         self.value_head.to(team.device)
@@ -90,7 +91,7 @@ class LoraPolicy(CausalLMPolicy):
         `AutoModelForCausalLM.from_pretrained(cory.pocket.lm_path("pocket"), dtype=torch.float32)`.
         """
         team = self._team[0]
-        lora_adapters.write(self.model, self.name, team.settings, folder)
+        lora_adapters.write(self.model, self.adapter_name, team.settings, folder)
         self.tokenizer.save_pretrained(folder)
         backbone = {"path": team.settings.base_model_name_or_path, "sha256": team.backbone_sha256}
         (Path(folder) / BACKBONE).write_text(json.dumps(backbone, indent=1) + "\n", encoding="utf-8")
@@ -111,7 +112,7 @@ class LoraPolicy(CausalLMPolicy):
     def restore(self, folder: str | Path) -> None:
         """Load what `save` wrote, in place; ValueError on a backbone with other weights."""
         self._team[0].check_backbone(folder)
-        lora_adapters.read(self.model, self.name, folder)
+        lora_adapters.read(self.model, self.adapter_name, folder)
         self.value_head.load_state_dict(load_file(Path(folder) / VALUE_HEAD))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cory import pocket
+from cory.evaluation.averaging import NAME as AVERAGE
 from cory.runtime import hub
 from cory.tracking.labels import in_order, label
 
@@ -97,9 +98,10 @@ def is_hub_name(name: str) -> bool:
 
 def _start(name: str, settings: Mapping[str, Any]) -> str:
     """Return the model that a policy started from."""
-    if settings["policy.models"]:
-        return str(settings["policy.models"][int(name.rpartition("_")[2]) - 1])
-    return str(settings["policy.model"])
+    several = settings["policy.models"]
+    if not several:
+        return str(settings["policy.model"])
+    return str(several[0 if name == AVERAGE else int(name.rpartition("_")[2]) - 1])
 
 
 def _format(settings: Mapping[str, Any]) -> str:
@@ -121,6 +123,11 @@ def _origin(names: Sequence[str], settings: Mapping[str, Any], iterations: int |
     origin = "Trained from an empty lookup table"
     if settings["policy.kind"] != "table":
         origin = f"Fine-tuned from {start}"
+    if list(names) == [AVERAGE]:
+        averaged = (
+            "moving averages of the policies' weights" if settings["learner.ema"] else "policies' weights"
+        )
+        origin = f"The mean of the {averaged}. {origin}"
     return f"""{origin} by {how} on the task `{settings["task"]}`: {seats}, {trained} iterations of
 {settings["batch"]} games, seed {settings["seed"]}, KL penalty {settings["kl.kind"]} with coefficient
 {settings["kl.coef"]}. All settings are in the `config.yaml` of the run."""

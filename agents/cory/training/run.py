@@ -29,6 +29,7 @@ from cory.training.run_directory import (
     choose_export,
     data_of,
     export,
+    export_average,
     restore,
     resumable,
 )
@@ -110,12 +111,11 @@ def train(
         if comparison is not None:
             progress.say(comparison)
 
-        def publish() -> Path:
-            export(trainer, run, iteration=iteration)
-            return write_report(run) if report else run / "report.html"
-
         with trainer.whole():
-            return ranks.of_first("the report", publish)
+            ranks.of_first("the policies", lambda: export(trainer, run, iteration=iteration))
+        if config.export_average:
+            export_average(trainer, run, iteration=iteration)
+        return ranks.of_first("the report", lambda: write_report(run) if report else run / "report.html")
 
 
 def join_ranks(config: Config, run: Path) -> Path:

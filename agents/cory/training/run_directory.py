@@ -94,8 +94,7 @@ def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
     if not trainer.config.export_best:
         exported = f"the exported policies are those of iteration {last} (--export-best exports the best)"
         return last, f"{text}; {exported}"
-    for name, policy in trainer.policies.items():
-        policy.restore(checkpoint.folder_of(run, iteration) / name)
+    trainer.load(checkpoint.folder_of(run, iteration))
     return iteration, f"{text}; its policies are exported, not those of iteration {last}"
 
 
@@ -108,6 +107,20 @@ def export(trainer: Trainer, run: Path, *, iteration: int | None = None) -> None
         else:
             policy.save(folder)
         write_card(folder, name, flat(trainer.config), iterations=iteration)
+
+
+def export_average(trainer: Trainer, run: Path, *, iteration: int) -> None:
+    """Write the mean of the policies, as they are after `iteration`, as a model folder with its card.
+
+    All ranks must call it.
+    """
+    with trainer.average() as mean:
+
+        def write() -> None:
+            mean.save_merged(run / mean.name)
+            write_card(run / mean.name, mean.name, flat(trainer.config), iterations=iteration)
+
+        ranks.of_first("the average", write)
 
 
 def free_name(base: Path) -> Path:

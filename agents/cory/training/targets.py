@@ -10,6 +10,7 @@ from typing import Any
 from cory.config import presets
 from cory.config.parsing import flags_of, read, value_of
 from cory.config.schema import Config
+from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
 from cory.runtime.plugins import load_plugin
 from cory.training import checkpoint
@@ -142,10 +143,10 @@ def _checkpoint(folder: Path, name: str, flags: Sequence[str]) -> Target:
 
 
 def _home(folder: Path) -> Path | None:
-    """The folder with the settings of a policy's folder inside a run or checkpoint, else None."""
+    """The folder with the settings, for the folder of a policy or of the average in it; else None."""
     above = folder.resolve().parent
-    home = above if (above / checkpoint.MANIFEST).exists() else above.parent
-    inside = home == above or above.name == "policies"
+    home = above.parent if above.name == "policies" else above
+    inside = above.name == "policies" or (above / checkpoint.MANIFEST).exists() or folder.name == NAME
     return home if inside and folder.is_dir() and (home / SETTINGS).exists() else None
 
 

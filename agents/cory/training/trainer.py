@@ -266,12 +266,18 @@ class Trainer:
         )
         found = {reference.name: evaluate(reference) for reference in self.references.values()}
         found |= {name: evaluate(policy) for name, policy in self.policies.items()}
-        moving = [one.average for one in self.averages()["ema"].values()]
-        if moving or (self.config.evaluation.average and len(self.policies) > 1):
-            with averaged(list(self.policies.values()), columns=moving) as average:
+        if self.averages()["ema"] or (self.config.evaluation.average and len(self.policies) > 1):
+            with self.average() as average:
                 found[averaging.NAME] = evaluate(average)
-            self._note_fingerprints()  # the weights were away, and are back
         return found
+
+    @contextmanager
+    def average(self) -> Iterator[Policy]:
+        """The mean of the policies' weights, or of their moving averages; their own are back after it."""
+        moving = [one.average for one in self.averages()["ema"].values()]
+        with averaged(list(self.policies.values()), columns=moving) as average:
+            yield average
+        self._note_fingerprints()  # the weights were away, and are back
 
     def evaluate_team(self, iteration: int, *, interrupt: Interrupt = never) -> dict[str, Responses]:
         """Responses of every seat in games on the held-out queries, seated as in `iteration`."""
