@@ -5,7 +5,7 @@ import difflib
 import io
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, fields, is_dataclass, make_dataclass
+from dataclasses import field, fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,7 +47,9 @@ def read_command(
 def with_options_of(config: Config, *, task: str, algorithm: str, also: type | None = None) -> Config:
     """`config` as a class whose flags are the options of this task and algorithm.
 
-    The options of a task or algorithm other than the one in `config` are at their defaults.
+    The options of a task other than the one in `config` are at their defaults. Those of another algorithm are
+    too, but for what `config` changes and both algorithms have, with the same default: a preset's lambda and
+    value clip hold for every algorithm that has them.
     """
     kinds = {"task": task_options(task), "algorithm": algorithms.load(algorithm).Config}
     before = {"task": config.task, "algorithm": config.algorithm}
@@ -58,7 +60,7 @@ def with_options_of(config: Config, *, task: str, algorithm: str, also: type | N
     if task != before["task"]:
         values["task_options"] = kinds["task"]()
     if algorithm != before["algorithm"]:
-        values["algorithm_options"] = kinds["algorithm"]()
+        values["algorithm_options"] = _carried(config.algorithm_options, kinds["algorithm"])
     typed = make_dataclass(
         "Config",
         [
@@ -71,6 +73,14 @@ def with_options_of(config: Config, *, task: str, algorithm: str, also: type | N
     )
     changed: Config = typed(**values)
     return changed
+
+
+def _carried(options: Any, kind: Any) -> Any:
+    """The options of another algorithm, with what `options` change of the defaults that both have."""
+    before, after = type(options)(), kind()
+    both = {one.name for one in fields(before)} & {one.name for one in fields(after)}
+    same = {name for name in both if getattr(before, name) == getattr(after, name)}
+    return replace(after, **{name: getattr(options, name) for name in same})
 
 
 def parse(

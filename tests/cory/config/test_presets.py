@@ -115,3 +115,16 @@ def test_the_papers_numbers():
 def test_the_error_for_an_unknown_preset_lists_the_known_ones():
     with pytest.raises(ValueError, match=r"no preset called 'imbd'; there are pocket, .*, imdb,"):
         presets.get("imbd")
+
+
+def test_what_a_preset_changes_of_ppo_holds_for_the_algorithms_that_share_the_default():
+    arithmetic = presets.get("pocket-arithmetic")
+    assert (arithmetic.algorithm_options.lam, arithmetic.algorithm_options.value_clip) == (1.0, 5.0)
+    for name in ("seq", "mappo", "coma"):
+        options = read(("--algorithm", name), default=arithmetic, about="", command="").algorithm_options
+        assert (options.lam, options.value_clip, options.clip) == (1.0, 5.0, 0.2)
+    given = read(("--algorithm", "seq", "--algorithm.lam", "0.5"), default=arithmetic, about="", command="")
+    assert given.algorithm_options.lam == 0.5
+    two_epochs = read(("--algorithm.epochs", "2"), default=arithmetic, about="", command="")
+    a2c = read(("--algorithm", "a2c"), default=two_epochs, about="", command="").algorithm_options
+    assert a2c.epochs == 1  # its own default is another than PPO's
