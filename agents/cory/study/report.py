@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cory.report import html
+from cory.report.groups import differing, written
 from cory.report.samples import ROWS
 from cory.study import statistics
 from cory.study.analysis import GAME_TOTAL, metrics_of, values_by_seed
@@ -31,6 +32,8 @@ class Table(NamedTuple):
     title: str
     head: list[str]
     rows: list[list[str]]
+    kind: str = "numbers"
+    """Its class on the page."""
 
 
 def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -> Path:
@@ -52,7 +55,7 @@ def tables_and_figures(results: Results, folder: Path, *, declared: bool = True)
     """All tables, then all figures, which are drawn into `folder`."""
     parts = []
     for table in tables(results, declared=declared):
-        parts += [html.heading(table.title), html.table(table.head, table.rows, kind="numbers")]
+        parts += [html.heading(table.title), html.table(table.head, table.rows, kind=table.kind)]
     for plot in draw(results, folder, declared=declared):
         parts += [html.heading(plot.title), html.image(plot.path, title=plot.title, caption=plot.caption)]
     return parts
@@ -114,7 +117,7 @@ def verdict_lines(results: Results) -> list[str]:
 
 
 def tables(results: Results, *, declared: bool = True) -> list[Table]:
-    """The table of arms of each task, the comparisons, and what the arms used.
+    """The table of arms of each task, the comparisons, how the arms differ, and what they used.
 
     Comparisons that were not `declared` before the runs have no margin and no verdict.
     """
@@ -122,7 +125,14 @@ def tables(results: Results, *, declared: bool = True) -> list[Table]:
     found = [_arms(results, names, task) for task in results["kl_coef"]]
     if results["statistics"]:
         found.append(_comparisons(results, declared=declared))
-    return [*found, _budgets(results)]
+    return [*found, *_settings(results), _budgets(results)]
+
+
+def settings_that_differ(arms: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """Each arm but the first with its settings that are not the first's; empty if all are equal."""
+    first, *others = arms
+    rows = [[arm, written(arms[arm], differing([arms[first], arms[arm]]))] for arm in others]
+    return rows if any(text for _, text in rows) else []
 
 
 def origin(results: Results, *, declared: bool = True) -> list[str]:
@@ -226,6 +236,22 @@ def _comparisons(results: Results, *, declared: bool) -> Table:
         for row in results["statistics"]
     ]
     return Table("Primary comparisons" if declared else "Differences to the first arm", head, rows)
+
+
+def _settings(results: Results) -> list[Table]:
+    """How the arms differ from the first one: one table if that is the same on all tasks."""
+    arms, tasks = results["arms"], list(results["kl_coef"])
+    rows = {
+        task: settings_that_differ({arm: one["config"][task] for arm, one in arms.items()}) for task in tasks
+    }
+    title = f"Settings that differ from those of {next(iter(arms))}"
+    if all(of_task == rows[tasks[0]] for of_task in rows.values()):
+        rows = {"": rows[tasks[0]]}
+    return [
+        Table(title + (f" on {task}" if task else ""), ["arm", "settings"], of_task, kind="runs")
+        for task, of_task in rows.items()
+        if of_task
+    ]
 
 
 def _budgets(results: Results) -> Table:

@@ -211,3 +211,25 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
 def test_report_of_no_runs_says_so(values, tmp_path):
     page = report.write_report(made_up_results(values, gains=()), tmp_path)
     assert "No seed has runs of both" in page.read_text("utf-8")
+
+
+def test_report_lists_what_each_arm_changes_of_the_first(values):
+    arms = {
+        "cooperative": {"payoff": "cooperative"},
+        "independent": {"payoff": "independent"},
+        "grpo": {"payoff": "cooperative", "algorithm": "grpo"},
+    }
+    found = {table.title: table.rows for table in report.tables(made_up_results(values, arms=arms))}
+    rows = dict(found["Settings that differ from those of cooperative"])
+    assert rows["independent"] == "payoff=independent"
+    assert rows["grpo"] == "algorithm=grpo, algorithm.group=4, algorithm.scale=True"
+
+
+def test_settings_that_differ_by_task_are_listed_by_task(values):
+    arms = {"cooperative": {"payoff": "cooperative"}, "fast": {"learner.lr": 0.2}}
+    tasks = {"relay": {}, "fast-relay": {"learner.lr": 0.2}}
+    results = made_up_results(values, arms=arms, primary=[], tasks=tasks, gains=())
+    found = {table.title: table.rows for table in report.tables(results)}
+    title = "Settings that differ from those of cooperative on "
+    assert found[title + "relay"] == [["fast", "learner.lr=0.2"]]
+    assert title + "fast-relay" not in found

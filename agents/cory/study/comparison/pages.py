@@ -18,7 +18,7 @@ from cory.study import records
 from cory.study.analysis import TABLE, analyse
 from cory.study.comparison.arms import Arm, arms_of, check_comparable, common_parent
 from cory.study.plan import Plan, setting_value
-from cory.study.report import how_it_was_made, samples, tables_and_figures
+from cory.study.report import how_it_was_made, samples, settings_that_differ, tables_and_figures
 from cory.study.results import Results, assemble
 from cory.study.spec import Comparison, Spec, Sweep
 from cory.tracking.tracker import METRICS, read_lines
@@ -47,7 +47,6 @@ def write_comparison(folders: Sequence[Path], out: Path | None = None) -> Path:
         parts = [
             html.heading(f"Comparison of {len(folders)} runs", level=1),
             *(html.paragraph(line) for line in [results["question"], *notes(arms, results)]),
-            *_settings(arms),
             *tables_and_figures(results, Path(figures), declared=False),
             *samples({arm.name: arm.runs[min(arm.runs)] for arm in arms}, title="Samples"),
             *_runs(arms),
@@ -176,11 +175,11 @@ def notes(arms: Sequence[Arm], results: Results) -> list[str]:
 
 def _settings(arms: Sequence[Arm]) -> list[html.Markup]:
     """The table of the settings in which the arms differ."""
-    names = differing([arm.settings for arm in arms])
-    if not names:
+    rows = settings_that_differ({arm.name: arm.settings for arm in arms})
+    if not rows:
         return []
-    rows = [[arm.name, *(str(arm.settings.get(name, "-")) for name in names)] for arm in arms]
-    return [html.heading("Settings that differ", level=3), html.table(["arm", *names], rows, kind="numbers")]
+    title = f"Settings that differ from those of {arms[0].name}"
+    return [html.heading(title, level=3), html.table(["arm", "settings"], rows, kind="runs")]
 
 
 def _runs(arms: Sequence[Arm]) -> list[html.Markup]:
