@@ -17,6 +17,12 @@ V_j stands for r_j only where j is credited with its own score alone, which is t
 seats between are taken as they were drawn. With the KL penalty in the reward V_j is less by the penalty that
 seat j expects. Related: COSAC (arXiv:2604.17693), for teams that are paid one common reward.
 
+A critic that is wrong adds its errors to the pioneer's credit, and a value head that serves one policy in
+both seats must tell the pioneer's returns, which hold later scores, from the observer's. With `calibrate`
+later scores count less their mean over the batch, which changes no gradient in expectation, and V_j only as
+far as it predicts r_j: times the slope of r_j on V_j over the batch, between 0 and 1. With a critic that knows
+nothing every seat is then credited with its own score alone.
+
 Shapes: B games, T response tokens.
 """
 
@@ -44,6 +50,10 @@ class Config(ppo.Config):
 
     seat_lam: float = 0.0
     """Weight of the last seat's score as drawn, against what its critic expected."""
+
+    calibrate: bool = False
+    """Whether later scores count less their mean over the batch, and what the critic expected only as far
+    as it predicts them: times the slope of the scores on it, between 0 and 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,7 +86,7 @@ def advantage(
                 "cooperative and algorithm.others 1"
             )
     credited = {}
-    for seat, credit_B in credits(batches, others=config.others, seat_lam=config.seat_lam).items():
+    for seat, credit_B in credits(batches, config).items():
         batch = batches[seat]
         last_B1 = batch.response_length_B[:, None] - 1
         change_B1 = (credit_B - batch.payoff_B)[:, None].to(rewards[seat])
@@ -84,13 +94,23 @@ def advantage(
     return ppo.advantage(batches, credited, config, states)
 
 
-def credits(batches: Mapping[str, Batch], *, others: float, seat_lam: float) -> dict[str, Tensor]:
+def credits(batches: Mapping[str, Batch], config: Config) -> dict[str, Tensor]:
     """What each seat is credited with, [B] by seat, in the order of play."""
     later_B = torch.zeros_like(next(iter(batches.values())).score_B)
     found = {}
     for i, (seat, batch) in enumerate(reversed(list(batches.items()))):
-        found[seat] = batch.score_B + others * later_B
-        value_B = batch.values_BT[:, 0]
+        found[seat] = batch.score_B + config.others * later_B
+        score_B, value_B = batch.score_B, batch.values_BT[:, 0]
+        if config.calibrate:
+            score_B, value_B = score_B - score_B.mean(), predicted(score_B, value_B)
         is_last = i == 0
-        later_B = later_B + (value_B + seat_lam * (batch.score_B - value_B) if is_last else batch.score_B)
+        later_B = later_B + (value_B + config.seat_lam * (score_B - value_B) if is_last else score_B)
     return {seat: found[seat] for seat in batches}
+
+
+def predicted(score_B: Tensor, value_B: Tensor) -> Tensor:
+    """What the values say of the scores, less the mean [B]: the least squares line, its slope from 0 to 1."""
+    centred_B = value_B - value_B.mean()
+    variance = centred_B.square().sum()
+    slope = (centred_B * score_B).sum() / variance if variance > 0 else variance
+    return slope.clamp(0, 1) * centred_B

@@ -50,19 +50,46 @@ def played(scores: list[list[float]], values: list[list[float]], *, others: floa
 )
 def test_credits_of_two_seats(others, seat_lam, pioneer):
     batches = played([[1.0, 0.0], [2.0, 4.0]], [[9.0, 9.0], [0.25, 0.75]])
-    found = seq.credits(batches, others=others, seat_lam=seat_lam)
+    found = seq.credits(batches, seq.Config(others=others, seat_lam=seat_lam))
     assert found["pioneer_0"].tolist() == pioneer
     assert found["observer_1"].tolist() == [2.0, 4.0]  # whatever the pioneer scored
 
 
 def test_of_three_seats_only_the_last_has_a_value_for_its_score():
     batches = played([[1.0], [10.0], [100.0]], [[7.0], [7.0], [50.0]])
-    found = seq.credits(batches, others=1.0, seat_lam=0.0)
+    found = seq.credits(batches, seq.Config())
     assert {seat: credit_B.tolist() for seat, credit_B in found.items()} == {
         "pioneer_0": [1.0 + 10.0 + 50.0],
         "observer_1": [10.0 + 50.0],
         "observer_2": [100.0],
     }
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.0, 1.0, 2.0, 3.0], [-0.3, -0.1, 0.1, 0.3]),  # the slope of the scores on them is 1/5
+        ([3.0, 2.0, 1.0, 0.0], [0.0] * 4),  # they predict the reverse
+        ([0.4, 0.6, 0.4, 0.6], [-0.1, 0.1, -0.1, 0.1]),  # the slope is 5, and counts as 1
+        ([7.0, 7.0, 7.0, 7.0], [0.0] * 4),
+    ],
+)
+def test_calibrated_credit_is_what_the_values_predict_of_the_scores(values, expected):
+    pioneer, observer = [1.0, 0.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0]
+    batches = played([pioneer, observer], [[9.0] * 4, values])
+    found = seq.credits(batches, seq.Config(calibrate=True))
+    credit = [own + later for own, later in zip(pioneer, expected, strict=True)]
+    torch.testing.assert_close(found["pioneer_0"], torch.tensor(credit))
+    assert found["observer_1"].tolist() == observer
+    drawn = seq.credits(batches, seq.Config(calibrate=True, seat_lam=1.0))
+    assert drawn["pioneer_0"].tolist() == [0.5, 0.5, 0.5, 1.5]  # scores less their mean
+
+
+def test_calibrated_scores_of_seats_between_count_less_their_mean():
+    batches = played([[1.0, 1.0], [10.0, 20.0], [0.0, 2.0]], [[7.0, 7.0], [7.0, 7.0], [0.0, 1.0]])
+    found = seq.credits(batches, seq.Config(calibrate=True))
+    assert found["pioneer_0"].tolist() == [1 - 5 - 0.5, 1 + 5 + 0.5]
+    assert found["observer_1"].tolist() == [10 - 0.5, 20 + 0.5]
 
 
 def test_advantages_are_those_of_ppo_with_the_credits_as_payoffs():
@@ -92,18 +119,20 @@ def test_a_lambda_outside_zero_to_one_is_refused():
         algorithms.load("seq").Config(seat_lam=1.5)
 
 
-@pytest.mark.parametrize("critic", ["central", "own"])
-def test_cooperation_is_learned_on_relay(critic):
+@pytest.mark.parametrize(
+    ("critic", "calibrate", "least"), [("central", False, 1.75), ("central", True, 1.6), ("own", False, 1.75)]
+)
+def test_cooperation_is_learned_on_relay(critic, calibrate, least):
     """A pioneer that maximises its own score leaves the sum at 1.5 or below; the best is 1.9.
 
     The observer does not see the secret, so its own critic cannot tell which message deserves credit: the
-    score as it was drawn can (`seat_lam` 1), and the central critic.
+    score as it was drawn can (`seat_lam` 1), and the central critic. Calibrated credit waits for the critic.
     """
     config = replace(
         flagged("--task", "relay", "--algorithm", "seq", "--max-response", "1", "1", "--batch", "96"),
         exchange=ExchangeConfig(every=0),
         critic=CriticConfig(kind=critic, lr=1e-2, epochs=20) if critic == "central" else CriticConfig(),
-        algorithm_options=seq.Config(seat_lam=0.0 if critic == "central" else 1.0),
+        algorithm_options=seq.Config(seat_lam=0.0 if critic == "central" else 1.0, calibrate=calibrate),
     )
     config = replace(config, learner=replace(config.learner, value_lr=0.1), kl=replace(config.kl, coef=0.0))
     trainer = Trainer(config)
@@ -112,4 +141,4 @@ def test_cooperation_is_learned_on_relay(critic):
         metrics = trainer.iterate(iteration)
         sums.append(sum(score for key, score in metrics.items() if key.endswith("/task_reward")))
     assert sums[0] < 1.1
-    assert math.fsum(sums[-5:]) / 5 > 1.75
+    assert math.fsum(sums[-5:]) / 5 > least
