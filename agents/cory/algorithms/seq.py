@@ -20,8 +20,8 @@ seat j expects. Related: COSAC (arXiv:2604.17693), for teams that are paid one c
 A critic that is wrong adds its errors to the pioneer's credit, and a value head that serves one policy in
 both seats must tell the pioneer's returns, which hold later scores, from the observer's. With `calibrate`
 later scores count less their mean over the batch, which changes no gradient in expectation, and V_j only as
-far as it predicts r_j: times the slope of r_j on V_j over the batch, between 0 and 1. With a critic that knows
-nothing every seat is then credited with its own score alone.
+far as it predicts r_j: times the slope of r_j on V_j over the batch, between 0 and 1. With a critic that
+knows nothing every seat is then credited with its own score alone.
 
 Shapes: B games, T response tokens.
 """
