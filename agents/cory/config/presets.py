@@ -5,10 +5,11 @@ the paper (arXiv:2410.06101), the authors' released scripts, or this project, if
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from cory.algorithms.ppo import Config as PPOConfig
+from cory.algorithms.seq import Config as SeqConfig
 from cory.config.schema import Config, PolicyConfig
 from cory.config.task_options import task_options
 from cory.evaluation.evaluator import EvaluationConfig
@@ -16,6 +17,7 @@ from cory.functional.kl import KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
 from cory.judges.config import JudgeConfig
 from cory.learner.optimizer import LearnerConfig
+from cory.learner.sharing import SharingConfig
 from cory.policies.lora_config import LoRAConfig
 from cory.rollout.role_exchange import ExchangeConfig
 
@@ -42,6 +44,32 @@ def _task(name: str, **options: Any) -> Any:
 def single(config: Config, **changes: Any) -> Config:
     """Return the configuration with one seat and no role exchange."""
     return replace(config, seats=1, exchange=ExchangeConfig(every=0), **changes)
+
+
+def plus(config: Config) -> Config:
+    """Return the configuration with every change to CORY that the study `plus` measures."""
+    options = {one.name: getattr(config.algorithm_options, one.name) for one in fields(PPOConfig)}
+    return replace(
+        config,
+        algorithm="seq",
+        algorithm_options=SeqConfig(**options, calibrate=True),
+        sharing=SharingConfig(same_view=True, both_views=True),
+        evaluation=replace(config.evaluation, average=True),
+        export_average=True,
+    )
+
+
+def two_agents(config: Config) -> Config:
+    """Return the configuration with two PPO policies that do not read each other, and share and average."""
+    return replace(
+        config,
+        sees="none",
+        payoff="independent",
+        exchange=ExchangeConfig(every=0),
+        sharing=SharingConfig(same_view=True),
+        evaluation=replace(config.evaluation, average=True),
+        export_average=True,
+    )
 
 
 POCKET = Config(
@@ -72,6 +100,11 @@ POCKET_ARITHMETIC_SOURCES = {
     "with test figures in view; no sweep": HERE,
     "value head: as in pocket": HERE,
     "lambda 1: with 0.95 and values that start at 0 short responses are favoured, and observers copy": HERE,
+}
+
+PLUS_SOURCES = {
+    "credit by sequence, calibrated; responses of the same view shared, observers' better ones learned from "
+    "under the query alone; the policies' average: docs/studies/plus.md, sums": HERE,
 }
 
 IMDB = Config(
@@ -193,6 +226,30 @@ PRESETS = {
     "pocket-arithmetic-ppo": Preset(
         config=single(POCKET_ARITHMETIC),
         about="single-agent PPO of pocket-arithmetic",
+        sources=POCKET_ARITHMETIC_SOURCES,
+        run=True,
+    ),
+    "pocket-plus": Preset(
+        config=plus(POCKET),
+        about="pocket with what puts CORY ahead of itself on sums",
+        sources=POCKET_SOURCES | PLUS_SOURCES,
+        run=True,
+    ),
+    "pocket-plus-ppo": Preset(
+        config=two_agents(POCKET),
+        about="two PPO policies with the games and the tricks of pocket-plus",
+        sources=POCKET_SOURCES,
+        run=True,
+    ),
+    "pocket-arithmetic-plus": Preset(
+        config=plus(POCKET_ARITHMETIC),
+        about="pocket-arithmetic with what puts CORY ahead of itself on sums",
+        sources=POCKET_ARITHMETIC_SOURCES | PLUS_SOURCES,
+        run=True,
+    ),
+    "pocket-arithmetic-plus-ppo": Preset(
+        config=two_agents(POCKET_ARITHMETIC),
+        about="two PPO policies with the games and the tricks of pocket-arithmetic-plus",
         sources=POCKET_ARITHMETIC_SOURCES,
         run=True,
     ),

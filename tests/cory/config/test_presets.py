@@ -3,18 +3,22 @@
 import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cory.cli.main import main
 from cory.config import presets
-from cory.config.parsing import read
+from cory.config.parsing import as_json, read
+from cory.study.plan import make_plan
+from cory.study.study import Study
 from cory.training.trainer import Trainer
 from tests.helpers.models import make_model
 from tests.helpers.runs import without_report
 from tests.helpers.tables import letters, made_up_reviews
 
+ROOT = Path(__file__).parents[3]
 KIND = {"imdb": "gpt2", "gsm8k": "llama", "one": "qwen2"}
 
 
@@ -88,6 +92,19 @@ def test_pairs_differ_only_in_the_settings_they_name():
         both, single = presets.get(name), presets.get(f"{name}-ppo")
         alike = replace(single, seats=2, exchange=both.exchange, learner=both.learner)
         assert alike == both
+
+
+def test_the_plus_presets_are_arms_of_the_study_plus():
+    plan = make_plan(Study.from_yaml(ROOT / "benchmarks/studies/plus.yaml").spec)
+    arms = {(run.arm, run.task): run.settings for run in plan.runs if run.seed == 0}
+    for task, name in (("reviews", "pocket"), ("arithmetic", "pocket-arithmetic")):
+        for arm, preset in (("both-views", f"{name}-plus"), ("two-ppo-sharing", f"{name}-plus-ppo")):
+            settings = as_json(presets.get(preset))
+            differing = {key for key, value in arms[arm, task].items() if settings[key] != value}
+            assert {key for key in differing if not key.startswith("evaluation.")} == {
+                "export_average", "threads"
+            }  # fmt: skip
+            assert settings["evaluation.average"]
 
 
 def test_the_papers_numbers():
