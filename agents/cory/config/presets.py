@@ -47,28 +47,24 @@ def single(config: Config, **changes: Any) -> Config:
 
 
 def plus(config: Config) -> Config:
-    """Return the configuration with every change to CORY that the study `plus` measures."""
+    """Return the configuration with the changes to CORY that are ahead in the study `plus`."""
     options = {one.name: getattr(config.algorithm_options, one.name) for one in fields(PPOConfig)}
     return replace(
         config,
         algorithm="seq",
         algorithm_options=SeqConfig(**options, calibrate=True),
-        sharing=SharingConfig(same_view=True, both_views=True),
-        evaluation=replace(config.evaluation, average=True),
-        export_average=True,
+        sharing=SharingConfig(same_view=True),
     )
 
 
 def two_agents(config: Config) -> Config:
-    """Return the configuration with two PPO policies that do not read each other, and share and average."""
+    """Return the configuration with two PPO policies that share responses and do not read each other's."""
     return replace(
         config,
         sees="none",
         payoff="independent",
         exchange=ExchangeConfig(every=0),
         sharing=SharingConfig(same_view=True),
-        evaluation=replace(config.evaluation, average=True),
-        export_average=True,
     )
 
 
@@ -103,8 +99,7 @@ POCKET_ARITHMETIC_SOURCES = {
 }
 
 PLUS_SOURCES = {
-    "credit by sequence, calibrated; responses of the same view shared, observers' better ones learned from "
-    "under the query alone; the policies' average: docs/studies/plus.md, sums": HERE,
+    "credit by sequence, calibrated; responses of the same view shared: docs/studies/plus.md, sums": HERE,
 }
 
 IMDB = Config(
@@ -237,7 +232,7 @@ PRESETS = {
     ),
     "pocket-plus-ppo": Preset(
         config=two_agents(POCKET),
-        about="two PPO policies with the games and the tricks of pocket-plus",
+        about="two PPO policies with as many games as pocket-plus, which share them too",
         sources=POCKET_SOURCES,
         run=True,
     ),
@@ -249,7 +244,7 @@ PRESETS = {
     ),
     "pocket-arithmetic-plus-ppo": Preset(
         config=two_agents(POCKET_ARITHMETIC),
-        about="two PPO policies with the games and the tricks of pocket-arithmetic-plus",
+        about="two PPO policies with as many games as pocket-arithmetic-plus, which share them too",
         sources=POCKET_ARITHMETIC_SOURCES,
         run=True,
     ),

@@ -98,13 +98,10 @@ def test_the_plus_presets_are_arms_of_the_study_plus():
     plan = make_plan(Study.from_yaml(ROOT / "benchmarks/studies/plus.yaml").spec)
     arms = {(run.arm, run.task): run.settings for run in plan.runs if run.seed == 0}
     for task, name in (("reviews", "pocket"), ("arithmetic", "pocket-arithmetic")):
-        for arm, preset in (("both-views", f"{name}-plus"), ("two-ppo-sharing", f"{name}-plus-ppo")):
+        for arm, preset in (("sharing", f"{name}-plus"), ("two-ppo-sharing", f"{name}-plus-ppo")):
             settings = as_json(presets.get(preset))
             differing = {key for key, value in arms[arm, task].items() if settings[key] != value}
-            assert {key for key in differing if not key.startswith("evaluation.")} == {
-                "export_average", "threads"
-            }  # fmt: skip
-            assert settings["evaluation.average"]
+            assert {key for key in differing if not key.startswith("evaluation.")} == {"threads"}
 
 
 def test_the_papers_numbers():
