@@ -19,6 +19,7 @@ def command(argv: Sequence[str]) -> None:
     """`cory train [options] [settings]`."""
     config, options = settings(argv)
     from cory.distributed import ranks
+    from cory.evaluation import averaging
     from cory.training.run import train
     from cory.training.run_directory import free_name
 
@@ -35,6 +36,8 @@ def command(argv: Sequence[str]) -> None:
         print(json.dumps({"event": "result", "run": str(run), "report": str(report_path)}))
     elif log == "auto":
         print(f"report:   {report_path}\npolicies: {run / 'policies'}")
+        if config.export_average:
+            print(f"average:  {run / averaging.NAME}")
 
 
 def settings(argv: Sequence[str]) -> tuple[Config, RunOptions]:
