@@ -256,11 +256,15 @@ def survival(runs: list[Mapping[str, Any]]) -> statistics.Survival:
 
 
 def _grid(results: Results, metrics: list[str], panel: Callable[[Axes, str, str], bool]) -> Figure | None:
-    """A figure with a panel per metric and task, two to a row; None if nothing is drawn."""
-    pairs = [(metric, task) for metric in metrics for task in results["kl_coef"]]
+    """A figure with a panel per metric and task that has runs, two to a row; None if nothing is drawn."""
+    played = {run["task"] for run in results["runs"]}
+    pairs = [(metric, task) for metric in metrics for task in results["kl_coef"] if task in played]
+    if not pairs:
+        return None
     columns = min(2, len(pairs))
     rows = math.ceil(len(pairs) / columns)
-    figure = Figure(figsize=(9.5 if columns == 2 else 6.5, 3.1 * rows + 0.7), layout="constrained")
+    width = 9.5 if columns == 2 else 6.5
+    figure = Figure(figsize=(width, 3.1 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     drawn = False
     handles: dict[Any, Any] = {}
@@ -277,5 +281,6 @@ def _grid(results: Results, metrics: list[str], panel: Callable[[Axes, str, str]
         axes.remove()
     if not drawn:
         return None
+    figure.set_figheight(3.1 * rows + 0.3 + 0.23 * math.ceil(len(handles) / (2 * columns)))
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2 * columns)
     return figure

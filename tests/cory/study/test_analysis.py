@@ -1,6 +1,7 @@
 """Values of runs, comparisons, sweeps and reports of made-up runs."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -211,6 +212,19 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
 def test_report_of_no_runs_says_so(values, tmp_path):
     page = report.write_report(made_up_results(values, gains=()), tmp_path)
     assert "No seed has runs of both" in page.read_text("utf-8")
+
+
+def test_figures_have_room_for_the_names_of_many_arms_and_none_for_tasks_without_runs(values, tmp_path):
+    arms = {f"arm-{i}": {"payoff": str(i)} for i in range(32)}
+    results = made_up_results(values, arms=arms, primary=[], tasks={"relay": {}, "unplayed": {}}, gains=())
+    results["runs"] += [made_up_run(arm, 0, 0.5) for arm in arms]
+    figure = plots._frontier(results)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns where a legend leaves its axes no room
+        figure.savefig(tmp_path / "frontier.png")
+    (axes,) = figure.axes
+    assert axes.get_title() == "relay"
+    assert axes.get_window_extent().height > 200
 
 
 def test_report_lists_what_each_arm_changes_of_the_first(values):
