@@ -266,7 +266,7 @@ class Trainer:
         )
         found = {reference.name: evaluate(reference) for reference in self.references.values()}
         found |= {name: evaluate(policy) for name, policy in self.policies.items()}
-        if self.averages()["ema"] or (self.config.evaluation.average and len(self.policies) > 1):
+        if self._averages()["ema"] or (self.config.evaluation.average and len(self.policies) > 1):
             with self.average() as average:
                 found[averaging.NAME] = evaluate(average)
         return found
@@ -274,7 +274,7 @@ class Trainer:
     @contextmanager
     def average(self) -> Iterator[Policy]:
         """The mean of the policies' weights, or of their moving averages; their own are back after it."""
-        moving = [one.average for one in self.averages()["ema"].values()]
+        moving = [one.average for one in self._averages()["ema"].values()]
         with averaged(list(self.policies.values()), columns=moving) as average:
             yield average
         self._note_fingerprints()  # the weights were away, and are back
@@ -430,7 +430,7 @@ class Trainer:
         policies = {name: one.algorithm_state.state_dict() for name, one in self.learners.items()}
         averages = {
             kind: {name: average.state_dict() for name, average in of_kind.items()}
-            for kind, of_kind in self.averages().items()
+            for kind, of_kind in self._averages().items()
         }
         return {"policies": policies, "team": self.team_state.state_dict(), **averages}
 
@@ -439,11 +439,11 @@ class Trainer:
         for name, state in states["policies"].items():
             self.learners[name].algorithm_state.load_state_dict(state)
         self.team_state.load_state_dict(states["team"])
-        for kind, of_kind in self.averages().items():
+        for kind, of_kind in self._averages().items():
             for name, average in of_kind.items():
                 average.load_state_dict(states[kind][name])
 
-    def averages(self) -> dict[str, dict[str, MovingAverage]]:
+    def _averages(self) -> dict[str, dict[str, MovingAverage]]:
         """Moving averages of weights by kind and policy."""
         learners = self.learners.items()
         return {
