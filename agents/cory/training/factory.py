@@ -193,11 +193,12 @@ def _players(
 
 
 def start_models(config: Config, names: Sequence[str]) -> dict[str, str]:
-    """The model each policy starts from."""
+    """The model each policy starts from; for a name that is none of a run's, such as `average`, the first."""
     several = config.policy.models
     if not several:
         return dict.fromkeys(names, str(config.lora.adapter or config.policy.model))
-    return {name: several[config.policy_names.index(name)] for name in names}
+    models = dict(zip(config.policy_names, several, strict=True))
+    return {name: models.get(name, several[0]) for name in names}
 
 
 def load_references(config: Config, names: Sequence[str]) -> dict[str, Policy]:

@@ -15,6 +15,7 @@ from cory.evaluation.evaluator import EvaluationConfig
 from cory.learner.optimizer import LearnerConfig
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.training import checkpoint
+from cory.training.factory import start_models
 from cory.training.run import train
 from cory.training.targets import find
 from tests.helpers.runs import without_report
@@ -93,6 +94,11 @@ def test_the_moving_average_of_an_adapter_is_exported_as_a_whole_model(config, t
     change = mean[f"{layer}.weight"] - start[f"{layer}.weight"]
     torch.testing.assert_close(change, scale * (up @ down).T, rtol=1e-4, atol=1e-7)
     assert change.abs().max() > 1e-4
+
+
+def test_the_reference_of_an_average_is_the_model_that_all_policies_started_from():
+    config = flagged("--policy.kind", "causal_lm", "--policy.models", "a", "a")
+    assert start_models(config, ["llm_2", "average"]) == {"llm_2": "a", "average": "a"}
 
 
 @pytest.mark.parametrize(
