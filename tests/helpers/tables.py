@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerFast
@@ -45,6 +46,22 @@ def made_up_reviews(count: int = 200) -> str:
     letters = random.Random(0)
     texts = ("".join(letters.choices("abcdefghij ", k=30)) for _ in range(count))
     return "\n".join(json.dumps({"text": f"film {text}"}) for text in texts)
+
+
+def tiny_reviews(folder: Path, model: Path, **changes: Any) -> Config:
+    """Two policies of a tiny `model` that continue made-up reviews, which are written into `folder`."""
+    data = folder / "reviews.jsonl"
+    data.write_text(made_up_reviews())
+    config = Config(
+        task_options=replace(Config().task_options, data=data),
+        judge="tests.helpers.scorers:judge",
+        policy=PolicyConfig(model=str(model)),
+        batch=8,
+        iterations=2,
+        max_response=(2, 4),
+        exchange=ExchangeConfig(every=1),
+    )
+    return replace(config, **changes)
 
 
 def letters() -> PreTrainedTokenizerFast:

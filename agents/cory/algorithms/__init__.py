@@ -10,8 +10,10 @@ module, or add modules by an entry point of the group `cory.algorithms` or with 
 import importlib
 import importlib.util
 import pkgutil
+from dataclasses import fields, replace
 from importlib.metadata import entry_points
 from types import ModuleType
+from typing import Any
 
 from cory.algorithms.base import Algorithm
 from cory.runtime.plugins import load_file
@@ -59,3 +61,11 @@ def module(name: str) -> ModuleType:
         f"no algorithm called {name!r}; there are {', '.join(names())}, or name an importable module or "
         "a file.py"
     )
+
+
+def carried(options: Any, kind: Any) -> Any:
+    """The options `kind` of another algorithm, with what `options` change of the defaults that both have."""
+    before, after = type(options)(), kind()
+    both = {one.name for one in fields(before)} & {one.name for one in fields(after)}
+    same = {name for name in both if getattr(before, name) == getattr(after, name)}
+    return replace(after, **{name: getattr(options, name) for name in same})

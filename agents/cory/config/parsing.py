@@ -5,7 +5,7 @@ import difflib
 import io
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, fields, is_dataclass, make_dataclass, replace
+from dataclasses import field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,7 +60,7 @@ def with_options_of(config: Config, *, task: str, algorithm: str, also: type | N
     if task != before["task"]:
         values["task_options"] = kinds["task"]()
     if algorithm != before["algorithm"]:
-        values["algorithm_options"] = _carried(config.algorithm_options, kinds["algorithm"])
+        values["algorithm_options"] = algorithms.carried(config.algorithm_options, kinds["algorithm"])
     typed = make_dataclass(
         "Config",
         [
@@ -73,14 +73,6 @@ def with_options_of(config: Config, *, task: str, algorithm: str, also: type | N
     )
     changed: Config = typed(**values)
     return changed
-
-
-def _carried(options: Any, kind: Any) -> Any:
-    """The options of another algorithm, with what `options` change of the defaults that both have."""
-    before, after = type(options)(), kind()
-    both = {one.name for one in fields(before)} & {one.name for one in fields(after)}
-    same = {name for name in both if getattr(before, name) == getattr(after, name)}
-    return replace(after, **{name: getattr(options, name) for name in same})
 
 
 def parse(

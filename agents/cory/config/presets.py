@@ -5,9 +5,10 @@ the paper (arXiv:2410.06101), the authors' released scripts, or this project, if
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cory import algorithms
 from cory.algorithms.ppo import Config as PPOConfig
 from cory.algorithms.seq import Config as SeqConfig
 from cory.config.schema import Config, PolicyConfig
@@ -48,11 +49,10 @@ def single(config: Config, **changes: Any) -> Config:
 
 def plus(config: Config) -> Config:
     """Return the configuration with the changes to CORY that are ahead in the study `plus`."""
-    options = {one.name: getattr(config.algorithm_options, one.name) for one in fields(PPOConfig)}
     return replace(
         config,
         algorithm="seq",
-        algorithm_options=SeqConfig(**options, calibrate=True),
+        algorithm_options=replace(algorithms.carried(config.algorithm_options, SeqConfig), calibrate=True),
         sharing=SharingConfig(same_view=True),
     )
 

@@ -263,8 +263,7 @@ def _grid(results: Results, metrics: list[str], panel: Callable[[Axes, str, str]
         return None
     columns = min(2, len(pairs))
     rows = math.ceil(len(pairs) / columns)
-    width = 9.5 if columns == 2 else 6.5
-    figure = Figure(figsize=(width, 3.1 * rows), layout="constrained")
+    figure = Figure(figsize=(9.5 if columns == 2 else 6.5, 3.1 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
     drawn = False
     handles: dict[Any, Any] = {}

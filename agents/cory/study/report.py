@@ -128,11 +128,12 @@ def tables(results: Results, *, declared: bool = True) -> list[Table]:
     return [*found, *_settings(results), _budgets(results)]
 
 
-def settings_that_differ(arms: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Each arm but the first with its settings that are not the first's; empty if all are equal."""
+def settings_that_differ(arms: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Each arm but the first with its settings that are not the first's; no rows if all are equal."""
     first, *others = arms
     rows = [[arm, written(arms[arm], differing([arms[first], arms[arm]]))] for arm in others]
-    return rows if any(text for _, text in rows) else []
+    rows = rows if any(text for _, text in rows) else []
+    return Table(f"Settings that differ from those of {first}", ["arm", "settings"], rows, kind="runs")
 
 
 def origin(results: Results, *, declared: bool = True) -> list[str]:
@@ -241,17 +242,13 @@ def _comparisons(results: Results, *, declared: bool) -> Table:
 def _settings(results: Results) -> list[Table]:
     """How the arms differ from the first one: one table if that is the same on all tasks."""
     arms, tasks = results["arms"], list(results["kl_coef"])
-    rows = {
-        task: settings_that_differ({arm: one["config"][task] for arm, one in arms.items()}) for task in tasks
-    }
-    title = f"Settings that differ from those of {next(iter(arms))}"
-    if all(of_task == rows[tasks[0]] for of_task in rows.values()):
-        rows = {"": rows[tasks[0]]}
-    return [
-        Table(title + (f" on {task}" if task else ""), ["arm", "settings"], of_task, kind="runs")
-        for task, of_task in rows.items()
-        if of_task
-    ]
+    found = [settings_that_differ({arm: one["config"][task] for arm, one in arms.items()}) for task in tasks]
+    if all(one == found[0] for one in found):
+        found = found[:1]
+    else:
+        titles = [f"{found[0].title} on {task}" for task in tasks]
+        found = [one._replace(title=title) for one, title in zip(found, titles, strict=True)]
+    return [one for one in found if one.rows]
 
 
 def _budgets(results: Results) -> Table:

@@ -10,32 +10,23 @@ from transformers import AutoModelForCausalLM
 
 from cory.cli.main import main
 from cory.config.parsing import flat
-from cory.config.schema import Config, PolicyConfig
 from cory.evaluation.evaluator import EvaluationConfig
 from cory.learner.optimizer import LearnerConfig
-from cory.rollout.role_exchange import ExchangeConfig
 from cory.training import checkpoint
 from cory.training.factory import start_models
 from cory.training.run import train
 from cory.training.targets import find
 from tests.helpers.runs import without_report
-from tests.helpers.tables import flagged, made_up_reviews
+from tests.helpers.tables import flagged, tiny_reviews
 
 
 @pytest.fixture
 def config(tmp_path, tiny_folder, monkeypatch):
     """Two policies of a tiny model, which learn for two iterations."""
     without_report(monkeypatch)
-    reviews = tmp_path / "reviews.jsonl"
-    reviews.write_text(made_up_reviews())
-    return Config(
-        task_options=replace(Config().task_options, data=reviews),
-        judge="tests.helpers.scorers:judge",
-        policy=PolicyConfig(model=str(tiny_folder)),
-        batch=8,
-        iterations=2,
-        max_response=(2, 4),
-        exchange=ExchangeConfig(every=1),
+    return tiny_reviews(
+        tmp_path,
+        tiny_folder,
         learner=LearnerConfig(lr=0.01),
         evaluation=EvaluationConfig(queries=4, every=0),
         export_average=True,

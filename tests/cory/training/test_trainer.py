@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from cory.algorithms.ppo import Config as PPOConfig
 from cory.cli.main import main
-from cory.config.schema import Config, PayoffConfig, PolicyConfig
+from cory.config.schema import PayoffConfig, PolicyConfig
 from cory.evaluation.evaluator import EvaluationConfig
 from cory.functional.kl import KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
@@ -27,7 +27,7 @@ from cory.training.run import train
 from cory.training.run_directory import free_name
 from cory.training.trainer import Trainer
 from tests.helpers.runs import without_report
-from tests.helpers.tables import TABLES, made_up_reviews
+from tests.helpers.tables import TABLES, tiny_reviews
 
 
 def rewards_of(trainer: Trainer, iterations: int) -> list[dict[str, float]]:
@@ -239,17 +239,11 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, harm):
 
 
 def test_a_run_leaves_everything_behind(tmp_path, tiny_folder):
-    reviews = tmp_path / "reviews.jsonl"
-    reviews.write_text(made_up_reviews())
     run = tmp_path / "run"
-    config = Config(
-        task_options=replace(Config().task_options, data=reviews),
-        judge="tests.helpers.scorers:judge",
-        policy=PolicyConfig(model=str(tiny_folder)),
-        batch=8,
+    config = tiny_reviews(
+        tmp_path,
+        tiny_folder,
         iterations=3,
-        max_response=(2, 4),
-        exchange=ExchangeConfig(every=1),
         algorithm_options=PPOConfig(epochs=2),
         evaluation=EvaluationConfig(queries=8, every=2),
         checkpoint_every=2,
@@ -309,17 +303,11 @@ def test_kl_that_stays_negative_stops_the_run():
 def test_a_lora_team_exports_what_others_load_and_is_evaluated_and_played_again(
     tmp_path, tiny_folder, export, monkeypatch
 ):
-    reviews = tmp_path / "reviews.jsonl"
-    reviews.write_text(made_up_reviews())
     run = tmp_path / "run"
-    config = Config(
-        task_options=replace(Config().task_options, data=reviews),
-        judge="tests.helpers.scorers:judge",
+    config = tiny_reviews(
+        tmp_path,
+        tiny_folder,
         policy=PolicyConfig(model=str(tiny_folder), kind="lora_team"),
-        batch=8,
-        iterations=2,
-        max_response=(2, 4),
-        exchange=ExchangeConfig(every=1),
         learner=LearnerConfig(lr=0.01),
         evaluation=EvaluationConfig(queries=8, every=0),
         export=export,

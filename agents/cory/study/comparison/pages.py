@@ -175,11 +175,10 @@ def notes(arms: Sequence[Arm], results: Results) -> list[str]:
 
 def _settings(arms: Sequence[Arm]) -> list[html.Markup]:
     """The table of the settings in which the arms differ."""
-    rows = settings_that_differ({arm.name: arm.settings for arm in arms})
-    if not rows:
+    table = settings_that_differ({arm.name: arm.settings for arm in arms})
+    if not table.rows:
         return []
-    title = f"Settings that differ from those of {arms[0].name}"
-    return [html.heading(title, level=3), html.table(["arm", "settings"], rows, kind="runs")]
+    return [html.heading(table.title, level=3), html.table(table.head, table.rows, kind=table.kind)]
 
 
 def _runs(arms: Sequence[Arm]) -> list[html.Markup]:
