@@ -1,12 +1,14 @@
-"""Write the pages of docs/studies from the committed results: one per study, and one table of all verdicts.
+"""Write the pages of docs/studies from the committed results, and the tables of verdicts.
 
     python -m benchmarks.studies_pages
+
+One page per study; a table of all verdicts in docs/studies/index.md, and in README one of the paper's claims.
 
 It trains nothing and needs no network; unchanged results give unchanged files.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +23,8 @@ RESULTS = ROOT / "benchmarks/results/studies"
 STUDIES = ROOT / "benchmarks/studies"
 PAGES = ROOT / "docs/studies"
 INDEX = "index.md"
+README = ROOT / "README.md"
+MARKS = ("<!-- verdicts -->\n", "<!-- end of verdicts -->\n")
 HEAD = ("claim", "source", "test", "margin", "result", "study")
 
 
@@ -40,18 +44,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results files")
     parser.add_argument("--pages", type=Path, default=PAGES, help="folder that the pages are written to")
+    parser.add_argument("--readme", type=Path, default=README, help="file with a table between two marks")
     options = parser.parse_args(argv)
-    for path in write_pages(options.results, options.pages):
+    for path in write_pages(options.results, options.pages, options.readme):
         print(path)
 
 
-def write_pages(results: Path, pages: Path) -> list[Path]:
-    """Write all pages; their paths. ValueError for a results file that was changed by hand."""
+def write_pages(results: Path, pages: Path, readme: Path) -> list[Path]:
+    """Write all pages and the table in `readme`; their paths.
+
+    ValueError for a results file that was changed by hand, and for a `readme` without the two marks.
+    """
     stored = load_all(results)
+    text = with_claims_of_the_paper(readme.read_text("utf-8"), stored)
     pages.mkdir(parents=True, exist_ok=True)
     written = [_write_page(one, pages) for one in stored]
     write_text(pages / INDEX, index(stored))
-    return [pages / INDEX, *written]
+    write_text(readme, text)
+    return [pages / INDEX, *written, readme]
 
 
 def load_all(folder: Path) -> list[Stored]:
@@ -88,10 +98,31 @@ def index(stored: Sequence[Stored]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def with_claims_of_the_paper(text: str, stored: Sequence[Stored]) -> str:
+    """README with the verdicts on the paper's claims between the two marks; ValueError if it lacks them.
+
+    A comparison that several studies make is shown once.
+    """
+    start, end = MARKS
+    if not (start in text and end in text.partition(start)[2]):
+        raise ValueError(f"README has no {start.strip()} followed by {end.strip()}")
+    before, _, rest = text.partition(start)
+    shown: dict[str, list[str]] = {}
+    for cells in _claims(stored, "docs/studies/", measured=True):
+        if cells["source"].startswith("paper"):
+            shown.setdefault(cells["test"], [cells[name] for name in HEAD])
+    lines = _table(HEAD, shown.values())
+    return before + start + "\n" + "\n".join(lines) + "\n\n" + end + rest.partition(end)[2]
+
+
 def verdict_table(stored: Sequence[Stored], *, measured: bool = True) -> list[str]:
     """The claims of all studies that have been measured, or have not, as lines of a Markdown table."""
     head = HEAD if measured else tuple(name for name in HEAD if name != "result")
-    rows = []
+    return _table(head, ([cells[name] for name in head] for cells in _claims(stored, "", measured=measured)))
+
+
+def _claims(stored: Sequence[Stored], folder: str, *, measured: bool) -> Iterator[dict[str, str]]:
+    """The cells of every claim by the words of HEAD; `folder` is that of the linked pages."""
     for one in stored:
         for verdict, row in zip(one.results["verdicts"], one.results["statistics"], strict=True):
             cells = {
@@ -100,11 +131,10 @@ def verdict_table(stored: Sequence[Stored], *, measured: bool = True) -> list[st
                 "test": verdict["test"],
                 "margin": f"{row['direction']} by {row['margin']:g}",
                 "result": _result(row),
-                "study": f"[{one.name}]({one.name}.md)",
+                "study": f"[{one.name}]({folder}{one.name}.md)",
             }
             if (row["n"] > 0) == measured:
-                rows.append([cells[name] for name in head])
-    return [_row(head), "|---" * len(head) + "|", *map(_row, rows)]
+                yield cells
 
 
 def page(one: Stored, figures: Sequence[str]) -> str:
@@ -160,6 +190,10 @@ def _result(row: Mapping[str, Any]) -> str:
         return text
     interval = "" if row["low"] is None else f" ({row['low']:+.3f} to {row['high']:+.3f})"
     return f"{text}: {row['difference']:+.3f}{interval}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [_row(head), "|---" * len(head) + "|", *map(_row, rows)]
 
 
 def _row(cells: Sequence[str]) -> str:

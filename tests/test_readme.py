@@ -146,7 +146,9 @@ def metrics_of(run: Path) -> list[dict[str, float]]:
 
 
 def test_readme_is_short():
-    assert len(README.read_text("utf-8").splitlines()) <= 180
+    before, _, rest = README.read_text("utf-8").partition("<!-- verdicts -->")
+    after = rest.partition("<!-- end of verdicts -->")[2]
+    assert len((before + after).splitlines()) <= 175
 
 
 def test_make_targets_exist():

@@ -34,7 +34,10 @@ def stored(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pages(stored, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
-    studies_pages.main(["--results", str(stored), "--pages", str(folder)])
+    (folder / "README.md").write_text("Before\n<!-- verdicts -->\nold\n<!-- end of verdicts -->\nafter\n")
+    studies_pages.main(
+        ["--results", str(stored), "--pages", str(folder), "--readme", str(folder / "README.md")]
+    )
     return folder
 
 
@@ -48,6 +51,28 @@ def test_index_has_a_row_for_every_claim(pages):
     assert "| **refuted**, n = 5: +0.300 (+0.300 to +0.300) |" in table[3]
     assert table[4] == "| claim | source | test | margin | study |"
     assert table[6].endswith("independent | higher by 0.05 | [other](other.md) |")
+
+
+def test_readme_has_the_verdicts_on_the_papers_claims_between_its_marks(pages):
+    before, table, after = (pages / "README.md").read_text("utf-8").split("\n\n")
+    assert before == "Before\n<!-- verdicts -->"
+    rows = table.splitlines()
+    assert rows[0] == "| claim | source | test | margin | result | study |"
+    assert len(rows) == 3
+    assert rows[2].startswith("| a / b | paper 4.1 | ")
+    assert rows[2].endswith(" | [relay-smoke](docs/studies/relay-smoke.md) |")
+    assert after == "<!-- end of verdicts -->\nafter\n"
+
+
+def test_a_comparison_that_two_studies_make_is_in_the_readme_once(stored):
+    one = studies_pages.load_all(stored)[1]
+    text = studies_pages.with_claims_of_the_paper("".join(studies_pages.MARKS), [one, one])
+    assert text.count("| a / b |") == 1
+
+
+def test_readme_without_marks_is_refused(stored):
+    with pytest.raises(ValueError, match="has no <!-- verdicts --> followed by <!-- end of verdicts -->"):
+        studies_pages.with_claims_of_the_paper("<!-- end of verdicts -->\n<!-- verdicts -->\n", [])
 
 
 def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
@@ -72,7 +97,7 @@ def test_pages_are_written_again_unchanged_and_without_old_figures(pages, stored
 
     before = content()
     (pages / "relay-smoke/survival.png").write_bytes(b"of earlier results")
-    studies_pages.write_pages(stored, pages)
+    studies_pages.write_pages(stored, pages, pages / "README.md")
     assert content() == before
 
 
@@ -80,7 +105,7 @@ def test_results_changed_by_hand_give_no_page(stored, tmp_path):
     text = (stored / "relay_smoke.json").read_text("utf-8")
     (tmp_path / "x.json").write_text(text.replace('"result": "supported"', '"result": "refuted"'))
     with pytest.raises(ValueError, match="was changed after it was written"):
-        studies_pages.write_pages(tmp_path, tmp_path / "pages")
+        studies_pages.write_pages(tmp_path, tmp_path / "pages", studies_pages.README)
 
 
 def test_two_results_of_one_study_are_refused(stored, tmp_path):
@@ -96,3 +121,7 @@ def test_committed_verdict_table_is_that_of_the_committed_results():
         pytest.skip("no results of studies are committed")
     text = (studies_pages.PAGES / "index.md").read_text("utf-8")
     assert text == studies_pages.index(committed), "run python -m benchmarks.studies_pages"
+    readme = studies_pages.README.read_text("utf-8")
+    assert readme == studies_pages.with_claims_of_the_paper(readme, committed), (
+        "run python -m benchmarks.studies_pages"
+    )
