@@ -54,11 +54,15 @@ class Loop:
         say: Say,
         documents: Mapping[str, str],
         callbacks: Sequence[object] = (),
+        validates: bool = True,
     ) -> None:
-        """`say` prints a line for the user; `documents`, texts by file name, go into every checkpoint."""
+        """`say` prints a line for the user; `documents`, texts by file name, go into every checkpoint.
+
+        Without `validates` evaluations leave the validation split out, and there is no best checkpoint.
+        """
         self.trainer, self.run, self.tracker, self.signals = trainer, run, tracker, signals
         self.config, self.say, self.documents = trainer.config, say, documents
-        self.callbacks = callbacks
+        self.callbacks, self.validates = callbacks, validates
         self.rows: list[Mapping[str, float]] = [row for row in read(run) if "time/update/seconds" in row]
         self.warned: set[str] = set()
         self.memory = trainer.memory.state()
@@ -157,18 +161,19 @@ class Loop:
         responses = self.trainer.evaluate(
             interrupt=self.signals.check, on_policy=lambda name: on_progress(f"evaluating {name}", {})
         )
-        found = {"time/evaluate/seconds": time.perf_counter() - start}
         eta, threshold = self.config.kl.coef, self.config.evaluation.threshold
         policies = list(self.trainer.policies)
-        found |= metrics.evaluation_metrics(responses, policies, kl_coef=eta, threshold=threshold)
+        found = metrics.evaluation_metrics(responses, policies, kl_coef=eta, threshold=threshold)
         if self.config.evaluation.team:
             on_progress("evaluating the team", {})
             team = self.trainer.evaluate_team(iteration, interrupt=self.signals.check)
             found |= metrics.team_metrics(team, kl_coef=eta, threshold=threshold)
-        validation = self.trainer.validate(
-            interrupt=self.signals.check, on_policy=lambda name: on_progress(f"validating {name}", {})
-        )
-        found |= metrics.validation_metrics(validation, kl_coef=eta, threshold=threshold)
+        if self.validates:
+            validation = self.trainer.validate(
+                interrupt=self.signals.check, on_policy=lambda name: on_progress(f"validating {name}", {})
+            )
+            found |= metrics.validation_metrics(validation, kl_coef=eta, threshold=threshold)
+        found["time/evaluate/seconds"] = time.perf_counter() - start
         sampled = partial(self.trainer.sample_rows, iteration, responses)
         if self.config.shard:  # every rank's part of the weights is needed
             rows = ranks.gathered("samples", sampled)[0]
@@ -185,7 +190,7 @@ class Loop:
     def keep_best(self, iteration: int, found: Mapping[str, float]) -> None:
         """Keep a checkpoint of the highest combined reward on the validation split.
 
-        It is averaged over the policies. Without validation queries there is none: the test split is for
+        It is averaged over the policies. Without validation there is none: the test split is for
         reports only.
         """
         scores = [

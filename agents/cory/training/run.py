@@ -47,13 +47,15 @@ def train(
     trainer: Trainer | None = None,
     callbacks: Sequence[object] = (),
     report: bool = True,
+    validate: bool = True,
     log: Log = "auto",
 ) -> Path:
     """Train by `config` in `run`, from the start or from its newest checkpoint; the path of the report.
 
     A `trainer` that is given is used instead of a new one. `callbacks`: see `cory.training.loop.Callback`.
-    Without `report` no page is drawn. `log` is how progress is shown (`cory.tracking.progress.Log`). Raises
-    `Stopped` after a signal; its notes say how to resume.
+    Without `report` no page is drawn; without `validate` no best checkpoint is kept, unless it is exported.
+    `log` is how progress is shown (`cory.tracking.progress.Log`). Raises `Stopped` after a signal; its notes
+    say how to resume.
     """
     configure_runtime(config)
     silence_transformers()
@@ -104,6 +106,7 @@ def train(
                     say=warn,
                     documents=documents(texts[0], texts[1], seed=config.seed),
                     callbacks=callbacks,
+                    validates=validate or config.export_best,
                 )
                 loop.go(start, on_progress=progress.update)
         ranks.of_first("the end", lambda: check_complete(run, config.iterations))

@@ -82,6 +82,14 @@ def test_study_writes_its_evaluations_for_marl_eval(made):
     assert [run[f"step_{i}"]["step_count"] for i in (1, 2, 3)] == [0, 64, 128]
 
 
+def test_runs_of_a_study_evaluate_no_validation_queries(made):
+    _, _, finished = made
+    lines = (finished.page.parent / "independent/relay/seed-1/metrics.jsonl").read_text("utf-8").splitlines()
+    found = [json.loads(line) for line in lines]
+    assert "eval/llm_1/task_reward" in found[-1]
+    assert not any(key.startswith("validation/") for row in found for key in row)
+
+
 def test_failing_arm_is_reported_with_its_log_and_does_not_stop_the_others(made):
     _, lines, finished = made
     assert [one.run.name for one in finished.failed] == ["broken/relay/seed-0", "broken/relay/seed-1"]

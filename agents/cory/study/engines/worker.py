@@ -68,6 +68,7 @@ def _train(folder: Path, run: PlannedRun, send: Callable[[int], None]) -> None:
         overwrite=not begun,
         callbacks=[Reporter(send)],
         report=False,  # it takes longer than a small run; `cory report RUN` draws it
+        validate=False,  # a fifth of a small run, and no study reads it
     )
 
 
