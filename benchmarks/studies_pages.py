@@ -14,8 +14,11 @@ from typing import Any, NamedTuple
 
 from benchmarks import ROOT
 from cory.study import results as study_results
+from cory.study.analysis import analyse
+from cory.study.plan import make_plan
 from cory.study.plots import draw
-from cory.study.report import RESULT_WORDS, markdown
+from cory.study.reading import read_spec
+from cory.study.report import RESULT_WORDS, margin, markdown, notes
 from cory.study.results import Results
 from cory.training.checkpoint import write_text
 
@@ -25,6 +28,7 @@ PAGES = ROOT / "docs/studies"
 INDEX = "index.md"
 README = ROOT / "README.md"
 MARKS = ("<!-- verdicts -->\n", "<!-- end of verdicts -->\n")
+KEY = tuple(f"- **{name}**: {text}" for name, text in RESULT_WORDS.items())
 HEAD = ("claim", "source", "test", "margin", "result", "study")
 
 
@@ -45,20 +49,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results files")
     parser.add_argument("--pages", type=Path, default=PAGES, help="folder that the pages are written to")
     parser.add_argument("--readme", type=Path, default=README, help="file with a table between two marks")
+    parser.add_argument("--studies", type=Path, default=STUDIES, help="folder of the study files")
     options = parser.parse_args(argv)
-    for path in write_pages(options.results, options.pages, options.readme):
+    for path in write_pages(options.results, options.pages, options.readme, options.studies):
         print(path)
 
 
-def write_pages(results: Path, pages: Path, readme: Path) -> list[Path]:
+def write_pages(results: Path, pages: Path, readme: Path, studies: Path = STUDIES) -> list[Path]:
     """Write all pages and the table in `readme`; their paths.
+
+    Studies without results have claims in the tables and no page.
 
     ValueError for a results file that was changed by hand, and for a `readme` without the two marks.
     """
-    stored = load_all(results)
+    stored = [*(measured := load_all(results)), *without_results(measured, studies)]
     text = with_claims_of_the_paper(readme.read_text("utf-8"), stored)
     pages.mkdir(parents=True, exist_ok=True)
-    written = [_write_page(one, pages) for one in stored]
+    written = [_write_page(one, pages) for one in measured]
     write_text(pages / INDEX, index(stored))
     write_text(readme, text)
     return [pages / INDEX, *written, readme]
@@ -79,22 +86,36 @@ def load_all(folder: Path) -> list[Stored]:
     return stored
 
 
+def without_results(stored: Sequence[Stored], studies: Path) -> list[Stored]:
+    """The studies of a folder that have no committed results yet and will have, as results without runs."""
+    names = {one.name for one in stored}
+    return [
+        Stored(spec.results, analyse(study_results.assemble(spec, make_plan(spec), ())))
+        for spec in map(read_spec, sorted(studies.glob("*.yaml")))
+        if spec.results is not None and spec.name not in names
+    ]
+
+
 def index(stored: Sequence[Stored]) -> str:
     """The page with the verdicts of all studies."""
     lines = [
         "# Verdicts",
         "",
-        "Every claim, its margin and its test were written down in a study file before the first run. "
-        "`python -m benchmarks.studies_pages` makes this page and those it links to from "
-        "`benchmarks/results/studies/`; [README.md](README.md) describes the statistics.",
+        "Every claim, its margin and its test are written in a study file before the runs of its arms; "
+        "exceptions are in the [notes](#notes). `python -m benchmarks.studies_pages` makes this page and "
+        "those it links to from `benchmarks/studies/` and `benchmarks/results/studies/`; "
+        "[README.md](README.md) describes the statistics.",
         "",
-        *(f"- **{name}**: {text}" for name, text in RESULT_WORDS.items()),
+        *KEY,
         "",
         *verdict_table(stored),
     ]
     waiting = verdict_table(stored, measured=False)
     if len(waiting) > 2:
         lines += ["", "## Without runs yet", "", *waiting]
+    told = [f"- **{one.name}**: {text}" for one in stored for text in notes(one.results)]
+    if told:
+        lines += ["", "## Notes", "", *told]
     return "\n".join(lines) + "\n"
 
 
@@ -111,7 +132,13 @@ def with_claims_of_the_paper(text: str, stored: Sequence[Stored]) -> str:
     for cells in _claims(stored, "docs/studies/", measured=True):
         if cells["source"].startswith("paper"):
             shown.setdefault(cells["test"], [cells[name] for name in HEAD])
-    lines = _table(HEAD, shown.values())
+    waiting: dict[str, list[str]] = {}
+    for cells in _claims(stored, "docs/studies/", measured=False):
+        if cells["source"].startswith("paper") and cells["test"] not in shown:
+            waiting.setdefault(cells["study"], []).append(cells["claim"])
+    told = [f"{study} ({'; '.join(dict.fromkeys(claims))})" for study, claims in waiting.items()]
+    lines = [*KEY, "", *_table(HEAD, shown.values())]
+    lines += ["", f"Not run yet: {', '.join(told)}."] if told else []
     return before + start + "\n" + "\n".join(lines) + "\n\n" + end + rest.partition(end)[2]
 
 
@@ -129,9 +156,9 @@ def _claims(stored: Sequence[Stored], folder: str, *, measured: bool) -> Iterato
                 "claim": row["claim"],
                 "source": row["source"] or "-",
                 "test": verdict["test"],
-                "margin": f"{row['direction']} by {row['margin']:g}",
+                "margin": margin(row),
                 "result": _result(row),
-                "study": f"[{one.name}]({folder}{one.name}.md)",
+                "study": f"[{one.name}]({folder}{one.name}.md)" if one.file.exists() else one.name,
             }
             if (row["n"] > 0) == measured:
                 yield cells

@@ -26,24 +26,28 @@ def stored(tmp_path_factory):
     for run in runs:
         run["seconds"] = 90.0
     for stem, name, kept in (("relay_smoke", "relay-smoke", runs), ("other", "other", [])):
-        spec = make_spec(values | {"name": name})
+        spec = make_spec(values | {"name": name, "notes": "One comparison\nis late." if kept else ""})
         study_results.save(folder / f"{stem}.json", analyse(assemble(spec, make_plan(spec), kept)))
     return folder
 
 
 @pytest.fixture(scope="module")
 def pages(stored, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pages")
+    folder, studies = tmp_path_factory.mktemp("pages"), tmp_path_factory.mktemp("studies")
+    values = yaml.safe_load(SMOKE.read_text("utf-8")) | {"name": "waiting", "results": "no/such.json"}
+    values["primary"] = [
+        values["primary"][0] | {"source": "paper 4.2", "claim": "c", "direction": "equal", "metric": "kl"}
+    ]
+    (studies / "waiting.yaml").write_text(yaml.safe_dump(values))
     (folder / "README.md").write_text("Before\n<!-- verdicts -->\nold\n<!-- end of verdicts -->\nafter\n")
-    studies_pages.main(
-        ["--results", str(stored), "--pages", str(folder), "--readme", str(folder / "README.md")]
-    )
+    flags = ["--results", stored, "--pages", folder, "--readme", folder / "README.md", "--studies", studies]
+    studies_pages.main([str(flag) for flag in flags])
     return folder
 
 
 def test_index_has_a_row_for_every_claim(pages):
     table = [line for line in (pages / "index.md").read_text("utf-8").splitlines() if line.startswith("|")]
-    assert len(table) == (2 + 2) + (2 + 2)
+    assert len(table) == (2 + 2) + (2 + 2 + 1)
     assert table[2] == (
         "| a / b | paper 4.1 | game/collective_reward on relay, cooperative against independent | "
         "higher by 0.05 | **supported**, n = 5: +0.450 (+0.450 to +0.450) | [relay-smoke](relay-smoke.md) |"
@@ -51,11 +55,22 @@ def test_index_has_a_row_for_every_claim(pages):
     assert "| **refuted**, n = 5: +0.300 (+0.300 to +0.300) |" in table[3]
     assert table[4] == "| claim | source | test | margin | study |"
     assert table[6].endswith("independent | higher by 0.05 | [other](other.md) |")
+    assert table[8].startswith("| c | paper 4.2 |")
+    assert table[8].endswith("| equal within 0.05 | waiting |")
+
+
+def test_index_and_page_have_the_note_of_a_study(pages):
+    text = (pages / "index.md").read_text("utf-8")
+    assert text.endswith("## Notes\n\n- **relay-smoke**: One comparison is late.\n")
+    assert "**Note:** One comparison is late.\n\n- " in (pages / "relay-smoke.md").read_text("utf-8")
+    assert "Note" not in (pages / "other.md").read_text("utf-8")
 
 
 def test_readme_has_the_verdicts_on_the_papers_claims_between_its_marks(pages):
-    before, table, after = (pages / "README.md").read_text("utf-8").split("\n\n")
+    before, key, table, waiting, after = (pages / "README.md").read_text("utf-8").split("\n\n")
     assert before == "Before\n<!-- verdicts -->"
+    assert key.startswith("- **supported**: ")
+    assert waiting == "Not run yet: waiting (c)."
     rows = table.splitlines()
     assert rows[0] == "| claim | source | test | margin | result | study |"
     assert len(rows) == 3
@@ -97,8 +112,12 @@ def test_pages_are_written_again_unchanged_and_without_old_figures(pages, stored
 
     before = content()
     (pages / "relay-smoke/survival.png").write_bytes(b"of earlier results")
-    studies_pages.write_pages(stored, pages, pages / "README.md")
-    assert content() == before
+    studies_pages.write_pages(stored, pages, pages / "README.md", pages / "no-studies")
+    after = content()
+    for name in ("README.md", "index.md"):
+        assert b"waiting" in before.pop(pages / name)
+        assert b"waiting" not in after.pop(pages / name)
+    assert after == before
 
 
 def test_results_changed_by_hand_give_no_page(stored, tmp_path):
@@ -116,9 +135,10 @@ def test_two_results_of_one_study_are_refused(stored, tmp_path):
 
 
 def test_committed_verdict_table_is_that_of_the_committed_results():
-    committed = studies_pages.load_all(studies_pages.RESULTS)
-    if not committed:
+    measured = studies_pages.load_all(studies_pages.RESULTS)
+    if not measured:
         pytest.skip("no results of studies are committed")
+    committed = [*measured, *studies_pages.without_results(measured, studies_pages.STUDIES)]
     text = (studies_pages.PAGES / "index.md").read_text("utf-8")
     assert text == studies_pages.index(committed), "run python -m benchmarks.studies_pages"
     readme = studies_pages.README.read_text("utf-8")

@@ -19,13 +19,19 @@ GAME_TOTAL = "game/collective_reward"
 OF_AVERAGE = "average/"
 """Prefix of metrics of the mean of the policies' weights."""
 
+APART = "apart/"
+"""Prefix of the largest less the smallest value of the policies."""
+OF_TEAM = "team/combined_reward"
+
 Run = Mapping[str, Any]
+Times = list[list[float]]
+Happened = list[list[bool]]
 
 
 def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, Any]) -> float:
     """One number for a run: at the end of training, mean over its policies. NaN if it was not measured."""
     if metric == "survival":
-        return float(run["iterations"] if run["collapsed_at"] is None else run["collapsed_at"])
+        return _mean(_lifetimes(run, run["iterations"])[0])
     if metric == GAME_TOTAL:
         scores = [_last(seat.get("task_reward")) for seat in run["game"].values()]
         return sum(scores) if scores else math.nan
@@ -37,6 +43,9 @@ def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, A
         policies = _trained(run["eval"])
         curves = [(_values(one.get("kl")), _values(one.get("task_reward"))) for one in policies]
         return _mean([_frontier_value(kl, reward, metric, frontier, run) for kl, reward in curves])
+    if metric.startswith(APART):
+        ends = [points[-1][1] for points in _quantities(run, metric.removeprefix(APART), kl_coef) if points]
+        return max(ends) - min(ends) if len(ends) > 1 else math.nan
     return _mean([points[-1][1] for points in _quantities(run, metric, kl_coef) if points])
 
 
@@ -63,6 +72,11 @@ def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[
     """The finite values of an arm, or of a sweep of arms, by seed."""
     if name in results["sweeps"]:
         return _sweep_values(results, results["sweeps"][name], task, metric)
+    if name in results["pools"]:
+        arms = [values_by_seed(results, arm, task, metric) for arm in results["pools"][name]]
+        return {
+            seed: _mean([one[seed] for one in arms]) for seed in sorted(set.intersection(*map(set, arms)))
+        }
     kl_coef = results["kl_coef"][tested_on(metric)[0] or task]
     settings = {"kl_coef": kl_coef, "frontier": results["frontier"]}
     found = {
@@ -74,8 +88,14 @@ def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[
 
 
 def metrics_of(results: Results) -> list[str]:
-    """The metrics in tables: combined reward in every one, then those of the comparisons."""
-    return list(dict.fromkeys([*TABLE, *(one["metric"] for one in results["primary"])]))
+    """The metrics in tables: combined reward in every one, the team's if measured, those of comparisons."""
+    team = [OF_TEAM] if any(run.get("team") for run in results["runs"]) else []
+    return list(dict.fromkeys([*TABLE, *team, *(one["metric"] for one in results["primary"])]))
+
+
+def judged_by_team(results: Results) -> bool:
+    """Whether the first comparison is of held-out games: what is learned need not show standalone then."""
+    return bool(results["primary"]) and str(results["primary"][0]["metric"]).startswith("team/")
 
 
 def analyse(results: Results) -> Results:
@@ -107,16 +127,16 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
     metric, margin = comparison["metric"], float(comparison["margin"])
     arm, baseline = (values_by_seed(results, comparison[k], task, metric) for k in ("arm", "baseline"))
     seeds = sorted(arm.keys() & baseline.keys())
-    of_arms = results["sweeps"].keys().isdisjoint((comparison["arm"], comparison["baseline"]))
+    of_arms = {comparison["arm"], comparison["baseline"]} <= results["arms"].keys()
     test = "log-rank" if metric == "survival" and of_arms else "sign-flip"
     if test == "log-rank":
         times, collapsed = _survival(results, comparison, task, seeds)
-        arm, baseline = (dict(zip(seeds, one, strict=True)) for one in times)
+        arm, baseline = ({seed: _mean(one) for seed, one in zip(seeds, side, strict=True)} for side in times)
     d_n = np.array([arm[seed] - baseline[seed] for seed in seeds])
     p = statistics.log_rank_p(times, collapsed) if test == "log-rank" else statistics.sign_flip_p(d_n)
-    sign = 1.0 if comparison["direction"] == "higher" else -1.0
+    direction = comparison["direction"]
+    sign = -1.0 if direction == "lower" else 1.0
     interval, iqm_interval = statistics.bca(d_n), statistics.bca(d_n, "iqm")
-    better = statistics.Interval(*sorted((sign * interval.low, sign * interval.high)))
     share, share_interval = statistics.improvement(sign * d_n)
     sides = {
         name: _summary([values[seed] for seed in seeds])
@@ -149,8 +169,8 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         "p_improvement_low": share_interval.low,
         "p_improvement_high": share_interval.high,
         "effect": statistics.effect(d_n),
-        "needed": statistics.seeds_needed(d_n, margin),
-        "result": statistics.verdict(better, margin),
+        "needed": statistics.seeds_needed(d_n, margin, direction),
+        "result": statistics.verdict(interval, margin, direction),
     }
     return {key: _null(value) for key, value in row.items()}
 
@@ -165,36 +185,49 @@ def words(row: Mapping[str, Any]) -> str:
     )
     if row["low"] is None:
         return f"{found} over {row['n']} seeds, too few for an interval ({statistics.MIN_RUNS} are needed)."
-    side = "above" if row["direction"] == "higher" else "below"
+    claim = {
+        "higher": f"a difference above {row['margin']:g}",
+        "lower": f"a difference below {0.0 - row['margin']:g}",
+        "equal": f"a difference of less than {row['margin']:g} either way",
+    }[row["direction"]]
     look = "" if row["p_bound"] is None else f" (bound of this look {row['p_bound']:.2g})"
-    more = f" {row['needed']} more seeds would have 80 % power at the margin." if row["needed"] else ""
+    more = f" {row['needed']} more seeds would decide it with 80 % power if this is the true difference."
+    more = more if row["needed"] else " If this is the true difference, a thousand seeds would not decide it."
     return (
         f"{found} ({row['low']:+.3f} to {row['high']:+.3f}) over {row['n']} seeds, p = {row['p']:.2g}, "
-        f"{row['p_holm']:.2g} after Holm{look}; the claim is a difference {side} {_margin(row):g}."
+        f"{row['p_holm']:.2g} after Holm{look}; the claim is {claim}."
         + (more if row["result"] == "undecided" else "")
     )
 
 
-def _margin(row: Mapping[str, Any]) -> float:
-    return float(row["margin"]) if row["direction"] == "higher" else 0.0 - float(row["margin"])
-
-
 def _survival(
     results: Results, comparison: Mapping[str, Any], task: str, seeds: Sequence[int]
-) -> tuple[tuple[list[float], list[float]], tuple[list[bool], list[bool]]]:
-    """Iterations without collapse of both arms by seed, up to the end of the shortest run, and if it came."""
+) -> tuple[tuple[Times, Times], tuple[Happened, Happened]]:
+    """Iterations without collapse and whether it came, of both arms by seed and policy.
+
+    Up to the end of the shortest run.
+    """
     runs = {(run["arm"], run["seed"]): run for run in results["runs"] if run["task"] == task}
     arm, baseline = ([runs[comparison[side], seed] for seed in seeds] for side in ("arm", "baseline"))
     horizon = min((run["iterations"] for run in (*arm, *baseline)), default=0)
+    ours, theirs = ([_lifetimes(run, horizon) for run in side] for side in (arm, baseline))
+    times = [one[0] for one in ours], [one[0] for one in theirs]
+    return times, ([one[1] for one in ours], [one[1] for one in theirs])
 
-    def times(runs: Sequence[Run]) -> list[float]:
-        ends = [run["iterations"] if run["collapsed_at"] is None else run["collapsed_at"] for run in runs]
-        return [float(min(horizon, end)) for end in ends]
 
-    def collapsed(runs: Sequence[Run]) -> list[bool]:
-        return [run["collapsed_at"] is not None and run["collapsed_at"] <= horizon for run in runs]
+def _lifetimes(run: Run, horizon: int) -> tuple[list[float], list[bool]]:
+    """Iterations without collapse of each policy, up to `horizon`, and whether it came by then."""
+    found = run["collapsed_at"].values()
+    times = [float(min(horizon, run["iterations"] if at is None else at)) for at in found]
+    return times, [at is not None and at <= horizon for at in found]
 
-    return (times(arm), times(baseline)), (collapsed(arm), collapsed(baseline))
+
+def survival(runs: Sequence[Run]) -> statistics.Survival:
+    """The Kaplan-Meier curve of the policies of runs; those without collapse are censored at their end."""
+    lives = [_lifetimes(run, run["iterations"]) for run in runs]
+    return statistics.kaplan_meier(
+        [time for times, _ in lives for time in times], [came for _, happened in lives for came in happened]
+    )
 
 
 def _sweep_values(results: Results, sweep: Mapping[str, Any], task: str, metric: str) -> dict[int, float]:

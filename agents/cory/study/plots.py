@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from cory.report.plots import DASHES, PALETTE, REFERENCE, Kind, Plot, draw_kinds
 from cory.study import statistics
-from cory.study.analysis import curve, metrics_of, values_by_seed
+from cory.study.analysis import curve, judged_by_team, metrics_of, survival, values_by_seed
 from cory.study.plan import setting_value
 from cory.study.results import Results
 from cory.study.spec import ON
@@ -41,7 +41,7 @@ LADDER = (
     "Combined reward of arms of which each changes one thing more than the one to its left: mean over the "
     "runs with its 95 % interval; dots: runs. Dashed: arms that primary comparisons compare them with."
 )
-SURVIVAL = "Share of runs without a sign of collapse (Kaplan-Meier) over the evaluated iterations."
+SURVIVAL = "Share of policies without a sign of collapse (Kaplan-Meier) over the evaluated iterations."
 
 
 def draw(results: Results, folder: Path, *, declared: bool = True) -> list[Plot]:
@@ -99,8 +99,8 @@ def _draw_difference(axes: Axes, y: int, row: Mapping[str, Any], results: Result
     if row["low"] is not None:
         axes.plot([row["low"], row["high"]], [y, y], color=color, solid_capstyle="butt")
     axes.plot(row["difference"], y, "o", color=color)
-    margin = row["margin"] if row["direction"] == "higher" else -row["margin"]
-    if margin:
+    signs = {"higher": (1,), "lower": (-1,), "equal": (-1, 1)}[row["direction"]]
+    for margin in (sign * row["margin"] for sign in signs if row["margin"]):
         axes.plot([margin, margin], [y - 0.4, y + 0.4], color=REFERENCE, linestyle=":")
 
 
@@ -230,7 +230,8 @@ def _sweeps(results: Results) -> Figure | None:
 
 
 def _survival(results: Results) -> Figure | None:
-    if all(run["collapsed_at"] is None for run in results["runs"]):
+    lost = any(at is not None for run in results["runs"] for at in run["collapsed_at"].values())
+    if judged_by_team(results) or not lost:
         return None
 
     def panel(axes: Axes, _metric: str, task: str) -> bool:
@@ -247,12 +248,6 @@ def _survival(results: Results) -> Figure | None:
         return bool(axes.lines)
 
     return _grid(results, ["survival"], panel)
-
-
-def survival(runs: list[Mapping[str, Any]]) -> statistics.Survival:
-    """The Kaplan-Meier curve of runs; those without collapse are censored at their end."""
-    times = [run["iterations"] if run["collapsed_at"] is None else run["collapsed_at"] for run in runs]
-    return statistics.kaplan_meier(times, [run["collapsed_at"] is not None for run in runs])
 
 
 def _grid(results: Results, metrics: list[str], panel: Callable[[Axes, str, str], bool]) -> Figure | None:

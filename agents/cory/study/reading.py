@@ -26,11 +26,11 @@ from cory.study.spec import (
 )
 from cory.tracking.labels import LABELS
 
-DIRECTIONS = ("higher", "lower")
+DIRECTIONS = ("higher", "lower", "equal")
 NAME = re.compile(r"[A-Za-z0-9][\w.+=-]*")
 """Names of studies, arms and tasks, which are names of folders."""
 QUICK = ("arms", "seeds", "settings", "tasks")
-OF_TRAINING = ("game/", "average/", ON, "hypervolume", "reward_at_kl/", "survival")
+OF_TRAINING = ("game/", "average/", "apart/", ON, "hypervolume", "reward_at_kl/", "survival")
 """Metrics, or their beginnings, that only trained arms have."""
 
 
@@ -58,6 +58,7 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
     spec = Spec(
         name=_name(values["name"], "study"),
         question=" ".join(str(values["question"]).split()),
+        notes=" ".join(str(values.get("notes") or "").split()),
         preset=str(values.get("preset", "pocket")),
         settings=_mapping(values, "settings"),
         arms=_named_settings(values, "arms"),
@@ -75,6 +76,7 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
             _name(name, "sweep"): _make(Sweep, {**one, "arms": tuple(one.get("arms", ()))}, f"sweep {name!r}")
             for name, one in _mapping(values, "sweeps").items()
         },
+        pools={_name(name, "pool"): tuple(one) for name, one in _mapping(values, "pools").items()},
         ladder=tuple(values.get("ladder") or ()),
         frontier=_make(Frontier, _mapping(values, "frontier"), "frontier"),
         may_differ=tuple(values.get("may_differ") or ()),
@@ -107,6 +109,10 @@ def _check(spec: Spec) -> None:
         check_keys(sweep.arms, list(spec.arms), f"sweep {name!r}: the study's arms")
         if name in spec.arms or len(sweep.arms) < 2:
             raise ValueError(f"sweep {name!r} needs two arms or more, and a name that no arm has")
+    for name, pooled in spec.pools.items():
+        check_keys(pooled, list(spec.arms), f"pool {name!r}: the study's arms")
+        if name in {**spec.arms, **spec.sweeps} or len(set(pooled)) < 2:
+            raise ValueError(f"pool {name!r} needs two arms or more, and a name that no arm or sweep has")
     if spec.cross and not spec.tasks:
         raise ValueError("cross names tasks and the study has none; add `tasks`")
     for task, others in spec.cross.items():
@@ -124,7 +130,10 @@ def _check(spec: Spec) -> None:
                     "compare a quantity of the standalone evaluation or of the team"
                 )
         check_keys(
-            (one.arm, one.baseline), [*spec.arms, *spec.sweeps], "a primary comparison: the study", "arm"
+            (one.arm, one.baseline),
+            [*spec.arms, *spec.sweeps, *spec.pools],
+            "a primary comparison: the study",
+            "arm",
         )
         _check_metric(one.metric)
         _check_tested_on(one, spec)
@@ -145,7 +154,7 @@ def _check_metric(metric: str) -> None:
     if re.fullmatch(r"pass_at_\d+", rest) and place != "game":
         return
     known = ("collective_reward", *GAME) if place == "game" else tuple(LABELS)
-    if rest not in known or not re.fullmatch(r"|average|game|team(/\w+)?|on/[^/]+", place):
+    if rest not in known or not re.fullmatch(r"|average|apart|game|team(/\w+)?|on/[^/]+", place):
         names = [f"{place}/{name}" if place else name for name in known]
         near = difflib.get_close_matches(metric, [*names, "hypervolume", "survival"], n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cory.evaluation import averaging
 from cory.evaluation.collapse import SIGNS
 from cory.study.plan import PlannedRun, differing, digest, settings_in
 from cory.study.spec import GAME
@@ -189,19 +190,23 @@ def budget(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> di
     }
 
 
-def collapsed_at(evaluated: Mapping[str, Mapping[str, Points]]) -> int | None:
-    """The first evaluation at which a policy shows a sign of collapse (`cory.evaluation.collapse`)."""
+def collapsed_at(evaluated: Mapping[str, Mapping[str, Points]]) -> dict[str, int | None]:
+    """By trained policy: the first evaluation with a sign of collapse (`cory.evaluation.collapse`)."""
     reference = {name: points[0][1] for name, points in evaluated.get("reference", {}).items()}
-    collapsed = [
-        int(iteration)
+    return {
+        policy: min(
+            (
+                int(iteration)
+                for sign in SIGNS
+                if sign.quantity in quantities and sign.quantity in reference
+                for iteration, value in quantities[sign.quantity]
+                if sign.present(value, reference[sign.quantity])
+            ),
+            default=None,
+        )
         for policy, quantities in evaluated.items()
-        if policy != "reference"
-        for sign in SIGNS
-        if sign.quantity in quantities and sign.quantity in reference
-        for iteration, value in quantities[sign.quantity]
-        if sign.present(value, reference[sign.quantity])
-    ]
-    return min(collapsed, default=None)
+        if policy != averaging.NAME and not policy.startswith("reference")
+    }
 
 
 def _metrics(row: Mapping[str, Any]) -> Iterable[tuple[Key, float]]:

@@ -10,8 +10,8 @@ from cory.report import html
 from cory.report.groups import differing, written
 from cory.report.samples import ROWS
 from cory.study import statistics
-from cory.study.analysis import GAME_TOTAL, metrics_of, values_by_seed
-from cory.study.plots import draw, survival
+from cory.study.analysis import GAME_TOTAL, judged_by_team, metrics_of, survival, values_by_seed
+from cory.study.plots import draw
 from cory.study.records import elsewhere
 from cory.study.results import Results
 from cory.study.spec import tested_on
@@ -21,8 +21,8 @@ from cory.training.checkpoint import write_text
 MARKDOWN, PAGE = "report.md", "report.html"
 RESULT_WORDS = {
     "supported": "the whole interval lies beyond the margin",
-    "refuted": "no part of the interval lies beyond the margin",
-    "undecided": "the interval holds the margin, or there are too few runs",
+    "refuted": "no part of the interval lies beyond the margin; the difference may still be above zero",
+    "undecided": f"the interval holds the margin, or there are fewer than {statistics.MIN_RUNS} runs",
 }
 
 
@@ -40,6 +40,7 @@ def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -
     """Write `report.md`, `report.html` and `plots/` into a folder; the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = [html.heading(results["study"], level=1), html.paragraph(results["question"])]
+    parts += [html.paragraph(f"Note: {text}") for text in notes(results)]
     parts += [html.paragraph(line) for line in verdict_lines(results)]
     parts += [html.paragraph(f"Not in these numbers: {text}") for text in failures]
     parts += tables_and_figures(results, folder / "plots")
@@ -100,12 +101,23 @@ def how_it_was_made(results: Results, *, declared: bool = True) -> list[html.Mar
 def markdown(results: Results, failures: Sequence[str] = ()) -> str:
     """The report as Markdown, without figures."""
     lines = [f"# Study {results['study']}", "", results["question"], ""]
+    lines += [f"**Note:** {text}\n" for text in notes(results)]
     lines += [f"- {line}" for line in verdict_lines(results)]
     lines += [f"- Not in these numbers: {text}" for text in failures]
     for table in tables(results):
         lines += ["", f"## {table.title}", "", _markdown_row(table.head), "|---" * len(table.head) + "|"]
         lines += [_markdown_row(row) for row in table.rows]
     return "\n".join([*lines, "", *(f"{line}  " for line in origin(results))]) + "\n"
+
+
+def notes(results: Results) -> list[str]:
+    """The study's note, if it has one; results that are older than notes have none."""
+    return [text] if (text := results.get("notes")) else []
+
+
+def margin(row: Mapping[str, Any]) -> str:
+    """Direction and margin of a comparison in words."""
+    return f"{row['direction']} {'within' if row['direction'] == 'equal' else 'by'} {row['margin']:g}"
 
 
 def verdict_lines(results: Results) -> list[str]:
@@ -121,7 +133,7 @@ def tables(results: Results, *, declared: bool = True) -> list[Table]:
 
     Comparisons that were not `declared` before the runs have no margin and no verdict.
     """
-    names = [*results["arms"], *(results["sweeps"] if declared else ())]
+    names = [*results["arms"], *(results["sweeps"] if declared else ()), *results["pools"]]
     found = [_arms(results, names, task) for task in results["kl_coef"]]
     if results["statistics"]:
         found.append(_comparisons(results, declared=declared))
@@ -144,13 +156,15 @@ def origin(results: Results, *, declared: bool = True) -> list[str]:
     verdicts = f"Verdicts by the margin declared in the study file. {results_of}."
     kind = "primary comparisons" if declared else "comparisons, which were not fixed before the runs"
     command = f"Command: {results['command']}. " if declared else ""  # else a table names the runs
+    commits = ", ".join(sorted({str(run["commit"]) for run in results["runs"]}))
     return [
-        f"{command}Commit {results['commit']}{dirty}, learning version "
-        f"{results['learning_version']}, {results['machine']['processor']}.",
+        f"{command}Counted at commit {results['commit']}{dirty}, runs of {commits or 'none'}; learning "
+        f"version {results['learning_version']}, {results['machine']['processor']}.",
         f"The unit is the run: the mean over its policies at the end of training. Combined reward is task "
         f"reward - eta KL with the same eta for all arms: {eta}.",
-        "Differences are paired by seed: BCa intervals (10,000 resamples), exact sign-flip p-values, Holm "
-        f"over the {kind}, share of seeds with an improvement (Wilson's interval).",
+        "Differences are paired by seed: BCa intervals (10,000 resamples), sign-flip p-values (exact up to "
+        f"{statistics.EXACT_UP_TO} seeds; with 5 none is below 0.06), Holm over the {kind}, share of seeds "
+        "with an improvement (Wilson's interval).",
         *([verdicts] if declared else []),
     ]
 
@@ -185,14 +199,14 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         metrics.append(GAME_TOTAL)
     tested = {other for run in results["runs"] if run["task"] == task for other in run.get("on", ())}
     metrics = [metric for metric in metrics if tested_on(metric)[0] in (None, *tested)]
-    rows = []
+    rows, team = [], judged_by_team(results)
     for arm in names:
         by_metric = {metric: values_by_seed(results, arm, task, metric) for metric in metrics}
         n = max((len(values) for values in by_metric.values()), default=0)
         cells = [_estimate(list(values.values())) for values in by_metric.values()]
-        rows.append([arm, str(n), *cells, _collapsed(results, arm, task)])
+        rows.append([arm, str(n), *cells, *([] if team else [_collapsed(results, arm, task)])])
     title = f"Arms on {task}: mean over runs (95 % interval; without one: the smallest and the largest)"
-    return Table(title, ["arm", "runs", *metrics, "collapsed"], rows)
+    return Table(title, ["arm", "runs", *metrics, *([] if team else ["collapsed"])], rows)
 
 
 def _estimate(values: Sequence[float]) -> str:
@@ -207,12 +221,13 @@ def _estimate(values: Sequence[float]) -> str:
 
 def _collapsed(results: Results, arm: str, task: str) -> str:
     runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
-    collapsed = sum(run["collapsed_at"] is not None for run in runs)
+    ends = [at for run in runs for at in run["collapsed_at"].values()]
+    collapsed = sum(at is not None for at in ends)
     if not collapsed:
         return "0" if runs else "-"
     horizon = min(run["iterations"] for run in runs)
     mean = statistics.restricted_mean(survival(runs), horizon)
-    return f"{collapsed} ({mean:.1f} of {horizon} iterations without)"
+    return f"{collapsed} of {len(ends)} policies ({mean:.1f} of {horizon} iterations without)"
 
 
 def _comparisons(results: Results, *, declared: bool) -> Table:
@@ -230,13 +245,19 @@ def _comparisons(results: Results, *, declared: bool) -> Table:
             _number(row["p_holm"], ".2g"),
             _with_interval(row, "p_improvement", "p_improvement_low", "p_improvement_high", sign=""),
             _number(row["effect"], ".2f"),
-            f"{row['direction']} by {row['margin']:g}",
-            "-" if row["needed"] is None else str(row["needed"]),
+            margin(row),
+            _needed(row),
             row["result"],
         ][: len(head)]
         for row in results["statistics"]
     ]
     return Table("Primary comparisons" if declared else "Differences to the first arm", head, rows)
+
+
+def _needed(row: Mapping[str, Any]) -> str:
+    if row["needed"] is not None:
+        return str(row["needed"])
+    return "-" if row["n"] < 3 else "> 1,000"
 
 
 def _settings(results: Results) -> list[Table]:
@@ -253,14 +274,14 @@ def _settings(results: Results) -> list[Table]:
 
 def _budgets(results: Results) -> Table:
     """What the arms used in training, mean over runs; the study's own budgets in the first row."""
-    names = ["games", "judge_calls", "optimizer_steps", "tokens_sampled", "seconds"]
+    names = ["games", "judge_calls", "optimizer_steps", "tokens_sampled"]
     rows = []
     if results["budgets"]:
         rows.append(["budget", "", *(_number(results["budgets"].get(name), ",.0f") for name in names)])
     for task in results["kl_coef"]:
         for arm in results["arms"]:
             runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
-            used = [{**run["budget"], "seconds": run["seconds"]} for run in runs]
+            used = [run["budget"] for run in runs]
             cells = [_number(np.mean([one[n] for one in used]) if used else None, ",.0f") for n in names]
             rows.append([arm, task, *cells])
     return Table("What a run used in training", ["arm", "task", *(n.replace("_", " ") for n in names)], rows)

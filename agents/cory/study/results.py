@@ -15,7 +15,7 @@ from cory.study.records import LEARNING_VERSION, with_cross_of
 from cory.study.spec import Spec
 from cory.training.checkpoint import write_text
 
-SCHEMA = "cory-study/1"
+SCHEMA = "cory-study/2"
 
 Results = dict[str, Any]
 
@@ -69,6 +69,7 @@ def assemble(spec: Spec, plan: Plan, runs: Iterable[Mapping[str, Any]]) -> Resul
         "schema": SCHEMA,
         "study": spec.name,
         "question": spec.question,
+        "notes": spec.notes,
         "command": shlex.join([program, *sys.argv[1:]]),
         "commit": made["commit"],
         "dirty": is_dirty(made["commit"], kept),
@@ -81,6 +82,7 @@ def assemble(spec: Spec, plan: Plan, runs: Iterable[Mapping[str, Any]]) -> Resul
         "budgets": dict(spec.budgets),
         "frontier": asdict(spec.frontier),
         "sweeps": {name: asdict(sweep) for name, sweep in spec.sweeps.items()},
+        "pools": {name: list(arms) for name, arms in spec.pools.items()},
         "ladder": list(spec.ladder),
         "primary": [asdict(one) for one in spec.primary],
         "arms": {arm: _arm(arm, spec, plan) for arm in spec.arms},

@@ -26,18 +26,19 @@ class Comparison:
 
     arm: str
     baseline: str
-    """Arms or sweeps."""
+    """Arms, sweeps or pools."""
     metric: str = "combined_reward"
     """A quantity of the standalone evaluation (mean over the policies), `game/<quantity>` (mean over the
     seats at the end of training), `game/collective_reward` (sum of the seats' scores), `average/<quantity>`
     (standalone, of the mean of the policies' weights, with `evaluation.average` or `learner.ema`),
+    `apart/<quantity>` (standalone, the largest less the smallest of the policies'),
     `team/<seat>/<quantity>` and `team/<quantity>` (held-out games of all seats, with `evaluation.team`),
     `on/<task>/<quantity>` (standalone on another task, with `cross`), `hypervolume`, `reward_at_kl/<nats>`,
     `survival` (iterations without collapse)."""
     margin: float = 0.0
     """In the metric's unit, 0 or more. A study file may give one per task: `{reviews: 0.1, sums: 0.02}`."""
     direction: str = "higher"
-    """Whether `higher` or `lower` is better."""
+    """The claim: by more than the margin `higher` or `lower`, or `equal`, nowhere further than the margin."""
     task: str | None = None
     """One task; none = every task, one comparison each."""
     claim: str = ""
@@ -70,6 +71,8 @@ class Spec:
 
     name: str
     question: str
+    notes: str = ""
+    """What a reader must know: comparisons that were replaced or added when runs had been seen."""
     arms: Mapping[str, Settings]
     """By name; with `target`, a function that loads players, the arm is evaluated and not trained."""
     preset: str = "pocket"
@@ -82,6 +85,8 @@ class Spec:
     budgets: Mapping[str, float] = field(default_factory=dict)
     primary: tuple[Comparison, ...] = ()
     sweeps: Mapping[str, Sweep] = field(default_factory=dict)
+    pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Arms that comparisons take as one, by its name: at a seed the mean of theirs (a main effect)."""
     ladder: tuple[str, ...] = ()
     """Arms of which each changes one thing more than the one before it, drawn as steps."""
     frontier: Frontier = Frontier()
@@ -95,7 +100,8 @@ class Spec:
         arms = {name: self.arms[name] for name in self.quick.get("arms", self.arms)}
         tasks = {name: self.tasks[name] for name in self.quick.get("tasks", self.tasks)}
         kept = {name: s for name, s in self.sweeps.items() if set(s.arms) <= arms.keys()}
-        names = arms.keys() | kept.keys()
+        pools = {name: pooled for name, pooled in self.pools.items() if set(pooled) <= arms.keys()}
+        names = arms.keys() | kept.keys() | pools.keys()
         return replace(
             self,
             arms={name: {**arm, **flattened(self.quick.get("settings", {}))} for name, arm in arms.items()},
@@ -107,6 +113,7 @@ class Spec:
             },
             seeds=seeds_of(self.quick["seeds"]) if "seeds" in self.quick else self.seeds,
             sweeps=kept,
+            pools=pools,
             ladder=tuple(name for name in self.ladder if name in arms),
             primary=tuple(
                 one

@@ -109,12 +109,12 @@ def sign_flip_p(differences: Values) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values, in the order given; NaN stays NaN and is not counted."""
+    """Holm's adjusted p-values, in the order given; NaN (no runs yet) stays NaN and counts as a test."""
     adjusted = [math.nan] * len(p_values)
     order = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
     largest = 0.0
     for rank, (p, i) in enumerate(order):
-        largest = max(largest, min(1.0, p * (len(order) - rank)))
+        largest = max(largest, min(1.0, p * (len(p_values) - rank)))
         adjusted[i] = largest
     return adjusted
 
@@ -143,18 +143,22 @@ def effect(differences: Values) -> float:
     return float(d_n.mean() / d_n.std(ddof=1) * (1 - 3 / (4 * (len(d_n) - 1) - 1)))
 
 
-def seeds_needed(differences: Values, margin: float, *, most: int = 1000) -> int | None:
-    """More seeds until a true difference of `margin` is found with 80 % power by a paired t-test at 5 %.
+def seeds_needed(
+    differences: Values, margin: float, direction: str = "higher", *, most: int = 1000
+) -> int | None:
+    """More seeds until the claim is decided with 80 % power, by a paired t-test at 5 % against its margin.
 
-    The standard deviation is that of the differences so far. None for a margin of 0, fewer than three
-    differences, or where `most` seeds would not do.
+    The true difference and standard deviation are taken to be those so far. None for fewer than three
+    differences, or where `most` seeds would not do: the difference may be as large as the margin.
     """
     d_n = np.asarray(differences, dtype=float)
-    if margin <= 0 or len(d_n) < 3 or not np.isfinite(d_n).all():
+    if len(d_n) < 3 or not np.isfinite(d_n).all():
         return None
-    sd = float(d_n.std(ddof=1))
+    difference, sd = float(d_n.mean()), float(d_n.std(ddof=1))
+    counted = {"higher": difference, "lower": -difference, "equal": abs(difference)}[direction]
+    distance = abs(counted - margin)
     for n in range(2, most + 1):
-        if sd == 0 or _power(n, margin / sd) >= POWER:
+        if distance > 0 and (sd == 0 or _power(n, distance / sd) >= POWER):
             return max(0, n - len(d_n))
     return None
 
@@ -166,12 +170,18 @@ def _power(n: int, standardised: float) -> float:
     return float(stats.nct.sf(critical, n - 1, shift) + stats.nct.cdf(-critical, n - 1, shift))
 
 
-def verdict(interval: Interval, margin: float) -> Result:
-    """Result of the claim that a difference, counted so that more is better, is above `margin`.
+def verdict(interval: Interval, margin: float, direction: str = "higher") -> Result:
+    """Result of the claim that a difference is above `margin`, below -`margin` (lower) or between (equal).
 
-    Supported with the whole interval above the margin, refuted with none of it above, else undecided.
+    Supported with the whole interval where the claim has it, refuted with none of it there, else undecided.
     """
     low, high = interval
+    if direction == "equal":
+        if -margin < low and high < margin:
+            return "supported"
+        return "refuted" if high <= -margin or low >= margin else "undecided"
+    if direction == "lower":
+        low, high = -high, -low
     if low > margin:
         return "supported"
     return "refuted" if high <= margin else "undecided"
@@ -250,13 +260,24 @@ def log_rank_scores(times: Sequence[float], happened: Sequence[bool]) -> np.ndar
 
 
 def log_rank_p(
-    times: tuple[Sequence[float], Sequence[float]], happened: tuple[Sequence[bool], Sequence[bool]]
+    times: tuple[Sequence[Sequence[float]], Sequence[Sequence[float]]],
+    happened: tuple[Sequence[Sequence[bool]], Sequence[Sequence[bool]]],
 ) -> float:
     """Two-sided p that the runs of two arms, paired by seed, have equal times without an event.
 
+    Args:
+        times: Of each arm, for each run, the times of its policies.
+        happened: Whether each of them ended with the event.
+
     The log-rank statistic under all exchanges of the arms within seeds (`sign_flip_p` of the differences of
-    scores), for its normal approximation needs more runs than studies have. 1 without events.
+    scores), for its normal approximation needs more runs than studies have. A run's score is the mean of its
+    policies', so that one with more policies is not the likelier to be early. 1 without events.
     """
-    scores_n = log_rank_scores([*times[0], *times[1]], [*happened[0], *happened[1]])
+    runs = [*times[0], *times[1]]
+    scores = log_rank_scores(
+        [time for run in runs for time in run], [came for arm in happened for run in arm for came in run]
+    )
+    ends = np.cumsum([len(run) for run in runs])[:-1]
+    scores_n = np.array([one.mean() for one in np.split(scores, ends)]) if runs else np.array([])
     n = len(times[0])
     return sign_flip_p(scores_n[:n] - scores_n[n:])

@@ -17,6 +17,7 @@ from cory.study.reading import check_keys, make_spec, read_spec
 from cory.study.report import write_report
 from cory.study.results import Results
 from cory.study.spec import Spec
+from cory.study.statistics import MIN_RUNS
 
 
 class Finished(NamedTuple):
@@ -121,6 +122,7 @@ class Study:
         say(
             f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {untrained} to train"
             + (f", {len(todo) - untrained} to evaluate on other tasks" if len(todo) > untrained else "")
+            + (f"; verdicts need {MIN_RUNS} seeds" if spec.primary and len(spec.seeds) < MIN_RUNS else "")
         )
         try:
             outcomes = chosen_engine(spec.out, jobs=jobs, say=say).train(todo) if todo else []

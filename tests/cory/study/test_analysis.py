@@ -65,16 +65,49 @@ def test_value_of_a_frontier_is_the_mean_over_the_policies():
     assert math.isnan(analysis.run_value(run, "reward_at_kl/3", **OPTIONS))
 
 
-def test_survival_is_the_iteration_of_collapse_or_the_length_of_the_run():
+def test_survival_is_the_iteration_of_collapse_or_the_length_of_the_run_mean_over_the_policies():
     assert analysis.run_value(made_up_run("a", 0, 0.5), "survival", **OPTIONS) == 20
-    assert analysis.run_value(made_up_run("a", 0, 0.5, collapsed_at=10), "survival", **OPTIONS) == 10
+    run = made_up_run("a", 0, 0.5, collapsed_at={"llm_1": 10, "llm_2": None})
+    assert analysis.run_value(run, "survival", **OPTIONS) == 15
+
+
+def test_apart_is_how_far_the_policies_are_from_each_other():
+    run = made_up_run("a", 0, 0.5)
+    run["eval"]["average"] = {"task_reward": [[20, 0.9]], "kl": [[20, 2.0]]}
+    assert analysis.run_value(run, "apart/task_reward", **OPTIONS) == pytest.approx(0.2)
+    run["eval"]["llm_2"]["kl"] = [[0, 0.0], [20, 5.0]]  # .6 - .1 x 1 and .4 - .1 x 5
+    assert analysis.run_value(run, "apart/combined_reward", **OPTIONS) == pytest.approx(0.6)
+    del run["eval"]["llm_2"]
+    assert math.isnan(analysis.run_value(run, "apart/task_reward", **OPTIONS))
+
+
+def test_pool_is_the_mean_of_its_arms_at_seeds_that_all_have(values):
+    results = made_up_results(values, pools={"both": ["cooperative", "independent"]})
+    cooperative, independent, both = (
+        analysis.values_by_seed(results, name, "relay", "task_reward")
+        for name in ("cooperative", "independent", "both")
+    )
+    assert both == pytest.approx({s: (cooperative[s] + independent[s]) / 2 for s in cooperative})
+    results["runs"] = [run for run in results["runs"] if (run["arm"], run["seed"]) != ("independent", 2)]
+    assert 2 not in analysis.values_by_seed(results, "both", "relay", "task_reward")
+
+
+def test_pools_are_compared_and_stand_in_the_table(values):
+    primary = [{"arm": "both", "baseline": "independent", "metric": "task_reward"}]
+    results = made_up_results(values, pools={"both": ["cooperative", "independent"]}, primary=primary)
+    (row,) = results["statistics"]
+    assert row["difference"] == pytest.approx(0.30 / 2, abs=0.01)
+    assert ["both", "6"] in [cells[:2] for cells in report.tables(results)[0].rows]
 
 
 def collapsing_results(values, collapsed, iterations=20):
     """Runs of cooperative that collapse at given iterations, those of independent that never do."""
     primary = [{"arm": "independent", "baseline": "cooperative", "metric": "survival", "margin": 1.0}]
     spec = make_spec(values | {"primary": primary})
-    runs = [made_up_run("cooperative", seed, 0.5, collapsed_at=at) for seed, at in enumerate(collapsed)]
+    runs = [
+        made_up_run("cooperative", seed, 0.5, collapsed_at={"llm_1": at, "llm_2": at})
+        for seed, at in enumerate(collapsed)
+    ]
     runs += [made_up_run("independent", s, 0.5, iterations=iterations) for s in range(len(collapsed))]
     return analysis.analyse(assemble(spec, make_plan(spec), runs))["statistics"][0]
 
@@ -193,7 +226,7 @@ def test_ladder_draws_the_means_of_its_steps_and_what_they_are_compared_with(val
 def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path):
     sweeps = {"payoff": {"setting": "payoff", "arms": ["cooperative", "independent"]}}
     results = made_up_results(values, sweeps=sweeps)
-    results["runs"][0]["collapsed_at"] = 10
+    results["runs"][0]["collapsed_at"] = {"llm_1": 10, "llm_2": None}
     page = report.write_report(results, tmp_path, ["independent/relay/seed-9 failed: <reason>"])
     text, markdown = page.read_text("utf-8"), (tmp_path / "report.md").read_text("utf-8")
     assert text.count("data:image/png;base64,") == 5
@@ -203,7 +236,7 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
         "supported",
         "+0.450 (",
         "independent/relay/seed-9 failed",
-        "1 (18.3 of 20 iterations without)",
+        "1 of 12 policies (19.2 of 20 iterations without)",
     ):
         assert shown in markdown
     assert "| cooperative | 6 | 0.825 (" in markdown

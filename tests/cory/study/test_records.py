@@ -38,7 +38,7 @@ def test_game_curves_are_means_over_windows_that_end_with_the_run():
     assert records.game(rows, 14) == {"pioneer_0": {"kl": [[4, 1.5], [14, 8.5]]}}
 
 
-def test_collapse_is_the_first_sign_of_any_policy():
+def test_collapse_is_the_first_sign_of_each_trained_policy():
     def distinct(*values):
         return {"distinct_2": [[10 * i, value] for i, value in enumerate(values)]}
 
@@ -46,7 +46,7 @@ def test_collapse_is_the_first_sign_of_any_policy():
         "reference": distinct(0.8),
         "llm_1": distinct(0.8, 0.7, 0.3),
         "llm_2": distinct(0.8, 0.3, 0.7),
+        "llm_3": distinct(0.8, 0.7),
+        "average": distinct(0.8, 0.1),
     }
-    assert records.collapsed_at(evaluated) == 10
-    assert records.collapsed_at({name: evaluated[name] for name in ("reference", "llm_1")}) == 20
-    assert records.collapsed_at({"reference": distinct(0.8), "llm_1": distinct(0.8, 0.7)}) is None
+    assert records.collapsed_at(evaluated) == {"llm_1": 20, "llm_2": 10, "llm_3": None}

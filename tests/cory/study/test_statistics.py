@@ -64,10 +64,9 @@ def test_holm_multiplies_the_smallest_by_the_number_of_tests_and_never_falls():
     assert statistics.holm([0.5, 0.01, 0.03, 0.02]) == pytest.approx([0.5, 0.04, 0.06, 0.06])
 
 
-def test_holm_is_one_at_most_and_leaves_out_undefined_tests():
-    adjusted = statistics.holm([0.6, math.nan, 0.9])
-    assert adjusted[0] == adjusted[2] == 1.0
-    assert math.isnan(adjusted[1])
+def test_holm_is_one_at_most_and_counts_tests_that_are_still_to_come():
+    adjusted = statistics.holm([0.6, math.nan, 0.1])
+    assert adjusted == pytest.approx([1.0, math.nan, 0.3], nan_ok=True)
 
 
 def test_improvement_is_the_share_of_seeds_with_wilsons_interval():
@@ -86,9 +85,34 @@ def test_effect_is_the_mean_in_standard_deviations_with_hedges_correction():
 def test_seeds_needed_are_those_of_the_t_test_in_cohens_table():
     # Cohen: a paired t-test at 5 % two-sided finds half a standard deviation with 80 % power from n = 34.
     differences = np.tile([-1.0, 1.0], 5) / np.std(np.tile([-1.0, 1.0], 5), ddof=1)
-    assert statistics.seeds_needed(differences, 0.5) == 34 - 10
-    assert statistics.seeds_needed(differences, 0.0) is None
+    assert statistics.seeds_needed(differences, 0.5) == 34 - 10  # 0 is half a deviation from the margin
+    assert statistics.seeds_needed(differences + 0.2, 0.7) == 34 - 10
+    assert statistics.seeds_needed(differences - 0.2, 0.7, "lower") == 34 - 10
+    assert statistics.seeds_needed(differences - 0.2, 0.7, "equal") == 34 - 10
     assert statistics.seeds_needed([1.0, 1.0, 1.0], 0.5) == 0
+
+
+def test_no_number_of_seeds_decides_a_difference_as_large_as_the_margin():
+    differences = np.tile([-1.0, 1.0], 5)
+    assert statistics.seeds_needed(differences, 0.0) is None
+    assert statistics.seeds_needed(differences + 0.3, 0.31) is None
+    assert statistics.seeds_needed([0.5, 0.5, 0.5], 0.5) is None
+    assert statistics.seeds_needed([1.0, 1.0], 0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "result"),
+    [
+        (-0.01, 0.01, "supported"),
+        (-0.03, 0.01, "undecided"),
+        (0.01, 0.03, "undecided"),
+        (0.02, 0.05, "refuted"),
+        (-0.05, -0.02, "refuted"),
+        (math.nan, math.nan, "undecided"),
+    ],
+)
+def test_equal_is_supported_inside_of_the_margins_and_refuted_outside(low, high, result):
+    assert statistics.verdict(statistics.Interval(low, high), 0.02, "equal") == result
 
 
 def test_power_of_seeds_needed_holds_in_simulation():
@@ -201,6 +225,11 @@ RELAPSED = {
 }
 
 
+def alone(values):
+    """Runs of one policy each."""
+    return [[value] for value in values]
+
+
 def test_log_rank_scores_are_observed_less_expected_relapses_of_the_leukemia_trial():
     """The table of R's survdiff: 9 relapses and 19.3 expected with 6-MP, 21 and 10.7 with placebo."""
     times = FREIREICH["6-MP"] + FREIREICH["placebo"]
@@ -212,7 +241,8 @@ def test_log_rank_scores_are_observed_less_expected_relapses_of_the_leukemia_tri
 def test_log_rank_p_is_small_where_the_published_test_is():
     """Chi-squared 16.8, p = 4.2e-5; of 20,000 random exchanges fewer than 5 are as far from zero."""
     p = statistics.log_rank_p(
-        (FREIREICH["6-MP"], FREIREICH["placebo"]), (RELAPSED["6-MP"], RELAPSED["placebo"])
+        (alone(FREIREICH["6-MP"]), alone(FREIREICH["placebo"])),
+        (alone(RELAPSED["6-MP"]), alone(RELAPSED["placebo"])),
     )
     assert 1 / 20_001 <= p < 5 / 20_000
 
@@ -220,15 +250,22 @@ def test_log_rank_p_is_small_where_the_published_test_is():
 def test_log_rank_p_by_hand():
     # Hazards 1/6, 1/5, 1/4 at 10, 20, 30. Scores of the arm: 5/6, 1 - 11/30, 1 - 37/60, of the baseline three
     # times -37/60: all three differences have the same sign, two of the eight exchanges.
-    assert statistics.log_rank_p(([10, 20, 30], [40, 40, 40]), ([True] * 3, [False] * 3)) == pytest.approx(
-        2 / 8
-    )
+    times, happened = (alone([10, 20, 30]), alone([40] * 3)), (alone([True] * 3), alone([False] * 3))
+    assert statistics.log_rank_p(times, happened) == pytest.approx(2 / 8)
     scores = statistics.log_rank_scores([10, 20, 30, 40, 40, 40], [True] * 3 + [False] * 3)
     assert scores == pytest.approx([5 / 6, 19 / 30, 23 / 60, -37 / 60, -37 / 60, -37 / 60])
 
 
 def test_log_rank_p_without_collapse_is_one():
-    assert statistics.log_rank_p(([5, 5], [5, 5]), ([False] * 2, [False] * 2)) == 1.0
+    assert statistics.log_rank_p(([[5], [5]], [[5], [5]]), ([[False]] * 2, [[False]] * 2)) == 1.0
+    assert math.isnan(statistics.log_rank_p(([], []), ([], [])))
+
+
+def test_runs_with_more_policies_are_not_the_earlier_for_it():
+    """Two policies that collapse as the one of the other arm does."""
+    one, two = [[10], [20], [30]], [[10, 10], [20, 20], [30, 30]]
+    happened = [[True], [True], [False]], [[True] * 2, [True] * 2, [False] * 2]
+    assert statistics.log_rank_p((one, two), happened) == 1.0
 
 
 def test_log_rank_p_of_many_runs_is_scipys():
@@ -239,7 +276,8 @@ def test_log_rank_p_of_many_runs_is_scipys():
     data = [stats.CensoredData(uncensored=t[e], right=t[~e]) for t, e in zip(times, happened, strict=True)]
     oracle = stats.logrank(*data)
     assert 0.01 < oracle.pvalue < 0.5
-    assert statistics.log_rank_p(tuple(times), tuple(happened)) == pytest.approx(oracle.pvalue, abs=0.02)
+    p = statistics.log_rank_p(tuple(map(alone, times)), tuple(map(alone, happened)))
+    assert p == pytest.approx(oracle.pvalue, abs=0.02)
 
 
 def test_restricted_mean_without_censoring_is_the_mean_of_cut_times():
