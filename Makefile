@@ -4,6 +4,7 @@
 # make coverage   run the tests as `make test` does; print the coverage and fail below the floor
 # make lint       run ruff, mypy, import-linter and codespell
 # make interop    play the game in other libraries (docs/interop.md); RLlib has an environment of its own
+# make ray        studies on a Ray cluster of two nodes on this machine (the extra `ray`)
 # make study      run the quick form of four studies, into runs/studies
 # make faults     kill training processes and damage their files, and count what is lost (docs/reliability.md)
 # make docs       build the site into build/site; a broken link or an undocumented public name fails
@@ -21,7 +22,7 @@ BIN := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: help train test test-fast coverage lint interop study faults docs notebooks
+.PHONY: help train test test-fast coverage lint interop ray study faults docs notebooks
 
 train: $(VENV)/.installed-test
 	$(BIN)/cory train $(ARGS)
@@ -47,6 +48,9 @@ lint: $(VENV)/.installed-dev
 interop: $(VENV)/.installed-interop,test $(RLLIB)/.installed
 	$(PYTEST) -m interop tests/interop $(ARGS)
 	OMP_NUM_THREADS=1 $(RLLIB)/bin/python -m pytest -m interop tests/interop/test_rllib.py $(ARGS)
+
+ray: $(VENV)/.installed-ray,test
+	$(PYTEST) tests/cory/study/test_engine_ray.py $(ARGS)
 
 # Trained runs are not trained again: remove runs/studies to start anew.
 study: $(VENV)/.installed-test

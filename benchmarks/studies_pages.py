@@ -8,6 +8,7 @@ It trains nothing and needs no network; unchanged results give unchanged files.
 """
 
 import argparse
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -132,14 +133,19 @@ def with_claims_of_the_paper(text: str, stored: Sequence[Stored]) -> str:
     for cells in _claims(stored, "docs/studies/", measured=True):
         if cells["source"].startswith("paper"):
             shown.setdefault(cells["test"], [cells[name] for name in HEAD])
+    elsewhere = {_without_task(test) for test in shown}
     waiting: dict[str, list[str]] = {}
     for cells in _claims(stored, "docs/studies/", measured=False):
-        if cells["source"].startswith("paper") and cells["test"] not in shown:
+        if cells["source"].startswith("paper") and _without_task(cells["test"]) not in elsewhere:
             waiting.setdefault(cells["study"], []).append(cells["claim"])
     told = [f"{study} ({'; '.join(dict.fromkeys(claims))})" for study, claims in waiting.items()]
     lines = [*KEY, "", *_table(HEAD, shown.values())]
-    lines += ["", f"Not run yet: {', '.join(told)}."] if told else []
+    lines += ["", f"Not run on any task yet: {', '.join(told)}."] if told else []
     return before + start + "\n" + "\n".join(lines) + "\n\n" + end + rest.partition(end)[2]
+
+
+def _without_task(test: str) -> str:
+    return re.sub(r" on [^ ,]+,", ",", test)
 
 
 def verdict_table(stored: Sequence[Stored], *, measured: bool = True) -> list[str]:

@@ -70,7 +70,7 @@ def test_readme_has_the_verdicts_on_the_papers_claims_between_its_marks(pages):
     before, key, table, waiting, after = (pages / "README.md").read_text("utf-8").split("\n\n")
     assert before == "Before\n<!-- verdicts -->"
     assert key.startswith("- **supported**: ")
-    assert waiting == "Not run yet: waiting (c)."
+    assert waiting == "Not run on any task yet: waiting (c)."
     rows = table.splitlines()
     assert rows[0] == "| claim | source | test | margin | result | study |"
     assert len(rows) == 3

@@ -97,6 +97,7 @@ def probe_target(
         failures = weighted_sum.failures(task)
     on_progress(f"{target.name}: computing intervals")
     Q = len(next(iter(standalone.values())).queries)
+    before = {name: reference.name for name, reference in references.items()}
     return {
         "schema": SCHEMA,
         "measured": _measured(target, folders, config, standalone),
@@ -106,7 +107,7 @@ def probe_target(
             | measures.as_json(_measure(settings, games, (Q, config.pioneers, config.observers)))
             for names, games in pairs
         ],
-        "skill": measures.as_json(measures.skill(standalone, pairs)),
+        "skill": measures.as_json(measures.skill(standalone, pairs, before)),
         "specialisation": {
             f"{a}, {b}": measures.as_json(measures.specialisation(standalone[a], standalone[b]))
             for a, b in combinations(policies, 2)

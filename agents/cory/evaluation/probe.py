@@ -138,13 +138,16 @@ def signal(advantage: Advantage, batch: Batch, seat: str, shape: tuple[int, int,
 
 
 def skill(
-    standalone: Mapping[str, Responses], games: Iterable[tuple[Mapping[str, str], ProbeGames]]
+    standalone: Mapping[str, Responses],
+    games: Iterable[tuple[Mapping[str, str], ProbeGames]],
+    references: Mapping[str, str],
 ) -> dict[str, dict[str, Estimates]]:
     """Estimate score and KL of every policy by where it responds, and paired differences of these.
 
     policy -> `task_reward` and `kl` -> `standalone` (the query only), the seats it sat in, `observer_1 minus
     standalone` (the gap of the observer's prompt), `pioneer_0 minus standalone` and `observer_1 minus
-    pioneer_0`.
+    pioneer_0`. Scores of a policy that has one of the `references` also have `free-riding`: what its training
+    added as the observer, beside the trained pioneer, less what it added standalone.
     """
     found: dict[str, dict[str, dict[str, np.ndarray]]] = {
         name: {
@@ -168,6 +171,10 @@ def skill(
                 for a, b in pairs
                 if a in per_query and b in per_query
             }
+            gap, before = f"{OBSERVER} minus {STANDALONE}", found.get(references.get(name, ""), {})
+            reference = before.get("task_reward", {})
+            if quantity == "task_reward" and gap in gaps and reference.keys() >= {OBSERVER, STANDALONE}:
+                gaps["free-riding"] = gaps[gap] - (reference[OBSERVER] - reference[STANDALONE])
             result[name][quantity] = estimates({**per_query, **gaps})
     return result
 

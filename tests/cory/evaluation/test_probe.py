@@ -182,13 +182,13 @@ def test_skill_by_place_with_kl_to_the_reference():
         policy.name: evaluate_standalone(
             policy, game.task, EvaluationConfig(queries=4, samples=4), max_response=(1, 1), measures={}
         )
-        for policy in (teller, ignorant)
+        for policy in (teller, ignorant, uniform)
     }
     pairs = [
         ({PIONEER: a.name, OBSERVER: b.name}, play_probe(game, {PIONEER: a, OBSERVER: b}, config))
-        for a, b in ((teller, ignorant), (ignorant, teller))
+        for a, b in ((teller, ignorant), (ignorant, teller), (uniform, uniform))
     ]
-    found = probe.skill(standalone, pairs)
+    found = probe.skill(standalone, pairs, {"t": "reference"})
     # The teller scores 1, 0.8, 1, 0.8 as the pioneer of a, b, c, d. As the observer of one that always writes
     # a, both score 1 for the secret a only. Writing a costs the ignorant pioneer 0.2 for c and d.
     assert value(found["t"]["task_reward"]) == pytest.approx({
@@ -198,7 +198,10 @@ def test_skill_by_place_with_kl_to_the_reference():
         "observer_1 minus standalone": -0.65,
         "pioneer_0 minus standalone": 0,
         "observer_1 minus pioneer_0": -0.65,
+        "free-riding": -0.65 - value(found["reference"]["task_reward"])["observer_1 minus standalone"],
     })  # fmt: skip
+    assert "free-riding" not in found["i"]["task_reward"]
+    assert "free-riding" not in found["t"]["kl"]
     assert found["i"]["task_reward"][PIONEER].value == pytest.approx(0.9)
     assert found["i"]["task_reward"][OBSERVER].value == pytest.approx(0.25)
     for place in ("standalone", PIONEER, OBSERVER):
