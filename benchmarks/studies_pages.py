@@ -114,9 +114,9 @@ def index(stored: Sequence[Stored]) -> str:
     waiting = verdict_table(stored, measured=False)
     if len(waiting) > 2:
         lines += ["", "## Without runs yet", "", *waiting]
-    told = [f"- **{one.name}**: {text}" for one in stored for text in notes(one.results)]
-    if told:
-        lines += ["", "## Notes", "", *told]
+    noted = [f"- **{one.name}**: {text}" for one in stored for text in notes(one.results)]
+    if noted:
+        lines += ["", "## Notes", "", *noted]
     return "\n".join(lines) + "\n"
 
 
@@ -138,9 +138,9 @@ def with_claims_of_the_paper(text: str, stored: Sequence[Stored]) -> str:
     for cells in _claims(stored, "docs/studies/", measured=False):
         if cells["source"].startswith("paper") and _without_task(cells["test"]) not in elsewhere:
             waiting.setdefault(cells["study"], []).append(cells["claim"])
-    told = [f"{study} ({'; '.join(dict.fromkeys(claims))})" for study, claims in waiting.items()]
+    listed = [f"{study} ({'; '.join(dict.fromkeys(claims))})" for study, claims in waiting.items()]
     lines = [*KEY, "", *_table(HEAD, shown.values())]
-    lines += ["", f"Not run on any task yet: {', '.join(told)}."] if told else []
+    lines += ["", f"Not run on any task yet: {', '.join(listed)}."] if listed else []
     return before + start + "\n" + "\n".join(lines) + "\n\n" + end + rest.partition(end)[2]
 
 
