@@ -11,7 +11,7 @@ from cory.study import looks, statistics
 from cory.study.plan import setting_value
 from cory.study.records import Points
 from cory.study.results import Results
-from cory.study.spec import tested_on
+from cory.study.spec import BETWEEN, SHARE, tested_on
 
 TABLE = ("combined_reward", "task_reward", "kl")
 """Metrics in the table of arms, and those of the comparisons after them."""
@@ -39,6 +39,10 @@ def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, A
         return _last(_team(run, metric))
     if metric.startswith("game/"):
         return _mean([_last(seat.get(metric.partition("/")[2])) for seat in run["game"].values()])
+    if metric.startswith(BETWEEN):
+        return _mean(
+            [_frontier_value(*one, metric.removeprefix(BETWEEN), frontier, run) for one in between(run)]
+        )
     if metric == "hypervolume" or metric.startswith("reward_at_kl/"):
         policies = _trained(run["eval"])
         curves = [(_values(one.get("kl")), _values(one.get("task_reward"))) for one in policies]
@@ -47,6 +51,20 @@ def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, A
         ends = [points[-1][1] for points in _quantities(run, metric.removeprefix(APART), kl_coef) if points]
         return max(ends) - min(ends) if len(ends) > 1 else math.nan
     return _mean([points[-1][1] for points in _quantities(run, metric, kl_coef) if points])
+
+
+def between(run: Run) -> list[tuple[list[float], list[float]]]:
+    """By policy: KL and task reward from the reference over interpolated weights to its own, by the share."""
+    names = [name for name in run.get("on", {}) if name.startswith(f"{SHARE}-")]
+    names.sort(key=lambda name: float(name.removeprefix(f"{SHARE}-")))
+    steps = [run["on"][name]["eval"] for name in names]
+    found = []
+    for policy, own in run["eval"].items() if names else ():
+        if policy != averaging.NAME and not policy.startswith("reference"):
+            evaluated = [run["eval"]["reference"], *(step[policy] for step in steps), own]
+            kl, reward = ([_last(one["kl" if i else "task_reward"]) for one in evaluated] for i in (1, 0))
+            found.append((kl, reward))
+    return found
 
 
 def curve(run: Run, metric: str, *, kl_coef: float) -> dict[int, float]:
@@ -77,7 +95,7 @@ def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[
         return {
             seed: _mean([one[seed] for one in arms]) for seed in sorted(set.intersection(*map(set, arms)))
         }
-    kl_coef = results["kl_coef"][tested_on(metric)[0] or task]
+    kl_coef = results["kl_coef"].get(tested_on(metric)[0], results["kl_coef"][task])
     settings = {"kl_coef": kl_coef, "frontier": results["frontier"]}
     found = {
         run["seed"]: run_value(run, metric, **settings)

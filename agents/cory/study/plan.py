@@ -17,7 +17,7 @@ from cory.config.schema import Config
 from cory.evaluation.external import has_distribution
 from cory.judges.weighted_sum import closing
 from cory.policies.loading import load_tokenizer
-from cory.study.spec import MAY_DIFFER, TARGET, Comparison, Settings, Spec, flattened
+from cory.study.spec import MAY_DIFFER, SHARE, TARGET, Comparison, Settings, Spec, flattened
 from cory.training.evaluate import COMPARED, check_target
 from cory.training.factory import make_task
 from cory.training.targets import Target, load_external
@@ -42,8 +42,8 @@ class PlannedRun:
     settings: Mapping[str, Any]
     """All settings, flat, as config.yaml holds them; with `target` where nothing is trained."""
     cross: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By other task: the settings that the trained policies are evaluated with on it. They do not change
-    the run."""
+    """By other task, or `interpolated` weights: the settings that the trained policies are evaluated with.
+    They do not change the run."""
     folder: Path | None = None
     """The run directory, if it is not below the study's folder: a run of a study beside it."""
 
@@ -236,6 +236,7 @@ def _cross(
     """By other task: the settings that policies of an arm, trained on `task`, are evaluated with on it.
 
     Task, judge, response cap and evaluation are those of the arm on the other task, all else is as trained.
+    Beside them by `interpolated` weights: the arm's own settings and the share.
     """
     found = {}
     for other in () if TARGET in spec.arms[arm] else spec.cross.get(task, ()):
@@ -249,7 +250,17 @@ def _cross(
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
         found[other] = {name: value for name, value in as_json(config).items() if name != "seed"}
+    if TARGET not in spec.arms[arm]:
+        own = configs[task][arm]
+        alone = as_json(replace(own, evaluation=replace(own.evaluation, average=False, team=False)))
+        alone.pop("seed")
+        found |= {interpolated(share): {**alone, SHARE: share} for share in spec.interpolate}
     return found
+
+
+def interpolated(share: float) -> str:
+    """The name, beside those of other tasks, of the evaluation at a share of the way from the reference."""
+    return f"{SHARE}-{share:g}"
 
 
 def _check_same_tokens(ours: Config, theirs: Config, where: str) -> None:

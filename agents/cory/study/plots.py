@@ -12,10 +12,10 @@ from matplotlib.ticker import MaxNLocator
 
 from cory.report.plots import DASHES, PALETTE, REFERENCE, Kind, Plot, draw_kinds
 from cory.study import statistics
-from cory.study.analysis import curve, judged_by_team, metrics_of, survival, values_by_seed
+from cory.study.analysis import between, curve, judged_by_team, metrics_of, survival, values_by_seed
 from cory.study.plan import setting_value
 from cory.study.results import Results
-from cory.study.spec import ON
+from cory.study.spec import BETWEEN, ON
 
 MARKERS = "os^D"
 FOREST = (
@@ -34,7 +34,8 @@ CURVES = (
 )
 FRONTIER = (
     "Task reward against KL at the end of training: one small point per run, a large one per arm (mean). "
-    "Lines join the arms of a sweep, shaded: 95 % intervals of the mean reward. The cross is the reference."
+    "Lines join the arms of a sweep, shaded: 95 % intervals of the mean reward. The cross is the reference. "
+    "Dashed: weights between the reference's and the policies'."
 )
 SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
 LADDER = (
@@ -110,7 +111,7 @@ def _name(row: Mapping[str, Any], results: Results) -> str:
 
 
 def _curves(results: Results) -> Figure | None:
-    no_curve = ("hypervolume", "survival", "reward_at_kl/", ON)
+    no_curve = ("hypervolume", "survival", "reward_at_kl/", BETWEEN, ON)
     shown = [metric for metric in metrics_of(results) if not metric.startswith(no_curve)]
 
     def panel(axes: Axes, metric: str, task: str) -> bool:
@@ -141,6 +142,7 @@ def _frontier(results: Results) -> Figure | None:
                 x, y, style = [kl[s] for s in seeds], [reward[s] for s in seeds], marker_of(results, arm)
                 axes.plot(x, y, markersize=3, alpha=0.5, **style)
                 axes.plot(np.mean(x), np.mean(y), label=arm, markersize=9, **style)
+            _draw_between(axes, results, arm, task)
         for sweep in results["sweeps"].values():
             _draw_band(axes, results, sweep["arms"], task)
         for reward_of_reference in _references(results, task) if axes.lines else ():
@@ -166,6 +168,14 @@ def _draw_band(axes: Axes, results: Results, arms: Sequence[str], task: str) -> 
         color = style_of(results, arms[0])["color"]
         axes.plot(x, means, color=color, linewidth=1, alpha=0.7)
         axes.fill_between(x, lows, highs, color=color, alpha=0.12, linewidth=0)
+
+
+def _draw_between(axes: Axes, results: Results, arm: str, task: str) -> None:
+    """The dashed line through interpolated weights: means over the policies of the arm's runs."""
+    runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
+    if curves := [curve for run in runs for curve in between(run)]:
+        x, y = np.mean(np.array(curves), axis=0)
+        axes.plot(x, y, "--", color=marker_of(results, arm)["color"], linewidth=1, alpha=0.7)
 
 
 def _references(results: Results, task: str) -> set[float]:

@@ -11,6 +11,7 @@ import yaml
 
 from cory.evaluation.records import DEFINING
 from cory.study.spec import (
+    BETWEEN,
     GAME,
     MAY_DIFFER,
     ON,
@@ -30,7 +31,7 @@ DIRECTIONS = ("higher", "lower", "equal")
 NAME = re.compile(r"[A-Za-z0-9][\w.+=-]*")
 """Names of studies, arms and tasks, which are names of folders."""
 QUICK = ("arms", "seeds", "settings", "tasks")
-OF_TRAINING = ("game/", "average/", "apart/", ON, "hypervolume", "reward_at_kl/", "survival")
+OF_TRAINING = ("game/", "average/", "apart/", BETWEEN, ON, "hypervolume", "reward_at_kl/", "survival")
 """Metrics, or their beginnings, that only trained arms have."""
 
 
@@ -65,6 +66,7 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
         tasks=_named_settings(values, "tasks"),
         cross=_cross(values),
         seeds=seeds_of(values.get("seeds", 5)),
+        interpolate=tuple(values.get("interpolate") or ()),
         evaluation=_mapping(values, "evaluation"),
         budgets=_mapping(values, "budgets"),
         primary=tuple(
@@ -121,6 +123,9 @@ def _check(spec: Spec) -> None:
             raise ValueError(
                 f"cross: {task!r} names itself, on which its runs are evaluated anyway; leave it out"
             )
+    for share in spec.interpolate:
+        if not (isinstance(share, int | float) and 0 < share < 1):
+            raise ValueError(f"interpolate holds {share!r}; give shares of the way between 0 and 1")
     targets = _checked_targets(spec)
     for one in spec.primary:
         for name in (one.arm, one.baseline):
@@ -136,6 +141,10 @@ def _check(spec: Spec) -> None:
             "arm",
         )
         _check_metric(one.metric)
+        if one.metric.startswith(BETWEEN) and not spec.interpolate:
+            raise ValueError(
+                f"a primary comparison by {one.metric}: add `interpolate`, shares between 0 and 1"
+            )
         _check_tested_on(one, spec)
         if one.task is not None:
             check_keys([one.task], list(spec.tasks), "a primary comparison: the study's tasks")
@@ -148,7 +157,7 @@ def _check(spec: Spec) -> None:
 
 def _check_metric(metric: str) -> None:
     """Raise ValueError, with the nearest name, for a metric that no run has."""
-    if metric in ("hypervolume", "survival") or re.fullmatch(r"reward_at_kl/[\d.]+", metric):
+    if metric == "survival" or re.fullmatch(rf"({BETWEEN})?(hypervolume|reward_at_kl/[\d.]+)", metric):
         return
     place, _, rest = metric.rpartition("/")
     if re.fullmatch(r"pass_at_\d+", rest) and place != "game":

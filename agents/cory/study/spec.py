@@ -16,6 +16,10 @@ GAME = ("task_reward", "payoff", "kl", "combined_reward", "response_length")
 
 TARGET = "target"
 """Key of an arm that is evaluated, not trained: a function that loads players, as for `cory evaluate`."""
+BETWEEN = "between/"
+"""Prefix of metrics of the curve through interpolated weights."""
+SHARE = "interpolate"
+"""Key of the share of the way from the reference, among the settings of an evaluation of such weights."""
 ON = "on/"
 """Prefix of metrics of runs that are evaluated on another task."""
 
@@ -33,8 +37,9 @@ class Comparison:
     (standalone, of the mean of the policies' weights, with `evaluation.average` or `learner.ema`),
     `apart/<quantity>` (standalone, the largest less the smallest of the policies'),
     `team/<seat>/<quantity>` and `team/<quantity>` (held-out games of all seats, with `evaluation.team`),
-    `on/<task>/<quantity>` (standalone on another task, with `cross`), `hypervolume`, `reward_at_kl/<nats>`,
-    `survival` (iterations without collapse)."""
+    `on/<task>/<quantity>` (standalone on another task, with `cross`), `hypervolume` and
+    `reward_at_kl/<nats>` of the evaluations during training, with the prefix `between/` of the `interpolate`d
+    weights, `survival` (iterations without collapse)."""
     margin: float = 0.0
     """In the metric's unit, 0 or more. A study file may give one per task: `{reviews: 0.1, sums: 0.02}`."""
     direction: str = "higher"
@@ -81,6 +86,9 @@ class Spec:
     tasks: Mapping[str, Settings] = field(default_factory=dict)
     cross: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By task that is trained on: the other tasks that its policies are evaluated on after training."""
+    interpolate: tuple[float, ...] = ()
+    """Shares of the way from the reference's weights to a policy's own, between 0 and 1, at which policies
+    are evaluated after training: the reward-KL curve of one run (`between/...`)."""
     evaluation: Settings = field(default_factory=dict)
     budgets: Mapping[str, float] = field(default_factory=dict)
     primary: tuple[Comparison, ...] = ()

@@ -121,7 +121,7 @@ class Study:
         untrained = sum(run.name not in known for run in todo)
         say(
             f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {untrained} to train"
-            + (f", {len(todo) - untrained} to evaluate on other tasks" if len(todo) > untrained else "")
+            + (f", {len(todo) - untrained} to evaluate further" if len(todo) > untrained else "")
             + (f"; verdicts need {MIN_RUNS} seeds" if spec.primary and len(spec.seeds) < MIN_RUNS else "")
         )
         try:
@@ -175,5 +175,5 @@ def _missing(
         else:
             missing.append(run)
     if lost:
-        say(f"not evaluated on other tasks, since their run directories are gone: {', '.join(lost)}")
+        say(f"not evaluated further, since their run directories are gone: {', '.join(lost)}")
     return missing

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cory.evaluation.averaging import averaged, mean_weights
+from cory.evaluation.averaging import averaged, mean_weights, move_to_reference
 from cory.evaluation.evaluator import EvaluationConfig
 from cory.policies.table import TablePolicy
 from cory.training.trainer import Trainer
@@ -45,6 +45,21 @@ def test_weights_are_back_after_an_error():
     with pytest.raises(RuntimeError, match="inside"), averaged([one, four]):
         raise RuntimeError("inside")
     assert all(bool((weight == 1).all()) for weight in one.parameters())
+
+
+def test_a_quarter_of_the_way_from_one_to_nine_is_three():
+    reference, policy = table("reference", 1.0), table("policy", 9.0)
+    policy.set_reference(reference)
+    move_to_reference(policy, 0.25)
+    assert all(bool((weight == 3.0).all()) for weight in policy.distribution_weights().values())
+    assert all(bool((weight == 1.0).all()) for weight in reference.parameters())
+
+
+def test_policy_of_another_shape_than_its_reference_is_refused():
+    policy = table("policy", 1.0)
+    policy.set_reference(table("reference", 1.0, vocab_size=6))
+    with pytest.raises(ValueError, match=r"'policy': .* is not in its reference"):
+        move_to_reference(policy, 0.5)
 
 
 def test_policies_of_two_shapes_have_no_mean():

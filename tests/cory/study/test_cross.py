@@ -110,9 +110,7 @@ def test_finished_run_that_lacks_an_evaluation_is_evaluated_and_not_trained(copi
     assert on_others(without)["cooperative", "relay", 0] == {}
     lines: list[str] = []
     again = Study(**values).run(say=lines.append)  # the results now hold the run without them
-    assert lines[0].startswith(
-        "study relay-smoke: 6 runs, 6 found, 0 to train, 1 to evaluate on other tasks;"
-    )
+    assert lines[0].startswith("study relay-smoke: 6 runs, 6 found, 0 to train, 1 to evaluate further;")
     assert evaluated == [run, run]
     assert on_others(again) == on_others(made[2])
 
@@ -134,9 +132,7 @@ def test_run_without_its_directory_is_named_and_not_trained_again(copied, evalua
     shutil.rmtree(folder / "cooperative/same")
     lines: list[str] = []
     Study(**values).run(say=lines.append)
-    assert (
-        "not evaluated on other tasks, since their run directories are gone: cooperative/same/seed-0" in lines
-    )
+    assert "not evaluated further, since their run directories are gone: cooperative/same/seed-0" in lines
     assert evaluated == []
 
 
@@ -170,9 +166,9 @@ def test_evaluation_that_is_stopped_is_done_next_time(copied, made, monkeypatch)
     shutil.rmtree(place / "cross")
     whole = evaluation.target_metrics
 
-    def stop(target, *, interrupt):
+    def stop(target, *, interrupt, **options):
         os.kill(os.getpid(), signal.SIGTERM)
-        return whole(target, interrupt=interrupt)
+        return whole(target, interrupt=interrupt, **options)
 
     monkeypatch.setattr(evaluation, "target_metrics", stop)
     assert worker.train(place, run, lambda iteration: None) == {"status": "stopped"}
@@ -327,3 +323,42 @@ def test_evaluation_by_uncommitted_code_is_kept_out_of_committed_files(tmp_path)
     on = {"dearer": {"settings_sha256": "0", "commit": "abc-dirty", "eval": {}}}
     with pytest.raises(ValueError, match="cooperative/relay/seed-0 began with uncommitted changes"):
         check_clean(tmp_path / "x.json", "abc", [made_up_run("cooperative", 0, 0.5, on=on)])
+
+
+def test_policies_are_evaluated_between_the_reference_and_their_own_weights(
+    values, tmp_path, in_this_process
+):
+    """Near the reference they are worth what it is; their KL grows with the share."""
+    primary = [{"arm": "cooperative", "baseline": "independent", "metric": "between/hypervolume"}]
+    more = {"interpolate": [0.5, 1e-9], "seeds": 1, "primary": primary, "out": str(tmp_path)}
+    finished = Study(**values | more | {"settings": values["settings"] | SHORT}).run(say=str)
+    assert finished.failed == []
+    for run in finished.results["runs"]:
+        near, half = (run["on"][f"interpolate-{share:g}"]["eval"] for share in (1e-9, 0.5))
+        assert near.keys() == half.keys() == run["eval"].keys()
+        for name in ("llm_1", "llm_2"):
+            assert near[name]["task_reward"][0][1] == run["eval"]["reference"]["task_reward"][-1][1]
+            kl = [one[name]["kl"][-1][1] for one in (near, half, run["eval"])]
+            assert kl == sorted(kl)
+            assert kl[0] == pytest.approx(0, abs=1e-6)
+            assert kl[2] > kl[1] > 1e-6
+        curves = analysis.between(run)
+        assert [len(x) for curve in curves for x in curve] == [4] * 4
+        assert [reward[-1] for _, reward in curves] == [
+            run["eval"][name]["task_reward"][-1][1] for name in ("llm_1", "llm_2")
+        ]
+    (row,) = finished.results["statistics"]
+    assert row["n"] == 1
+    assert (tmp_path / "plots/frontier.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"interpolate": [1.0]}, "between 0 and 1"),
+        ({"primary": [PRIMARY | {"metric": "between/reward_at_kl/2", "task": None}]}, "add `interpolate`"),
+    ],
+)
+def test_bad_interpolation_is_refused(values, changes, words):
+    with pytest.raises(ValueError, match=words):
+        make_spec(values | changes)

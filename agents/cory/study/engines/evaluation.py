@@ -13,6 +13,7 @@ from cory.runtime.provenance import commit, environment
 from cory.runtime.signals import Signals
 from cory.study.plan import PlannedRun, config_of, make_target
 from cory.study.records import cross_path
+from cory.study.spec import SHARE
 from cory.tracking.tracker import METRICS, Tracker
 from cory.training.checkpoint import write_text
 from cory.training.evaluate import target_metrics
@@ -44,16 +45,17 @@ def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
-    """Evaluate a run's exported policies standalone on every task of `run.cross`, where not done yet."""
+    """Evaluate a run's exported policies standalone by every entry of `run.cross`, where not done yet."""
     silence_transformers()
     with Signals(grace=0.0) as signals:
-        for task, settings in run.cross.items():
+        for name, settings in run.cross.items():
             path = cross_path(folder, settings)
             if not path.exists():
-                target = replace(find(str(folder)), config=config_of(settings))
+                share, own = settings.get(SHARE, 1.0), {k: v for k, v in settings.items() if k != SHARE}
+                target = replace(find(str(folder)), config=config_of(own))
                 configure_runtime(target.config)
-                print(f"evaluating on {task}", flush=True)
-                found = target_metrics(target, interrupt=signals.check)
+                print(f"evaluating {name}", flush=True)
+                found = target_metrics(target, share=share, interrupt=signals.check)
                 content = {"commit": commit(), "settings": dict(settings), "metrics": found}
                 path.parent.mkdir(exist_ok=True)
                 write_text(path, json.dumps(content, indent=1))
