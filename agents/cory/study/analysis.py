@@ -9,7 +9,7 @@ import numpy as np
 from cory.evaluation import averaging
 from cory.study import looks, statistics
 from cory.study.plan import setting_value
-from cory.study.records import Points
+from cory.study.records import Points, reference_of, trained
 from cory.study.results import Results
 from cory.study.spec import BETWEEN, SHARE, tested_on
 
@@ -59,11 +59,11 @@ def between(run: Run) -> list[tuple[list[float], list[float]]]:
     names.sort(key=lambda name: float(name.removeprefix(f"{SHARE}-")))
     steps = [run["on"][name]["eval"] for name in names]
     found = []
-    for policy, own in run["eval"].items() if names else ():
-        if policy != averaging.NAME and not policy.startswith("reference"):
-            evaluated = [run["eval"]["reference"], *(step[policy] for step in steps), own]
-            kl, reward = ([_last(one["kl" if i else "task_reward"]) for one in evaluated] for i in (1, 0))
-            found.append((kl, reward))
+    for policy in trained(run["eval"]) if names else ():
+        ends = reference_of(run["eval"], policy), run["eval"][policy]
+        curve = [ends[0], *(step[policy] for step in steps), ends[1]]
+        kl, reward = ([_last(one.get(name)) for one in curve] for name in ("kl", "task_reward"))
+        found.append((kl, reward))
     return found
 
 
@@ -310,11 +310,8 @@ def _trained(
     evaluated: Mapping[str, Mapping[str, Points]], *, of_average: bool = False
 ) -> list[Mapping[str, Points]]:
     """Evaluations of the trained policies, or of the mean of their weights."""
-    return [
-        quantities
-        for policy, quantities in evaluated.items()
-        if (policy == averaging.NAME) == of_average and not policy.startswith("reference")
-    ]
+    names = [averaging.NAME] if of_average else trained(evaluated)
+    return [evaluated[name] for name in names if name in evaluated]
 
 
 def _values(points: Points | None) -> list[float]:

@@ -192,21 +192,28 @@ def budget(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> di
 
 def collapsed_at(evaluated: Mapping[str, Mapping[str, Points]]) -> dict[str, int | None]:
     """By trained policy: the first evaluation with a sign of collapse (`cory.evaluation.collapse`)."""
-    reference = {name: points[0][1] for name, points in evaluated.get("reference", {}).items()}
-    return {
-        policy: min(
-            (
-                int(iteration)
-                for sign in SIGNS
-                if sign.quantity in quantities and sign.quantity in reference
-                for iteration, value in quantities[sign.quantity]
-                if sign.present(value, reference[sign.quantity])
-            ),
-            default=None,
+    found = {}
+    for policy in trained(evaluated):
+        quantities, reference = evaluated[policy], reference_of(evaluated, policy)
+        signs = [sign for sign in SIGNS if sign.quantity in quantities and reference.get(sign.quantity)]
+        collapsed = (
+            int(iteration)
+            for sign in signs
+            for iteration, value in quantities[sign.quantity]
+            if sign.present(value, reference[sign.quantity][0][1])
         )
-        for policy, quantities in evaluated.items()
-        if policy != averaging.NAME and not policy.startswith("reference")
-    }
+        found[policy] = min(collapsed, default=None)
+    return found
+
+
+def trained(evaluated: Mapping[str, object]) -> list[str]:
+    """The names of evaluated policies that are neither a reference nor the mean of the others."""
+    return [name for name in evaluated if name != averaging.NAME and not name.startswith("reference")]
+
+
+def reference_of(evaluated: Mapping[str, Mapping[str, Points]], policy: str) -> Mapping[str, Points]:
+    """The evaluation of a policy's own reference, or of the one of all policies; empty without either."""
+    return evaluated.get(f"reference_{policy}", evaluated.get("reference", {}))
 
 
 def _metrics(row: Mapping[str, Any]) -> Iterable[tuple[Key, float]]:

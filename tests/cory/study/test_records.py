@@ -50,3 +50,5 @@ def test_collapse_is_the_first_sign_of_each_trained_policy():
         "average": distinct(0.8, 0.1),
     }
     assert records.collapsed_at(evaluated) == {"llm_1": 20, "llm_2": 10, "llm_3": None}
+    evaluated["reference_llm_2"] = distinct(0.5)  # of another model
+    assert records.collapsed_at(evaluated) == {"llm_1": 20, "llm_2": None, "llm_3": None}
