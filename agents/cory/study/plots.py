@@ -18,6 +18,9 @@ from cory.study.results import Results
 from cory.study.spec import BETWEEN, ON
 
 MARKERS = "os^D"
+OF_KL = "KL to the reference (nats)"
+NEAR = 3.0
+"""How many times wider than the arms' range a panel may become to hold the reference."""
 FOREST = (
     "Difference of arm and baseline over the runs at equal seeds, with its 95 % interval; small dots: single "
     "seeds. The dotted line is the margin of the study file. Without an interval: fewer than "
@@ -34,7 +37,8 @@ CURVES = (
 )
 FRONTIER = (
     "Task reward against KL at the end of training: one small point per run, a large one per arm (mean). "
-    "Lines join the arms of a sweep, shaded: 95 % intervals of the mean reward. The cross is the reference. "
+    "Lines join the arms of a sweep, shaded: 95 % intervals of the mean reward. The cross is the reference, "
+    "named below the axis where it is far from the arms. "
     "Dashed: weights between the reference's and the policies'."
 )
 SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
@@ -145,13 +149,23 @@ def _frontier(results: Results) -> Figure | None:
             _draw_between(axes, results, arm, task)
         for sweep in results["sweeps"].values():
             _draw_band(axes, results, sweep["arms"], task)
-        for reward_of_reference in _references(results, task) if axes.lines else ():
-            axes.plot(0, reward_of_reference, "x", color=REFERENCE, markersize=8, markeredgewidth=1.6)
-        axes.set_xlabel("KL to the reference (nats)")
+        axes.set_xlabel(OF_KL)
+        _draw_references(axes, sorted(_references(results, task)) if axes.lines else [])
         axes.set_ylabel("task reward")
         return bool(axes.lines)
 
     return _grid(results, ["frontier"], panel)
+
+
+def _draw_references(axes: Axes, rewards: Sequence[float]) -> None:
+    """A cross for each reference; where it is far from the arms, which keep their scale, words below them."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    for reward in rewards:
+        wide, tall = max(right, 0) - min(left, 0), max(high, reward) - min(low, reward)
+        if wide <= NEAR * (right - left) and tall <= NEAR * (high - low):
+            axes.plot(0, reward, "x", color=REFERENCE, markersize=8, markeredgewidth=1.6)
+        else:
+            axes.set_xlabel(f"{OF_KL}, which has {reward:z.2f}")
 
 
 def _draw_band(axes: Axes, results: Results, arms: Sequence[str], task: str) -> None:
