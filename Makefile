@@ -50,7 +50,7 @@ interop: $(VENV)/.installed-interop,test $(RLLIB)/.installed
 	OMP_NUM_THREADS=1 $(RLLIB)/bin/python -m pytest -m interop tests/interop/test_rllib.py $(ARGS)
 
 ray: $(VENV)/.installed-ray,test
-	$(PYTEST) tests/cory/study/test_engine_ray.py $(ARGS)
+	$(PYTEST) -m '' tests/cory/study/test_engine_ray.py $(ARGS)
 
 # Trained runs are not trained again: remove runs/studies to start anew.
 study: $(VENV)/.installed-test

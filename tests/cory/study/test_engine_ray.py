@@ -103,7 +103,7 @@ def test_a_run_is_evaluated_on_another_task_by_its_node(values, tmp_path, cluste
     run = next(run for run in done.results["runs"] if run["task"] == "relay")
     (found,) = run["on"]["same"]["eval"]["llm_1"]["task_reward"]
     assert found == run["eval"]["llm_1"]["task_reward"][-1]
-    assert "evaluating on same" in log(tmp_path / "out/cooperative/relay/seed-0")
+    assert "evaluating same" in log(tmp_path / "out/cooperative/relay/seed-0")
 
 
 def test_failing_arm_is_reported_with_its_log_and_does_not_stop_the_others(values, tmp_path, cluster):
