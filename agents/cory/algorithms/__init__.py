@@ -24,8 +24,11 @@ _REGISTERED: dict[str, ModuleType] = {}
 
 def names() -> list[str]:
     """Names of all available algorithms."""
-    files = {module.name for module in pkgutil.iter_modules(__path__)} - {"base"}
-    return sorted(files | set(entry_points(group=GROUP).names) | set(_REGISTERED))
+    return sorted(_own() | set(entry_points(group=GROUP).names) | set(_REGISTERED))
+
+
+def _own() -> set[str]:
+    return {module.name for module in pkgutil.iter_modules(__path__)} - {"base"}
 
 
 def register(name: str, module: ModuleType) -> None:
@@ -37,7 +40,7 @@ def register(name: str, module: ModuleType) -> None:
 
 
 def load(name: str) -> Algorithm:
-    """The algorithm called `name`: registered, an entry point, a file here, a file, or a module."""
+    """The algorithm called `name`: registered, a file here, an entry point, a file, or a module."""
     return Algorithm.from_module(name, module(name))
 
 
@@ -45,11 +48,11 @@ def module(name: str) -> ModuleType:
     """The module of the algorithm called `name`; ValueError if there is none."""
     if name in _REGISTERED:
         return _REGISTERED[name]
+    if name in _own():  # before entry points: to find those takes 20 ms, and every configuration asks
+        return importlib.import_module(f"{__name__}.{name}")
     for entry in entry_points(group=GROUP, name=name):
         found: ModuleType = entry.load()
         return found
-    if name in names():
-        return importlib.import_module(f"{__name__}.{name}")
     try:
         if name.endswith(".py"):
             return load_file(name)

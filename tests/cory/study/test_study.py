@@ -160,7 +160,7 @@ def test_study_continues_runs_that_are_missing_or_were_cut(copied, made):
     rows = [{k: v for k, v in row.items() if not k.startswith(("time/", "speed/"))} for row in read(whole)]
     lines: list[str] = []
     again = Study(**{**values, "arms": without_broken(values)}).run(jobs=1, say=lines.append)
-    assert lines[0] == "study relay-smoke: 4 runs, 2 found, 2 to train"
+    assert lines[0].startswith("study relay-smoke: 4 runs, 2 found, 2 to train;")
     assert "resumed at iteration 2" in run.with_name("seed-1.log").read_text("utf-8")
     assert values_of(again) == values_of(made[2])
     assert [
