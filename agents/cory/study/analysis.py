@@ -47,10 +47,10 @@ def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, A
         policies = _trained(run["eval"])
         curves = [(_values(one.get("kl")), _values(one.get("task_reward"))) for one in policies]
         return _mean([_frontier_value(kl, reward, metric, frontier, run) for kl, reward in curves])
+    ends = [points[-1][1] for points in _quantities(run, metric.removeprefix(APART), kl_coef) if points]
     if metric.startswith(APART):
-        ends = [points[-1][1] for points in _quantities(run, metric.removeprefix(APART), kl_coef) if points]
         return max(ends) - min(ends) if len(ends) > 1 else math.nan
-    return _mean([points[-1][1] for points in _quantities(run, metric, kl_coef) if points])
+    return _mean(ends)
 
 
 def between(run: Run) -> list[tuple[list[float], list[float]]]:
@@ -209,8 +209,11 @@ def words(row: Mapping[str, Any]) -> str:
         "equal": f"a difference of less than {row['margin']:g} either way",
     }[row["direction"]]
     look = "" if row["p_bound"] is None else f" (bound of this look {row['p_bound']:.2g})"
-    more = f" {row['needed']} more seeds would decide it with 80 % power if this is the true difference."
-    more = more if row["needed"] else " If this is the true difference, a thousand seeds would not decide it."
+    more = ""
+    if row["needed"] is None:
+        more = " If this is the true difference, a thousand seeds would not decide it."
+    elif row["needed"]:
+        more = f" {row['needed']} more seeds would decide it with 80 % power if this is the true difference."
     return (
         f"{found} ({row['low']:+.3f} to {row['high']:+.3f}) over {row['n']} seeds, p = {row['p']:.2g}, "
         f"{row['p_holm']:.2g} after Holm{look}; the claim is {claim}."

@@ -111,8 +111,8 @@ def markdown(results: Results, failures: Sequence[str] = ()) -> str:
 
 
 def notes(results: Results) -> list[str]:
-    """The study's note, if it has one; results that are older than notes have none."""
-    return [text] if (text := results.get("notes")) else []
+    """The study's note, if it has one."""
+    return [text] if (text := results["notes"]) else []
 
 
 def margin(row: Mapping[str, Any]) -> str:

@@ -141,6 +141,17 @@ def test_rows_of_a_look_hold_its_bound(values, seeds, bound):
     assert ("bound of this look" in analysis.words(row)) == (bound is not None)
 
 
+@pytest.mark.parametrize(
+    ("needed", "words"),
+    [(None, "a thousand seeds would not decide it."), (7, "7 more seeds would"), (0, "above 0.05.")],
+)
+def test_words_on_an_undecided_claim_tell_how_many_seeds_are_missing(values, needed, words):
+    row = made_up_results(values)["statistics"][0] | {"result": "undecided", "needed": needed}
+    assert words in analysis.words(row)
+    assert analysis.words(row).endswith(".")
+    assert ("thousand" in analysis.words(row)) == (needed is None)
+
+
 def test_curve_is_the_mean_of_the_policies_at_each_evaluation():
     run = made_up_run("a", 0, 0.5, kl=2.0)
     assert analysis.curve(run, "combined_reward", kl_coef=0.1) == pytest.approx({0: 0.0, 20: 0.3})
