@@ -16,6 +16,8 @@ from cory.study import study
 from cory.study.engines.local import LocalEngine
 from cory.study.study import Study
 from cory.tracking.tracker import read
+from tests.cory.study.conftest import SMOKE
+from tests.helpers.once import made_once
 from tests.helpers.runs import cut_run
 
 pytestmark = pytest.mark.runs_training
@@ -32,15 +34,16 @@ def small(values, **changes) -> dict:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Two arms and a broken one, two seeds, trained once by one worker: folder, study, lines, result."""
-    from tests.cory.study.conftest import SMOKE
+    """Two arms and a broken one, two seeds, trained once by one worker: values, lines, what it left."""
 
-    values = small(yaml.safe_load(SMOKE.read_text("utf-8")))
-    values["arms"]["broken"] = {"policy.kind": "no_such_package:Policy"}
-    values["out"] = str(tmp_path_factory.mktemp("study"))
-    lines: list[str] = []
-    finished = Study(**values).run(jobs=1, say=lines.append)
-    return values, lines, finished
+    def make(folder):
+        values = small(yaml.safe_load(SMOKE.read_text("utf-8")))
+        values["arms"]["broken"] = {"policy.kind": "no_such_package:Policy"}
+        values["out"] = str(folder / "study")
+        lines: list[str] = []
+        return values, lines, Study(**values).run(jobs=1, say=lines.append)
+
+    return made_once(tmp_path_factory, "study", make)
 
 
 @pytest.fixture
