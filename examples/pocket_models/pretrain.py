@@ -2,7 +2,7 @@
 
     python -m examples.pocket_models.pretrain --data unsup.parquet
 
-GPT-2 architecture, a BPE of its own. Muon trains the matrices inside the blocks, AdamW everything else.
+GPT-2 architecture (or Llama), a BPE of its own. Muon trains the matrices inside the blocks, AdamW everything else.
 Started again with the same `--work`, it resumes from its last state; progress goes to `progress.jsonl` there.
 
 Shapes: B rows, T tokens, V vocabulary.
@@ -11,12 +11,13 @@ Shapes: B rows, T tokens, V vocabulary.
 import json
 import math
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file
@@ -45,6 +46,9 @@ class Recipe:
 
     context: int = 256
     """The model's window in tokens."""
+
+    architecture: Literal["gpt2", "llama"] = "gpt2"
+    """Llama has rotary positions, RMS norms and a gated layer of 8/3 of the width, rounded up to eights."""
 
     layers: int = 4
     width: int = 256
@@ -116,7 +120,7 @@ def batches(documents: list[list[int]], config: Config, *, end: int, start: int)
 
 def make_optimizers(model: torch.nn.Module, config: Recipe) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the blocks, AdamW for the rest."""
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and ".h." in n]
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and re.search(r"\.(h|layers)\.", n)]
     ids = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in ids]
     return [
@@ -171,10 +175,19 @@ def train(config: Config) -> None:
 
 
 def make_model(config: Recipe, *, vocab_size: int, end: int) -> torch.nn.Module:
-    """An untrained GPT-2 of the recipe's shape and seed."""
-    from transformers import GPT2Config, GPT2LMHeadModel
+    """An untrained model of the recipe's shape and seed."""
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(config.seed)
+    if config.architecture == "llama":
+        return LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=vocab_size, max_position_embeddings=config.context,
+                num_hidden_layers=config.layers, hidden_size=config.width, num_attention_heads=config.heads,
+                intermediate_size=math.ceil(config.width / 3) * 8, tie_word_embeddings=True,
+                bos_token_id=end, eos_token_id=end, pad_token_id=end,
+            )
+        )  # fmt: skip
     shape = GPT2Config(
         vocab_size=vocab_size, n_positions=config.context, n_layer=config.layers, n_embd=config.width,
         n_head=config.heads, bos_token_id=end, eos_token_id=end, pad_token_id=end,

@@ -94,6 +94,12 @@ def test_a_payoff_may_be_scheduled_and_every_setting_survives_a_round_trip_throu
     assert again.payoff_rule == config.payoff_rule
 
 
+@pytest.mark.parametrize("rows", ["[[1, 0.5], [0, 1]]", "\n- [1, 0.5]\n- [0, 1]"])
+def test_a_payoff_in_yaml_may_be_rows(tmp_path, rows):
+    (tmp_path / "c.yaml").write_text(f"task: echo\npayoff: {rows}\n")
+    assert config_of(*flags_of(tmp_path / "c.yaml")).payoff_rule == [[1, 0.5], [0, 1]]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
