@@ -2,8 +2,9 @@
 
     python -m examples.pocket_models.pretrain --data unsup.parquet
 
-GPT-2 architecture (or Llama), a BPE of its own. Muon trains the matrices inside the blocks, AdamW everything else.
-Started again with the same `--work`, it resumes from its last state; progress goes to `progress.jsonl` there.
+GPT-2 architecture, or Llama; a BPE of its own. Muon trains the matrices inside the blocks, AdamW everything
+else. Started again with the same `--work`, it resumes from its last state; progress goes to `progress.jsonl`
+there.
 
 Shapes: B rows, T tokens, V vocabulary.
 """

@@ -211,6 +211,8 @@ def _words(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         head, _, last = flag.rpartition(".")
         return [f"--{flag}"] if value else [f"--{head}.no-{last}" if head else f"--no-{last}"]
-    if isinstance(value, list | tuple) and not any(isinstance(entry, list | tuple) for entry in value):
-        return [f"--{flag}", *map(str, value)]
-    return [f"--{flag}", json.dumps(value) if isinstance(value, list | tuple) else str(value)]  # rows: a matrix
+    if not isinstance(value, list | tuple):
+        return [f"--{flag}", str(value)]
+    if any(isinstance(entry, list | tuple) for entry in value):
+        return [f"--{flag}", json.dumps(value)]  # rows of a matrix
+    return [f"--{flag}", *map(str, value)]
