@@ -41,7 +41,10 @@ FRONTIER = (
     "named below the axis where it is far from the arms. "
     "Dashed: weights between the reference's and the policies'."
 )
-SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
+SWEEPS = (
+    "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs. "
+    "Dashed: the best possible play, where the study file knows it."
+)
 LADDER = (
     "Combined reward of arms of which each changes one thing more than the one to its left: mean over the "
     "runs with its 95 % interval; dots: runs. Dashed: arms that primary comparisons compare them with."
@@ -244,6 +247,11 @@ def _sweeps(results: Results) -> Figure | None:
             for at, _, interval in points:
                 if math.isfinite(interval.low):
                     axes.plot([at, at], interval, color=color)
+            if metric in sweep["best_play"]:
+                settings = [results["arms"][arm]["config"][task] for arm in sweep["arms"]]
+                best_at = [setting_value(one, sweep["setting"]) for one in settings]
+                best = sorted(zip(best_at, sweep["best_play"][metric], strict=True))
+                axes.plot(*zip(*best, strict=True), "k--", label="best play")
             if sweep["log"]:
                 axes.set_xscale("log")
             axes.set_xlabel(sweep["setting"])

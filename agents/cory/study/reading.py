@@ -111,6 +111,12 @@ def _check(spec: Spec) -> None:
         check_keys(sweep.arms, list(spec.arms), f"sweep {name!r}: the study's arms")
         if name in spec.arms or len(sweep.arms) < 2:
             raise ValueError(f"sweep {name!r} needs two arms or more, and a name that no arm has")
+        for metric, known_values in sweep.best_play.items():
+            if len(known_values) != len(sweep.arms):
+                raise ValueError(
+                    f"sweep {name!r} has {len(sweep.arms)} arms, and best_play {len(known_values)} values of "
+                    f"{metric}; give one an arm"
+                )
     for name, pooled in spec.pools.items():
         check_keys(pooled, list(spec.arms), f"pool {name!r}: the study's arms")
         if name in {**spec.arms, **spec.sweeps} or len(set(pooled)) < 2:

@@ -1,6 +1,6 @@
 """A study as it is written down: arms, seeds, tasks, and comparisons fixed before the first run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,8 @@ class Sweep:
     arms: tuple[str, ...]
     log: bool = False
     """Whether the area is taken over the setting's logarithm."""
+    best_play: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Values of metrics under the best possible play in each arm, where known; drawn beside the runs'."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,9 @@ from cory.study import analysis, plots, report
 from cory.study.plan import make_plan
 from cory.study.reading import make_spec
 from cory.study.results import assemble
-from tests.cory.study.conftest import made_up_run
+from cory.study.study import Study
+from cory_env.tasks.relay import Task as Relay
+from tests.cory.study.conftest import ROOT, made_up_run
 
 OPTIONS = {"kl_coef": 0.1, "frontier": {"kl": 20.0, "reward": None}}
 GAINS = (0.30, 0.32, 0.28, 0.31, 0.29, 0.30)
@@ -202,6 +204,22 @@ def test_sweep_stands_for_the_area_under_its_arms(values):
     # Final points (1, .8) and (1, .5) against (20, 0)
     volumes = analysis.values_by_seed(results, "payoff", "relay", "hypervolume")
     assert volumes[0] == pytest.approx(19 * 0.8)
+
+
+def test_best_play_is_drawn_beside_the_runs_of_a_sweep_in_the_order_of_its_setting(values):
+    best = {"combined_reward": [0.9, 0.7]}  # cooperative is lambda 1, independent 0
+    sweep = {"setting": "payoff", "arms": ["cooperative", "independent"], "best_play": best}
+    axes = plots._sweeps(made_up_results(values, sweeps={"payoff": sweep})).axes[0]
+    (line,) = (line for line in axes.lines if line.get_label() == "best play")
+    assert line.get_xydata().tolist() == [[0, 0.7], [1, 0.9]]
+
+
+def test_best_play_in_study_relay_is_that_of_the_task():
+    spec = Study.from_yaml(ROOT / "benchmarks/studies/relay.yaml").spec
+    sweep = spec.sweeps["lambda"]
+    weights = [float(spec.arms[arm]["payoff"]) for arm in sweep.arms]
+    found = [Relay().optimum(weight) for weight in weights]
+    assert sweep.best_play["game/collective_reward"] == [one.pioneer + one.observer for one in found]
 
 
 def test_frontier_joins_the_arms_of_a_sweep_by_rising_kl_within_their_intervals(values):

@@ -5,6 +5,8 @@ import pytest
 from cory.study.reading import make_spec, read_spec
 from cory.study.study import Study
 
+BOTH_ARMS = ["cooperative", "independent"]
+
 
 def test_unknown_key_names_its_nearest(values):
     with pytest.raises(ValueError, match="no key 'sedes'; did you mean 'seeds'"):
@@ -34,6 +36,10 @@ def test_unknown_key_names_its_nearest(values):
         ({"quick": {"arms": ["independence"]}}, "did you mean 'independent'"),
         ({"ladder": ["cooperativ"]}, "did you mean 'cooperative'"),
         ({"sweeps": {"lr": {"setting": "learner.lr", "arms": ["cooperative"]}}}, "two arms or more"),
+        (
+            {"sweeps": {"p": {"setting": "payoff", "arms": BOTH_ARMS, "best_play": {"kl": [1]}}}},
+            "has 2 arms, and best_play 1 values of kl",
+        ),
         ({"frontier": {"KL": 3}}, "there are kl, reward"),
         ({"seeds": 0}, "seeds is 0"),
         ({"seeds": [1, "two"]}, "whole numbers"),
