@@ -1,4 +1,4 @@
-"""Paths of the embedded assets: two small language models, two sentiment judges, openings of reviews."""
+"""Paths of the embedded assets: three small language models, two sentiment judges, openings of reviews."""
 
 from pathlib import Path
 
@@ -19,7 +19,10 @@ OPENINGS = HERE / "openings.json"
 ARITHMETIC_LM = HERE / "arithmetic_lm"
 """Language model of sums and word problems, which solves some of them, with its tokenizer."""
 
-MODELS = {"pocket": LM, "pocket-arithmetic": ARITHMETIC_LM}
+ARITHMETIC_LLAMA = HERE / "arithmetic_llama"
+"""The same of the Llama architecture."""
+
+MODELS = {"pocket": LM, "pocket-arithmetic": ARITHMETIC_LM, "pocket-arithmetic-llama": ARITHMETIC_LLAMA}
 """Folders of the embedded language models, by their names in `--policy.model`."""
 
 

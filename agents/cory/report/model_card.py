@@ -16,6 +16,7 @@ from cory.tracking.labels import in_order, label
 EMBEDDED = {
     "pocket": "the pocket LM of this project",
     "pocket-arithmetic": "the arithmetic LM of this project",
+    "pocket-arithmetic-llama": "the arithmetic LM of this project, in the Llama architecture",
 }
 VALUE_HEAD = (
     "`value_head.safetensors` is its value head, as it was at the start if the algorithm uses no values; "

@@ -1,4 +1,4 @@
-"""The bundled arithmetic model: folder, shape, answers, tokenizer, presets."""
+"""The bundled arithmetic models: folder, shape, answers, tokenizer, presets."""
 
 from dataclasses import replace
 
@@ -7,40 +7,51 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
 from cory.config import presets
 from cory.evaluation.evaluator import EvaluationConfig, evaluate_standalone
-from cory.pocket import ARITHMETIC_LM
+from cory.pocket import ARITHMETIC_LLAMA, ARITHMETIC_LM
 from cory.training.factory import make_players
 from cory.training.trainer import Trainer
 
 PRESET = presets.get("pocket-arithmetic")
 
 
-def test_folder_is_small_and_has_a_card_and_no_pickle():
-    files = [path for path in ARITHMETIC_LM.iterdir() if path.is_file()]
+both_models = pytest.mark.parametrize("folder", [ARITHMETIC_LM, ARITHMETIC_LLAMA], ids=["gpt2", "llama"])
+
+
+@both_models
+def test_folder_is_small_and_has_a_card_and_no_pickle(folder):
+    files = [path for path in folder.iterdir() if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 6e6
     assert {path.suffix for path in files} <= {".json", ".safetensors", ".md"}
-    assert "pass@1" in (ARITHMETIC_LM / "README.md").read_text()
+    assert "pass@1" in (folder / "README.md").read_text()
 
 
-def test_model_has_its_stated_shape_and_a_window_for_word_problems():
+def test_models_have_their_stated_shape_and_a_window_for_word_problems():
     config = AutoModelForCausalLM.from_pretrained(ARITHMETIC_LM).config
     assert (config.n_layer, config.n_embd, config.vocab_size, config.n_positions) == (4, 128, 1024, 512)
+    llama = AutoModelForCausalLM.from_pretrained(ARITHMETIC_LLAMA).config
+    assert llama.model_type == "llama"
+    assert (llama.num_hidden_layers, llama.hidden_size) == (4, 128)
+    assert (llama.vocab_size, llama.max_position_embeddings) == (1024, 512)
 
 
-def test_model_loads_plainly_and_answers_in_its_form():
-    write = pipeline("text-generation", model=str(ARITHMETIC_LM), device="cpu")
+@both_models
+def test_model_loads_plainly_and_answers_in_its_form(folder):
+    write = pipeline("text-generation", model=str(folder), device="cpu")
     (output,) = write("Question: 3 + 4\nAnswer: 3 + 4 =", max_new_tokens=8, do_sample=False)
     assert output["generated_text"] == "Question: 3 + 4\nAnswer: 3 + 4 = 7\n#### 7"
 
 
-def test_tokenizer_reads_all_of_printable_ascii_and_id_0_ends_and_pads():
-    tokenizer = AutoTokenizer.from_pretrained(ARITHMETIC_LM)
+@both_models
+def test_tokenizer_reads_all_of_printable_ascii_and_id_0_ends_and_pads(folder):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (0, 0, 0)
     printable = "".join(map(chr, range(32, 127))) + "\n"
     assert tokenizer.decode(tokenizer.encode(printable)) == printable
 
 
-def test_it_answers_between_a_fifth_and_half_of_held_out_problems_right():
-    task, references, _ = make_players(replace(PRESET, seats=1))
+@pytest.mark.parametrize("model", ["pocket-arithmetic", "pocket-arithmetic-llama"])
+def test_it_answers_between_a_fifth_and_half_of_held_out_problems_right(model):
+    task, references, _ = make_players(replace(PRESET, seats=1, policy=replace(PRESET.policy, model=model)))
     responses = evaluate_standalone(
         references["llm_1"],
         task,
@@ -48,7 +59,7 @@ def test_it_answers_between_a_fifth_and_half_of_held_out_problems_right():
         max_response=PRESET.max_response,
         measures={},
     )
-    # 0.38 in the card
+    # 0.38 in the card of the first
     assert 0.2 <= responses.arrays["task_reward"].mean() <= 0.5
     assert responses.arrays["eos_share"].mean() > 0.95
 

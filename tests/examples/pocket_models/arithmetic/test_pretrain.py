@@ -1,5 +1,6 @@
 """Pretraining of the arithmetic model: rows, resuming, tokenizer."""
 
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -41,6 +42,20 @@ def test_a_killed_pretraining_resumes_to_the_same_weights(tmp_path, monkeypatch)
     train(settings(tmp_path / "cut"))
     whole, cut = (AutoModelForCausalLM.from_pretrained(tmp_path / name / "lm") for name in ("whole", "cut"))
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), cut.parameters(), strict=True))
+
+
+@pytest.mark.usefixtures("eager")
+def test_llama_is_pretrained_with_muon_for_the_matrices_of_its_blocks(tmp_path):
+    config = replace(settings(tmp_path), architecture="llama", steps=2)
+    train(config)
+    model = AutoModelForCausalLM.from_pretrained(config.out)
+    assert model.config.model_type == "llama"
+    assert model.config.intermediate_size == 48  # 8/3 of 16 is 42.7
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+    muon, adam = loop.make_optimizers(model, config)
+    shapes = sorted(tuple(p.shape) for group in muon.param_groups for p in group["params"])
+    assert shapes == sorted([(16, 16)] * 4 + [(48, 16)] * 2 + [(16, 48)])  # q, k, v, o; gate, up; down
+    assert sum(len(group["params"]) for group in adam.param_groups) == 4  # embeddings and three norms
 
 
 @pytest.mark.usefixtures("eager")
