@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ROOT
-from cory.runtime.provenance import environment, processor
+from cory.runtime.provenance import environment
 
 
 def provenance() -> dict[str, Any]:
     """Command, commit, versions and machine of this process."""
-    return {**environment(), "command": command(), "processor": processor()}
+    return {**environment(), "command": command()}
 
 
 def command() -> str:

@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy, pad
 from cory.judges.classifier import Classifier
 from cory.judges.ngrams import NGrams
 from cory.pocket import HERE, JUDGE, LM, SECOND_JUDGE
-from cory.runtime.provenance import environment, processor
+from cory.runtime.provenance import environment
 from examples.pocket_models.calibrate import accuracy, calibration_error
 from examples.pocket_models.corpus import first_words, reviews
 
@@ -121,7 +121,6 @@ def measure(config: Config) -> dict[str, Any]:
     return {
         **environment(),
         "command": f"python -m examples.pocket_models.measure {' '.join(sys.argv[1:])}",
-        "processor": processor(),
         "reviews": len(texts),
         "lm": bits_per_character(config.lm, texts),
         "sizes": {name: megabytes(folder) for name, folder in folders.items()},

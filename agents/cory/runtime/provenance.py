@@ -27,6 +27,7 @@ def environment() -> dict[str, Any]:
         "commit": commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "processor": processor(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "processes": ranks.count(),

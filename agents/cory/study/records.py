@@ -87,7 +87,7 @@ def check_belongs(folder: Path, planned: PlannedRun) -> None:
 def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
     """The finished run as a row of `runs` in the results."""
     rows = read(folder)
-    commit = json.loads((folder / "environment.json").read_text(encoding="utf-8"))["commit"]
+    made = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     evaluated = evaluations(rows)
     return {
         "arm": planned.arm,
@@ -97,7 +97,8 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         "learning_version": LEARNING_VERSION,
         "status": "finished",
         "seconds": round(sum(v for row in rows for k, v in row.items() if k.startswith("time/")), 1),
-        "commit": commit,
+        "commit": made["commit"],
+        "processor": made.get("processor"),
         "iterations": planned.iterations,
         "collapsed_at": collapsed_at(evaluated),
         "budget": budget(rows, planned.settings),

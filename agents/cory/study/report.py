@@ -157,9 +157,10 @@ def origin(results: Results, *, declared: bool = True) -> list[str]:
     kind = "primary comparisons" if declared else "comparisons, which were not fixed before the runs"
     command = f"Command: {results['command']}. " if declared else ""  # else a table names the runs
     commits = ", ".join(sorted({str(run["commit"]) for run in results["runs"]}))
+    processors = ", ".join(sorted({run["processor"] or "an unknown processor" for run in results["runs"]}))
     return [
-        f"{command}Counted at commit {results['commit']}{dirty}, runs of {commits or 'none'}; learning "
-        f"version {results['learning_version']}, {results['machine']['processor']}.",
+        f"{command}Counted at commit {results['commit']}{dirty}, runs of {commits or 'none'}"
+        f"{' on ' if processors else ''}{processors}; learning version {results['learning_version']}.",
         f"The unit is the run: the mean over its policies at the end of training. Combined reward is task "
         f"reward - eta KL with the same eta for all arms: {eta}.",
         "Differences are paired by seed: BCa intervals (10,000 resamples), sign-flip p-values (exact up to "

@@ -9,13 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cory.runtime.provenance import environment, processor
+from cory.runtime.provenance import environment
 from cory.study.plan import Plan, differing
 from cory.study.records import LEARNING_VERSION, with_cross_of
 from cory.study.spec import Spec
 from cory.training.checkpoint import write_text
 
-SCHEMA = "cory-study/2"
+SCHEMA = "cory-study/3"
 
 Results = dict[str, Any]
 
@@ -73,7 +73,7 @@ def assemble(spec: Spec, plan: Plan, runs: Iterable[Mapping[str, Any]]) -> Resul
         "command": shlex.join([program, *sys.argv[1:]]),
         "commit": made["commit"],
         "dirty": is_dirty(made["commit"], kept),
-        "machine": {"processor": processor(), **{k: made[k] for k in ("platform", "cpus", "gpu")}},
+        "machine": {name: made[name] for name in ("processor", "platform", "cpus", "gpu")},
         "versions": {"python": made["python"], **made["versions"]},
         "made": made["started"],
         "learning_version": LEARNING_VERSION,

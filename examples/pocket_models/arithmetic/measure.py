@@ -17,7 +17,7 @@ from cory.config import presets
 from cory.config.task_options import task_options
 from cory.evaluation.evaluator import Responses, evaluate_standalone
 from cory.pocket import ARITHMETIC_LM, HERE
-from cory.runtime.provenance import environment, processor
+from cory.runtime.provenance import environment
 from cory.training.factory import make_players, silence_transformers
 from examples.pocket_models.measure import megabytes
 
@@ -79,7 +79,6 @@ def main(config: Config) -> dict[str, Any]:
     result = {
         **environment(),
         "command": " ".join(["python -m examples.pocket_models.arithmetic.measure", *sys.argv[1:]]),
-        "processor": processor(),
         "samples": config.samples,
         "sizes": megabytes(config.model),
         **{f"{terms} numbers": figures(respond(config, terms=terms)) for terms in config.terms},

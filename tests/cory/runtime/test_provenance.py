@@ -87,4 +87,5 @@ def test_the_commit_of_this_checkout():
 def test_the_environment_of_a_run_names_versions_and_machine():
     environment = provenance.environment()
     assert environment["versions"]["torch"]
+    assert environment["processor"]
     assert {"command", "commit", "python", "cpus", "threads", "matmul", "started"} <= environment.keys()

@@ -266,6 +266,7 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
         "+0.450 (",
         "independent/relay/seed-9 failed",
         "1 of 12 policies (19.2 of 20 iterations without)",
+        "runs of abc on a processor; learning version 1.",
     ):
         assert shown in markdown
     assert "| cooperative | 6 | 0.825 (" in markdown

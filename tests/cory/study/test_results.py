@@ -30,6 +30,7 @@ def clean(monkeypatch):
 ENVIRONMENT = {
     "commit": "abc1234",
     "platform": "Linux",
+    "processor": "a processor",
     "cpus": 2,
     "gpu": None,
     "python": "3.11",
@@ -54,7 +55,7 @@ def test_results_are_read_as_they_were_written(spec, plan, clean, tmp_path):
         ("independent", 0),
         ("independent", 1),
     ]
-    assert stored["schema"] == "cory-study/2"
+    assert stored["schema"] == "cory-study/3"
     assert stored["dirty"] is False
 
 
