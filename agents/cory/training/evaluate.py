@@ -198,8 +198,8 @@ def target_metrics(target: Target, *, share: float = 1.0, interrupt: Interrupt =
     """The held-out metrics of a target, keyed as a run logs them: `eval/...`, `team/...`, `all/policies/...`.
 
     The team is evaluated with `evaluation.team`, seated as in a run's first iteration. With a `share` below 1
-    the policies' weights are that share of the way from their references'. `interrupt` is called before every
-    token and may raise.
+    the policies' weights are that share of the way from their references', which are not evaluated again.
+    `interrupt` is called before every token and may raise.
     """
     config = target.config
     task, references, policies = load_target(target)
@@ -217,7 +217,7 @@ def target_metrics(target: Target, *, share: float = 1.0, interrupt: Interrupt =
                 measures=measures,
                 interrupt=interrupt,
             )
-            for policy in (*references.values(), *policies.values())
+            for policy in (*(references.values() if share == 1 else ()), *policies.values())
         }
         found = metrics.evaluation_metrics(responses, list(policies), **options)
         if config.evaluation.team:
