@@ -64,10 +64,10 @@ def test_a_run_that_its_judge_ended_resumes_from_where_it_was_once_the_judge_is_
     assert main([*flags, "--run", str(tmp_path / "whole")]) == 0
     plain = Loop.iterate
 
-    def iterate(self, iteration):
+    def iterate(self, iteration, **options):
         if iteration == 3:
             switch.touch()
-        return plain(self, iteration)
+        return plain(self, iteration, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(Loop, "iterate", iterate)
