@@ -9,7 +9,7 @@ Shapes: B rows, T tokens.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -69,7 +69,8 @@ def train(config: Config) -> None:
 
     config.work.mkdir(parents=True, exist_ok=True)
     if not (config.work / "tokenizer.json").exists():
-        texts = islice(documents(config.seed, config.shares), 20_000)
+        shares = replace(config.shares, verdicts=0.0)  # the same tokens with and without
+        texts = islice(documents(config.seed, shares), 20_000)
         train_tokenizer(texts, config.work, vocab_size=config.vocab_size, window=config.context)
     tokenizer = AutoTokenizer.from_pretrained(config.work)
     fit(config, tokenizer, partial(batches, config, tokenizer))

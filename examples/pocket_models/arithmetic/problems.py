@@ -15,7 +15,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cory_env.tasks.arithmetic import OPERATIONS, Step, expression, held_out, steps, worked
+from cory_env.tasks.arithmetic import OPERATIONS, VERDICTS, Step, expression, held_out, steps, worked
 from examples.pocket_models.arithmetic.stories import WORDS
 
 LARGEST = 999
@@ -38,6 +38,9 @@ class Shares:
     slips: float = 0.5
     """Share of attempts with one wrong step."""
 
+    verdicts: float = 0.0
+    """Share of attempts followed by whether they are right, as the task's `verdict` says it to observers."""
+
     asides: float = 0.15
     """Share of word problems with a superfluous number."""
 
@@ -50,7 +53,10 @@ def documents(seed: int, shares: Shares) -> Iterator[str]:
         text = f"Question: {problem}\n"
         if rng.random() < shares.references:
             attempt = slipped(done, rng) if rng.random() < shares.slips else done
-            text += f"Reference: {answer(attempt, rng, shares)}\n"
+            text += f"Reference: {answer(attempt, rng, shares)}"
+            if shares.verdicts and rng.random() < shares.verdicts:
+                text += VERDICTS[attempt[-1].result == done[-1].result]
+            text += "\n"
         yield f"{text}Answer: {answer(done, rng, shares)}"
 
 

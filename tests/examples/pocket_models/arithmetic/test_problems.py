@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from cory_env.tasks.arithmetic import Task, held_out, steps, worked
+from cory_env.tasks.arithmetic import VERDICTS, Task, held_out, steps, worked
 from examples.pocket_models.arithmetic.problems import Shares, calculated, documents, slipped
 from examples.pocket_models.arithmetic.stories import WORDS
 
@@ -49,6 +49,20 @@ def test_shares_are_what_is_drawn():
     }
     # three deviations of a share from 4,000 draws: at most 3 * sqrt(.25 / 4000) = .024
     assert share == pytest.approx({"stories": 0.35, "worked": 0.5, "references": 0.2}, abs=0.024)
+
+
+def test_verdicts_say_whether_the_attempt_is_right_in_the_words_of_the_task():
+    judged = Shares(stories=0, references=1, verdicts=1)
+    words = set()
+    for document in islice(documents(0, judged), 300):
+        question, reference, _ = parts(document)
+        attempt, word = reference.rsplit("\n", 1)
+        assert word == ("right" if attempt.endswith(f"#### {eval(question)}") else "wrong")
+        words.add(f"\n{word}")
+    assert words == set(VERDICTS)
+    half = islice(documents(0, Shares(references=1, verdicts=0.5)), 2000)
+    judged_share = sum(bool(re.search("\n(right|wrong)\nAnswer", text)) for text in half) / 2000
+    assert judged_share == pytest.approx(0.5, abs=0.034)
 
 
 def test_answers_follow_from_the_question_whatever_the_reference():
