@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import io
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -213,10 +213,11 @@ def _words(name: str, value: Any) -> list[str]:
         return [f"--{flag}"] if value else [f"--{head}.no-{last}" if head else f"--no-{last}"]
     if not isinstance(value, list | tuple):
         return [f"--{flag}", str(value)]
-    if value and all(isinstance(row, list | tuple) and _are_numbers(row) for row in value):
-        return [f"--{flag}", json.dumps(value)]  # rows of a matrix
+    if _is_matrix(value):
+        return [f"--{flag}", json.dumps(value)]
     return [f"--{flag}", *map(str, value)]
 
 
-def _are_numbers(values: Iterable[Any]) -> bool:
-    return all(isinstance(value, int | float) for value in values)
+def _is_matrix(rows: Sequence[Any]) -> bool:
+    lists = bool(rows) and all(isinstance(row, list | tuple) for row in rows)
+    return lists and all(isinstance(value, int | float) for row in rows for value in row)

@@ -235,10 +235,11 @@ def _sweeps(results: Results) -> Figure | None:
     def panel(axes: Axes, metric: str, task: str) -> bool:
         for i, (name, sweep) in enumerate(results["sweeps"].items()):
             points = []
-            for arm in sweep["arms"]:
+            configs = [results["arms"][arm]["config"][task] for arm in sweep["arms"]]
+            settings = [setting_value(config, sweep["setting"]) for config in configs]
+            for arm, at in zip(sweep["arms"], settings, strict=True):
                 values = list(values_by_seed(results, arm, task, metric).values())
                 if values:
-                    at = setting_value(results["arms"][arm]["config"][task], sweep["setting"])
                     points.append((at, float(np.mean(values)), statistics.bca(values)))
                     axes.plot([at] * len(values), values, ".", color=PALETTE[i % len(PALETTE)], alpha=0.3)
             points.sort()
@@ -248,9 +249,7 @@ def _sweeps(results: Results) -> Figure | None:
                 if math.isfinite(interval.low):
                     axes.plot([at, at], interval, color=color)
             if metric in sweep["best_play"]:
-                settings = [results["arms"][arm]["config"][task] for arm in sweep["arms"]]
-                best_at = [setting_value(one, sweep["setting"]) for one in settings]
-                best = sorted(zip(best_at, sweep["best_play"][metric], strict=True))
+                best = sorted(zip(settings, sweep["best_play"][metric], strict=True))
                 axes.plot(*zip(*best, strict=True), "k--", label="best play")
             if sweep["log"]:
                 axes.set_xscale("log")

@@ -111,12 +111,7 @@ def _check(spec: Spec) -> None:
         check_keys(sweep.arms, list(spec.arms), f"sweep {name!r}: the study's arms")
         if name in spec.arms or len(sweep.arms) < 2:
             raise ValueError(f"sweep {name!r} needs two arms or more, and a name that no arm has")
-        for metric, known_values in sweep.best_play.items():
-            if len(known_values) != len(sweep.arms):
-                raise ValueError(
-                    f"sweep {name!r} has {len(sweep.arms)} arms, and best_play {len(known_values)} values of "
-                    f"{metric}; give one an arm"
-                )
+        _check_best_play(name, sweep)
     for name, pooled in spec.pools.items():
         check_keys(pooled, list(spec.arms), f"pool {name!r}: the study's arms")
         if name in {**spec.arms, **spec.sweeps} or len(set(pooled)) < 2:
@@ -146,7 +141,7 @@ def _check(spec: Spec) -> None:
             "a primary comparison: the study",
             "arm",
         )
-        _check_metric(one.metric)
+        _check_metric(one.metric, "a primary comparison")
         if one.metric.startswith(BETWEEN) and not spec.interpolate:
             raise ValueError(
                 f"a primary comparison by {one.metric}: add `interpolate`, shares between 0 and 1"
@@ -161,7 +156,23 @@ def _check(spec: Spec) -> None:
             )
 
 
-def _check_metric(metric: str) -> None:
+def _check_best_play(name: str, sweep: Sweep) -> None:
+    """Raise ValueError unless it holds a number of every arm by metric."""
+    if not isinstance(sweep.best_play, Mapping):
+        raise ValueError(
+            f"sweep {name!r}: best_play is {sweep.best_play!r:.80}; give `metric: [values]` pairs"
+        )
+    for metric, values in sweep.best_play.items():
+        _check_metric(metric, f"sweep {name!r}: best_play")
+        numbers = isinstance(values, list | tuple) and all(isinstance(one, int | float) for one in values)
+        if not numbers or len(values) != len(sweep.arms):
+            raise ValueError(
+                f"sweep {name!r} has {len(sweep.arms)} arms, and best_play {values!r:.80} for {metric}; give "
+                "a number an arm"
+            )
+
+
+def _check_metric(metric: str, where: str) -> None:
     """Raise ValueError, with the nearest name, for a metric that no run has."""
     if metric == "survival" or re.fullmatch(rf"({BETWEEN})?(hypervolume|reward_at_kl/[\d.]+)", metric):
         return
@@ -173,7 +184,7 @@ def _check_metric(metric: str) -> None:
         names = [f"{place}/{name}" if place else name for name in known]
         near = difflib.get_close_matches(metric, [*names, "hypervolume", "survival"], n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
-        raise ValueError(f"a primary comparison: there is no metric {metric!r}; {hint}")
+        raise ValueError(f"{where}: there is no metric {metric!r}; {hint}")
 
 
 def _check_tested_on(one: Comparison, spec: Spec) -> None:

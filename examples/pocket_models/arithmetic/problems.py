@@ -54,7 +54,7 @@ def documents(seed: int, shares: Shares) -> Iterator[str]:
         if rng.random() < shares.references:
             attempt = slipped(done, rng) if rng.random() < shares.slips else done
             text += f"Reference: {answer(attempt, rng, shares)}"
-            if shares.verdicts and rng.random() < shares.verdicts:
+            if shares.verdicts and rng.random() < shares.verdicts:  # no draw at 0: the GPT-2 model's corpus
                 text += VERDICTS[attempt[-1].result == done[-1].result]
             text += "\n"
         yield f"{text}Answer: {answer(done, rng, shares)}"

@@ -10,6 +10,8 @@ import yaml
 from cory.study.engines import worker
 from cory.study.engines.local import LocalEngine
 from cory.study.records import write_origin
+from cory.study.study import Study
+from tests.helpers.once import made_once
 
 ROOT = Path(__file__).parents[3]
 SMOKE = ROOT / "benchmarks/studies/relay_smoke.yaml"
@@ -19,6 +21,17 @@ SMOKE = ROOT / "benchmarks/studies/relay_smoke.yaml"
 def values() -> dict:
     """The keys of the example study."""
     return copy.deepcopy(yaml.safe_load(SMOKE.read_text("utf-8")))
+
+
+def run_once(folders, name, values) -> tuple:
+    """A study run by one worker process, for all processes of pytest: its values, its lines, what it left."""
+
+    def make(folder):
+        whole = values | {"out": str(folder / "study")}
+        lines: list[str] = []
+        return whole, lines, Study(**whole).run(jobs=1, say=lines.append)
+
+    return made_once(folders, name, make)
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from cory.study.plan import make_plan
 from cory.study.reading import make_spec
 from cory.study.results import assemble, check_clean
 from cory.study.study import Study
-from tests.cory.study.conftest import SMOKE, made_up_run
-from tests.helpers.once import made_once
+from tests.cory.study.conftest import SMOKE, made_up_run, run_once
 
 TASKS = {"relay": {}, "same": {}, "dearer": {"task.price": 0.4}}
 CROSS = {"relay": ["same", "dearer"], "dearer": ["relay"]}
@@ -33,13 +32,7 @@ def crossed(values, **changes):
 def made(tmp_path_factory):
     """The study, run once by worker processes: values, lines, what it left."""
 
-    def make(folder):
-        values = crossed(yaml.safe_load(SMOKE.read_text("utf-8")))
-        values["out"] = str(folder / "study")
-        lines: list[str] = []
-        return values, lines, Study(**values).run(jobs=1, say=lines.append)
-
-    return made_once(tmp_path_factory, "cross", make)
+    return run_once(tmp_path_factory, "cross", crossed(yaml.safe_load(SMOKE.read_text("utf-8"))))
 
 
 @pytest.fixture

@@ -36,9 +36,15 @@ def test_unknown_key_names_its_nearest(values):
         ({"quick": {"arms": ["independence"]}}, "did you mean 'independent'"),
         ({"ladder": ["cooperativ"]}, "did you mean 'cooperative'"),
         ({"sweeps": {"lr": {"setting": "learner.lr", "arms": ["cooperative"]}}}, "two arms or more"),
-        (
-            {"sweeps": {"p": {"setting": "payoff", "arms": BOTH_ARMS, "best_play": {"kl": [1]}}}},
-            "has 2 arms, and best_play 1 values of kl",
+        *(
+            ({"sweeps": {"p": {"setting": "payoff", "arms": BOTH_ARMS, "best_play": best}}}, message)
+            for best, message in (
+                ({"kl": [1]}, r"has 2 arms, and best_play \[1\] for kl"),
+                ({"kl": 1}, "give a number an arm"),
+                ({"kl": [1, "two"]}, "give a number an arm"),
+                ({"game/colective_reward": [1, 2]}, "did you mean 'game/collective_reward'"),
+                ([1, 2], "give `metric: \\[values\\]` pairs"),
+            )
         ),
         ({"frontier": {"KL": 3}}, "there are kl, reward"),
         ({"seeds": 0}, "seeds is 0"),

@@ -16,8 +16,7 @@ from cory.study import study
 from cory.study.engines.local import LocalEngine
 from cory.study.study import Study
 from cory.tracking.tracker import read
-from tests.cory.study.conftest import SMOKE
-from tests.helpers.once import made_once
+from tests.cory.study.conftest import SMOKE, run_once
 from tests.helpers.runs import cut_run
 
 pytestmark = pytest.mark.runs_training
@@ -36,14 +35,9 @@ def small(values, **changes) -> dict:
 def made(tmp_path_factory):
     """Two arms and a broken one, two seeds, trained once by one worker: values, lines, what it left."""
 
-    def make(folder):
-        values = small(yaml.safe_load(SMOKE.read_text("utf-8")))
-        values["arms"]["broken"] = {"policy.kind": "no_such_package:Policy"}
-        values["out"] = str(folder / "study")
-        lines: list[str] = []
-        return values, lines, Study(**values).run(jobs=1, say=lines.append)
-
-    return made_once(tmp_path_factory, "study", make)
+    values = small(yaml.safe_load(SMOKE.read_text("utf-8")))
+    values["arms"]["broken"] = {"policy.kind": "no_such_package:Policy"}
+    return run_once(tmp_path_factory, "study", values)
 
 
 @pytest.fixture
@@ -163,7 +157,7 @@ def test_study_continues_runs_that_are_missing_or_were_cut(copied, made):
     rows = [{k: v for k, v in row.items() if not k.startswith(("time/", "speed/"))} for row in read(whole)]
     lines: list[str] = []
     again = Study(**{**values, "arms": without_broken(values)}).run(jobs=1, say=lines.append)
-    assert lines[0].startswith("study relay-smoke: 4 runs, 2 found, 2 to train;")
+    assert lines[0] == "study relay-smoke: 4 runs, 2 found, 2 to train; verdicts need 5 seeds"
     assert "resumed at iteration 2" in run.with_name("seed-1.log").read_text("utf-8")
     assert values_of(again) == values_of(made[2])
     assert [
