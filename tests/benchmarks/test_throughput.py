@@ -70,7 +70,9 @@ def test_an_iteration_does_few_more_operations_than_the_lower_bound(tmp_path, ar
 def test_no_tensor_holds_the_logits_of_a_batch(tmp_path):
     """Those of 24 x 10 positions would be 960,000 numbers, a chunk of 100 is 400,000."""
     trainer = make_trainer(Workload(**SMALL), tmp_path)
-    trainer.use_memory(MemoryBudget(activations=1 << 30, logits=100 * BYTES_PER_LOGIT * SMALL["vocab_size"]))
+    trainer.state.use_memory(
+        MemoryBudget(activations=1 << 30, logits=100 * BYTES_PER_LOGIT * SMALL["vocab_size"])
+    )
     with roofline.FlopCounter() as counter:
         trainer.iterate(0)
     assert counter.largest == 4000 * 128  # the embedding, and its gradient
@@ -79,7 +81,7 @@ def test_no_tensor_holds_the_logits_of_a_batch(tmp_path):
 def test_logits_in_one_chunk_are_those_of_response_positions(tmp_path):
     """L = 16 tokens of prompt and response, of which 10 have logits."""
     trainer = make_trainer(workload := Workload(**SMALL), tmp_path)
-    trainer.use_memory(MemoryBudget(activations=1 << 30, logits=1 << 30))
+    trainer.state.use_memory(MemoryBudget(activations=1 << 30, logits=1 << 30))
     with roofline.FlopCounter() as counter:
         trainer.iterate(0)
     assert counter.largest == workload.batch * workload.response * workload.vocab_size
@@ -139,7 +141,7 @@ for batch in (16, 64):
         policy = PolicyConfig(model=str(workload.save(Path(folder))))
         trainer = Trainer(Config(task=TASK, batch=batch, max_response=(10, 10), policy=policy))
     row_bytes = trainer.policies["llm_1"].row_bytes(44)
-    trainer.use_memory(MemoryBudget(activations=8 * row_bytes, logits=8 * BYTES_PER_LOGIT * 2_000))
+    trainer.state.use_memory(MemoryBudget(activations=8 * row_bytes, logits=8 * BYTES_PER_LOGIT * 2_000))
     before = resident("VmRSS")
     trainer.iterate(0)
     print("peak", resident("VmHWM") - before, flush=True)

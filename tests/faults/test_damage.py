@@ -145,8 +145,8 @@ def test_no_policy_is_saved_as_another_whatever_the_order(whole, tmp_path):
         with torch.no_grad():
             policy.logits_SV.fill_(number)
     backwards = dict(reversed(trainer.learners.items()))
-    one = checkpoint.save(tmp_path / "one", 0, trainer.learners, trainer.state())
-    other = checkpoint.save(tmp_path / "other", 0, backwards, trainer.state())
+    one = checkpoint.save(tmp_path / "one", 0, trainer.learners, trainer.state.numbers())
+    other = checkpoint.save(tmp_path / "other", 0, backwards, trainer.state.numbers())
     manifests = [json.loads((folder / checkpoint.MANIFEST).read_text()) for folder in (one, other)]
     assert manifests[0] == manifests[1]
     fresh = Trainer(replace(TABLES, seats=3))

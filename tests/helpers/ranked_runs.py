@@ -103,7 +103,7 @@ def played(config: Config) -> dict[str, Any]:
     responses, metrics, memory = [], [], []
     for i in range(ITERATIONS):
         metrics.append(trainer.iterate(i))
-        memory.append(trainer.memory.logits)
+        memory.append(trainer.state.memory.logits)
         responses += [(batch.response_BT, batch.response_length_B) for batch in trainer.batches.values()]
     evaluated = trainer.evaluate()
     if config.evaluation.team:

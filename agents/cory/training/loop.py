@@ -18,7 +18,7 @@ from cory.runtime.signals import Signals, Stopped
 from cory.tracking import alerts
 from cory.tracking.tracker import SAMPLES, Tracker, read
 from cory.training import checkpoint, metrics
-from cory.training.snapshot import Snapshot, take_snapshot
+from cory.training.snapshot import Snapshot
 from cory.training.trainer import Trainer
 
 Say = Callable[[str], None]
@@ -65,7 +65,7 @@ class Loop:
         self.callbacks, self.validates = callbacks, validates
         self.rows: list[Mapping[str, float]] = [row for row in read(run) if "time/update/seconds" in row]
         self.warned: set[str] = set()
-        self.memory = trainer.memory.state()
+        self.memory = trainer.state.memory.state()
         self.failed_saves = 0
         self.saving_seconds = 0.0
         self.saved_at = time.monotonic()
@@ -105,7 +105,7 @@ class Loop:
 
     def note_memory(self) -> None:
         """Print the sizes of passes once they have changed."""
-        if (now := self.trainer.memory.state()) != self.memory:
+        if (now := self.trainer.state.memory.state()) != self.memory:
             self.memory = now
             sizes = ", ".join(f"{size / 1e6:,.1f} MB for {part}" for part, size in now.items())
             self.say(f"warning: memory ran out; passes are smaller from now on: {sizes}")
@@ -135,10 +135,7 @@ class Loop:
         if self.trainer.exchanged(iteration):
             self.call("on_exchange", iteration, self.trainer.seating(iteration))
         outlasts = self.seconds > self.config.grace
-        self.snapshot = None
-        if outlasts:
-            states = self.trainer.state(), self.trainer.algorithm_states()
-            self.snapshot = take_snapshot(self.trainer.learners, *states)
+        self.snapshot = self.trainer.state.snapshot() if outlasts else None
         start = time.monotonic()
         found = self.trainer.iterate(
             iteration,
@@ -210,9 +207,9 @@ class Loop:
         A full disk is survived `failed_saves` - 1 consecutive times.
         """
         start = time.perf_counter()
-        self.trainer.check_ranks(iteration)
+        self.trainer.state.check_ranks(iteration)
         try:
-            with self.trainer.whole():
+            with self.trainer.state.whole():
                 folder = ranks.of_first("a checkpoint", lambda: self.write_checkpoint(iteration))
         except OSError as error:
             self.failed_saves += 1

@@ -114,7 +114,7 @@ def train(
         if comparison is not None:
             progress.say(comparison)
 
-        with trainer.whole():
+        with trainer.state.whole():
             ranks.of_first("the policies", lambda: export(trainer, run, iteration=iteration))
         if config.export_average:
             export_average(trainer, run, iteration=iteration)

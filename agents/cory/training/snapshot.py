@@ -17,14 +17,14 @@ class Snapshot(NamedTuple):
 
     tensors: dict[str, dict[str, Tensor]]
     """By policy: trained parameters and optimizer states, in main memory."""
-    state: dict[str, Any]
-    """`Trainer.state()`."""
-    algorithm: dict[str, Any]
-    """`Trainer.algorithm_states()`."""
+    numbers: dict[str, Any]
+    """`TrainedState.numbers()`."""
+    of_algorithm: dict[str, Any]
+    """`TrainedState.of_algorithm()`."""
 
 
 def take_snapshot(
-    learners: Mapping[str, Learner], state: Mapping[str, Any], algorithm: Mapping[str, Any]
+    learners: Mapping[str, Learner], numbers: Mapping[str, Any], of_algorithm: Mapping[str, Any]
 ) -> Snapshot | None:
     """A copy of the trained state in main memory.
 
@@ -43,7 +43,7 @@ def take_snapshot(
     if size > free_bytes(torch.device("cpu")) // 2:
         return None
     copies = {name: {key: t.to("cpu", copy=True) for key, t in of.items()} for name, of in tensors.items()}
-    return Snapshot(copies, deepcopy(dict(state)), deepcopy(dict(algorithm)))
+    return Snapshot(copies, deepcopy(dict(numbers)), deepcopy(dict(of_algorithm)))
 
 
 def restore_tensors(learners: Mapping[str, Learner], snapshot: Snapshot) -> None:

@@ -4,7 +4,7 @@ Shapes: B games, T response tokens.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,34 +16,28 @@ from cory import algorithms, rng
 from cory.algorithms.base import check_state
 from cory.batch import Batch
 from cory.config.schema import Config
-from cory.distributed import ranks, sharding
+from cory.distributed import ranks
 from cory.evaluation import averaging
 from cory.evaluation.averaging import averaged
-from cory.evaluation.evaluator import Responses, Split, evaluate_in_game, evaluate_standalone
+from cory.evaluation.evaluator import Responses
 from cory.functional.advantage import Advantage
 from cory.judges import weighted_sum
 from cory.learner import sharing
 from cory.learner.learner import Learner
-from cory.learner.moving_average import MovingAverage
 from cory.learner.team import Team, check_advantages, checked_updates
 from cory.policies.base import Policy
 from cory.rollout.role_exchange import exchanges_before, seating_at
-from cory.rollout.rollout import play, play_shared
+from cory.rollout.rollout import play_shared
 from cory.rollout.spec import RolloutSpec
 from cory.runtime.clock import Clock
 from cory.runtime.device import synchronize
-from cory.runtime.memory import MemoryBudget, smallest_budget
+from cory.runtime.memory import smallest_budget
 from cory.runtime.signals import Interrupt, never
-from cory.training import checkpoint, metrics
-from cory.training.factory import (
-    make_critic,
-    make_game,
-    make_learners,
-    make_measures,
-    make_players,
-    share_out,
-)
-from cory.training.snapshot import Snapshot, restore_tensors
+from cory.training import metrics
+from cory.training.factory import make_critic, make_game, make_learners, make_players, share_out
+from cory.training.held_out import HeldOut
+from cory.training.snapshot import Snapshot
+from cory.training.state import TrainedState
 from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.tasks.base import Task, validation_queries
 from cory_env.types import Query
@@ -74,15 +68,16 @@ class Trainer:
         )
         if config.shard:
             share_out(self.references, self.policies)
-        self.use_memory(smallest_budget(next(iter(self.policies.values())).device))
         self.learners = dict(learners) if learners is not None else make_learners(config, self.policies)
-        self.measures = make_measures(config)
         self.algorithm = algorithms.load(config.algorithm)
-        self.team_state = self.algorithm.team_state(self.learners, config.algorithm_options)
         self.group = self.algorithm.needs(config.algorithm_options).group
         self.game = make_game(config, self.task, self.policies)
         self.critic = make_critic(config, self.references, self.game)
-        self.reference_responses: dict[str, Responses] = {}
+        self.held_out = HeldOut(config, self.task, self.game)
+        models = [*self.policies.values(), *self.references.values()]
+        of_team = self.algorithm.team_state(self.learners, config.algorithm_options)
+        self.state = TrainedState(self.learners, models, of_team=of_team, critic=self.critic)
+        self.state.use_memory(smallest_budget(models[0].device))
         self.batches: dict[str, Batch] = {}
         """Batches of the current iteration, for error reports."""
         self.learning = False
@@ -107,13 +102,11 @@ class Trainer:
         self.batches, self.learning = {}, False
         with clock.phase("exchange"):
             self.begin_iteration(iteration)
-        policies_by_seat = {seat: self.policies[name] for seat, name in seating.items()}
-        batches = play_shared(self.game, policies_by_seat, spec, clock=clock, interrupt=interrupt)
+        batches = play_shared(self.game, self.seated(seating), spec, clock=clock, interrupt=interrupt)
         self.batches = batches = self.with_critic_values(batches, clock)
         ranks.agreed("the end of the games", interrupt)
         self.learning = True
-        interrupt_update = partial(ranks.agreed, "a step", interrupt_update)
-        team = self.team(iteration, seating, interrupt_update)
+        team = self.team(iteration, seating, partial(ranks.agreed, "a step", interrupt_update))
         advantages = self.advantages(team, batches)
         team = replace(team, checked=advantages)
         if self.config.sharing.same_view or self.config.sharing.both_views:
@@ -127,7 +120,7 @@ class Trainer:
                 updates = checked_updates(self.algorithm.update_all(team, batches, advantages, options), team)
             else:
                 for name, learner in self.learners.items():
-                    updates[name] = learner.update(*data[name][:3], interrupt=interrupt_update)
+                    updates[name] = learner.update(*data[name][:3], interrupt=team.interrupt)
             for name in updates:
                 updates[name]["sampler_difference"] = data[name].sampler_difference
         of_critic = self.update_critic(advantages, clock)
@@ -156,6 +149,10 @@ class Trainer:
             order=exchange.order,
             random_key=(self.config.seed,) if exchange.order == "random" else None,
         )
+
+    def seated(self, seating: Mapping[str, str]) -> dict[str, Policy]:
+        """The policy in each seat."""
+        return {seat: self.policies[name] for seat, name in seating.items()}
 
     def exchanged(self, iteration: int) -> bool:
         """Whether seats change at the start of `iteration`."""
@@ -216,7 +213,7 @@ class Trainer:
             seating=seating,
             order_key=key,
             algorithm=self.config.algorithm,
-            state=self.team_state,
+            state=self.state.of_team,
             interrupt=interrupt,
         )
 
@@ -230,7 +227,7 @@ class Trainer:
         check_advantages(found, batches, where, rewards=rewards)
         for policy, learner in self.learners.items():
             check_state(learner.algorithm_state, policy, name)
-        check_state(self.team_state, "the team", name)
+        check_state(self.state.of_team, "the team", name)
         return found
 
     def shared(self, team: Team, batches: Mapping[str, Batch]) -> sharing.Shared:
@@ -261,34 +258,25 @@ class Trainer:
         The references' are computed once, and are those of every policy that equals its reference.
         `on_policy` is called with each name before it begins.
         """
-        evaluate = partial(
-            self._evaluate, interrupt=interrupt, on_policy=on_policy, of_references=self.reference_responses
-        )
-        found = {reference.name: evaluate(reference) for reference in self.references.values()}
-        found |= {name: evaluate(policy) for name, policy in self.policies.items()}
-        if self._averages()["ema"] or (self.config.evaluation.average and len(self.policies) > 1):
+        evaluate = partial(self.held_out.standalone, interrupt=interrupt, on_policy=on_policy)
+        references = {reference.name: reference for reference in self.references.values()}
+        found = evaluate(references | self.policies)
+        if self.state.averages or (self.config.evaluation.average and len(self.policies) > 1):
             with self.average() as average:
-                found[averaging.NAME] = evaluate(average)
+                found |= evaluate({averaging.NAME: average})
         return found
 
     @contextmanager
     def average(self) -> Iterator[Policy]:
         """The mean of the policies' weights, or of their moving averages; their own are back after it."""
-        moving = [one.average for one in self._averages()["ema"].values()]
+        moving = [one.average for one in self.state.averages.values()]
         with averaged(list(self.policies.values()), columns=moving) as average:
             yield average
         self._note_fingerprints()  # the weights were away, and are back
 
     def evaluate_team(self, iteration: int, *, interrupt: Interrupt = never) -> dict[str, Responses]:
         """Responses of every seat in games on the held-out queries, seated as in `iteration`."""
-        seating = self.seating(iteration)
-        return evaluate_in_game(
-            self.game,
-            {seat: self.policies[name] for seat, name in seating.items()},
-            self.config.evaluation,
-            measures=self.measures,
-            interrupt=interrupt,
-        )
+        return self.held_out.team(self.seated(self.seating(iteration)), interrupt=interrupt)
 
     def validate(
         self, *, interrupt: Interrupt = never, on_policy: Callable[[str], None] = lambda name: None
@@ -296,163 +284,24 @@ class Trainer:
         """Responses of every policy to the validation queries, for choices; empty for a task without any."""
         if not validation_queries(self.task):
             return {}
-        evaluate = partial(
-            self._evaluate, interrupt=interrupt, on_policy=on_policy, of_references={}, split="validation"
+        return self.held_out.standalone(
+            self.policies, split="validation", interrupt=interrupt, on_policy=on_policy
         )
-        return {name: evaluate(policy) for name, policy in self.policies.items()}
-
-    def _evaluate(
-        self,
-        policy: Policy,
-        *,
-        interrupt: Interrupt,
-        on_policy: Callable[[str], None],
-        of_references: dict[str, Responses],
-        split: Split = "test",
-    ) -> Responses:
-        """Responses of `policy`; those `of_references` if it equals its own, which are added once there."""
-        name, unmoved = policy.reference.name, policy.equals_reference()
-        if unmoved and name in of_references:
-            return of_references[name]
-        on_policy(policy.name)
-        found = evaluate_standalone(
-            policy,
-            self.task,
-            self.config.evaluation,
-            max_response=self.config.max_response,
-            measures=self.measures,
-            split=split,
-            interrupt=interrupt,
-        )
-        if unmoved:
-            of_references[name] = found
-        return found
 
     def sample_rows(self, iteration: int, responses: Mapping[str, Responses]) -> list[dict[str, Any]]:
         """A few held-out games, beside each policy's and the reference's standalone responses."""
-        reference = responses[self.references[self.config.policy_names[0]].name]
-        count = min(self.config.sample_rows, len(reference.texts))
-        queries = list(self.task.queries("test")[:count])
-        spec = RolloutSpec.draw(
-            queries,
-            seats=self.game.seats,
-            games_B=np.arange(count),
-            key=(self.config.evaluation.seed, "samples", 0),
-            max_response=self.config.max_response,
-        )
-        seating = self.seating(iteration)
-        policies_by_seat = {seat: self.policies[name] for seat, name in seating.items()}
-        batches = play(self.game, policies_by_seat, spec, clock=Clock())
-        token_kl = metrics.token_kl(batches, self.task.tokenizer)
-        scores_BN, texts = self.game.scores(), {seat: self.game.texts(seat) for seat in self.game.seats}
-        return [
-            {
-                "query": query.text,
-                "reference": reference.texts[i][0],
-                **{seat: texts[seat][i] for seat in texts},
-                "score": dict(zip(texts, scores_BN[i].tolist(), strict=True)),
-                "eval": {name: found.texts[i][0] for name, found in responses.items()},
-                "seating": dict(seating),
-                **({"token_kl": token_kl[i]} if i < len(token_kl) else {}),
-            }
-            for i, query in enumerate(queries)
-        ]
-
-    @property
-    def memory(self) -> MemoryBudget:
-        """Memory that passes may take: one budget for all policies and references."""
-        return next(iter(self.policies.values())).memory
-
-    def use_memory(self, budget: MemoryBudget) -> None:
-        """Give all policies and references this budget for their passes."""
-        for policy in (*self.policies.values(), *self.references.values()):
-            policy.budget = budget
-
-    def revert(self, snapshot: Snapshot) -> None:
-        """Return to the state of `snapshot`, in place; an update that was in progress is undone."""
-        restore_tensors(self.learners, snapshot)
-        self.restore(snapshot.state)
-        self.restore_algorithm(snapshot.algorithm)
-        self._fingerprints, self.learning = {}, False
-
-    @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Weights and optimisers are whole on every rank inside; all ranks must enter it together."""
-        with ExitStack() as stack:
-            for learner in self.learners.values():
-                stack.enter_context(learner.policy.whole_weights())
-                stack.enter_context(sharding.whole_moments(learner.optimizer))
-            yield
+        seating, reference = self.seating(iteration), self.references[self.config.policy_names[0]].name
+        return self.held_out.sample_rows(self.seated(seating), seating, responses, reference=reference)
 
     def save(self, run: Path, iteration: int, *, documents: Mapping[str, str] | None = None) -> Path:
         """Write the checkpoint of the start of `iteration` into a run directory; its folder."""
-        return checkpoint.save(
-            run,
-            iteration,
-            self.learners,
-            self.state() | {"seating": dict(self.seating(iteration))},
-            algorithm=self.algorithm_states(),
-            critic=self.critic,
-            documents=documents or {},
-        )
-
-    def check_ranks(self, iteration: int) -> None:
-        """Raise RuntimeError unless all ranks hold the same weights and optimisers, bit for bit."""
-        if ranks.count() == 1:
-            return
-        held = {
-            name: ranks.checksums(sharding.unshared(one.trainable, one.optimizer))
-            for name, one in self.learners.items()
-        }
-        for other, theirs in enumerate(everywhere := ranks.of_all("the weights", held)):
-            if differing := [name for name in held if theirs[name] != everywhere[0][name]]:
-                raise RuntimeError(
-                    f"iteration {iteration}: policy {differing[0]!r} differs between ranks 0 and {other}; go "
-                    "on from the newest checkpoint, which was written when all were equal"
-                )
+        return self.state.save(run, iteration, seating=self.seating(iteration), documents=documents or {})
 
     def load(self, folder: Path) -> dict[str, Any]:
-        """Load a checkpoint, bit for bit; its state, with the `iteration` that comes next."""
-        state, algorithm = checkpoint.load(folder, self.learners, critic=self.critic)
-        self.restore(state)
-        self.restore_algorithm(algorithm)
-        return state
+        """Load a checkpoint, bit for bit; its numbers, with the `iteration` that comes next."""
+        return self.state.load(folder)
 
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold beside tensors."""
-        return {
-            "learners": {name: learner.state() for name, learner in self.learners.items()},
-            "memory_budget": self.memory.state(),
-        }
-
-    def algorithm_states(self) -> dict[str, Any]:
-        """What the algorithm keeps for each policy and the team, and averages of weights: with tensors."""
-        policies = {name: one.algorithm_state.state_dict() for name, one in self.learners.items()}
-        averages = {
-            kind: {name: average.state_dict() for name, average in of_kind.items()}
-            for kind, of_kind in self._averages().items()
-        }
-        return {"policies": policies, "team": self.team_state.state_dict(), **averages}
-
-    def restore_algorithm(self, states: Mapping[str, Any]) -> None:
-        """Load what `algorithm_states` returned."""
-        for name, state in states["policies"].items():
-            self.learners[name].algorithm_state.load_state_dict(state)
-        self.team_state.load_state_dict(states["team"])
-        for kind, of_kind in self._averages().items():
-            for name, average in of_kind.items():
-                average.load_state_dict(states[kind][name])
-
-    def _averages(self) -> dict[str, dict[str, MovingAverage]]:
-        """Moving averages of weights by kind and policy."""
-        learners = self.learners.items()
-        return {
-            "elastic": {name: one.elastic for name, one in learners if one.elastic is not None},
-            "ema": {name: one.ema for name, one in learners if one.ema is not None},
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Load what `state` returned."""
-        for name, of_learner in state["learners"].items():
-            self.learners[name].restore(of_learner)
-        self.use_memory(MemoryBudget(**state["memory_budget"]))
+    def revert(self, snapshot: Snapshot) -> None:
+        """Return to the state of `snapshot`, in place; an update that was in progress is undone."""
+        self.state.revert(snapshot)
+        self._fingerprints, self.learning = {}, False

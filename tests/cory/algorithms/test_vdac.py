@@ -211,7 +211,7 @@ def test_a_resumed_run_with_a_mixer_is_the_run_in_one(tmp_path):
     second.load(first.save(tmp_path, 2))
     assert [learned(second.iterate(i)) for i in (2, 3)] == want[2:]
     fresh = Mixer(32).state_dict()
-    assert any(not torch.equal(fresh[k], v) for k, v in second.team_state.mixer.state_dict().items())
+    assert any(not torch.equal(fresh[k], v) for k, v in second.state.of_team.mixer.state_dict().items())
 
 
 def test_a_mixer_that_diverges_is_named():

@@ -8,7 +8,7 @@ from cory.config import presets
 from cory.config.parsing import read
 from cory.learner.moving_average import MovingAverage
 from cory.policies.base import Policy
-from cory.training import trainer as trainer_module
+from cory.training import held_out
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged
 
@@ -39,13 +39,13 @@ def test_average_by_hand():
 def seen(monkeypatch):
     """The weights of each policy while it is evaluated, by its name at that time."""
     found = {}
-    whole = trainer_module.evaluate_standalone
+    whole = held_out.evaluate_standalone
 
     def noted(policy, *arguments, **options):
         found[policy.name] = trained(policy)
         return whole(policy, *arguments, **options)
 
-    monkeypatch.setattr(trainer_module, "evaluate_standalone", noted)
+    monkeypatch.setattr(held_out, "evaluate_standalone", noted)
     return found
 
 

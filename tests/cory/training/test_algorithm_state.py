@@ -80,7 +80,7 @@ def test_a_resumed_run_is_the_run_in_one_across_an_exchange(with_mixer, tmp_path
     assert [learned(second.iterate(i)) for i in (3, 4)] == want[3:]
     assert want[4]["pioneer_0/llm_1/mixer_loss"] < want[0]["pioneer_0/llm_1/mixer_loss"]
     for one, other in zip(
-        whole.team_state.layer.parameters(), second.team_state.layer.parameters(), strict=True
+        whole.state.of_team.layer.parameters(), second.state.of_team.layer.parameters(), strict=True
     ):
         assert torch.equal(one, other)
     means = [trainer.learners["llm_2"].algorithm_state["mean"] for trainer in (whole, second)]

@@ -13,7 +13,6 @@ from cory.cli.main import main
 from cory.config.schema import Config
 from cory.runtime.signals import Signals, Stopped
 from cory.training import checkpoint
-from cory.training.snapshot import take_snapshot
 from cory.training.trainer import Trainer
 from tests.helpers.runs import finished_run, same, traces, train, without_report
 from tests.helpers.tables import TABLES
@@ -32,7 +31,7 @@ def whole(tmp_path_factory):
 def test_a_reverted_update_leaves_every_bit_as_it_was():
     trainer = Trainer(TABLES)
     trainer.iterate(0)
-    before = take_snapshot(trainer.learners, trainer.state(), trainer.algorithm_states())
+    before = trainer.state.snapshot()
     weights = {name: [p.clone() for p in policy.parameters()] for name, policy in trainer.policies.items()}
     first = trainer.iterate(1)
     trainer.revert(before)
@@ -46,8 +45,7 @@ def test_a_reverted_update_leaves_every_bit_as_it_was():
 
 def test_without_room_for_a_copy_there_is_no_snapshot(monkeypatch):
     monkeypatch.setattr("cory.training.snapshot.free_bytes", lambda device: 1)
-    trainer = Trainer(TABLES)
-    assert take_snapshot(trainer.learners, trainer.state(), trainer.algorithm_states()) is None
+    assert Trainer(TABLES).state.snapshot() is None
 
 
 def test_a_stop_in_an_update_longer_than_the_grace_loses_that_iteration_only(
