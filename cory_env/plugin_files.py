@@ -4,7 +4,6 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -12,18 +11,17 @@ from types import ModuleType
 def module_of(name: str) -> ModuleType:
     """The module `package.module`, or that of the file `path/to/file.py`, the same for the same file.
 
+    It is also the same that `cory.runtime.plugins.load_file` returns, which may not import this package.
     ImportError if there is none or running it fails.
     """
     if not name.endswith(".py"):
         return importlib.import_module(name)
-    return _from_file(Path(name).expanduser().resolve())
-
-
-@cache
-def _from_file(file: Path) -> ModuleType:
+    file = Path(name).expanduser().resolve()
     if not file.is_file():
         raise ImportError(f"there is no file {file}")
     name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None

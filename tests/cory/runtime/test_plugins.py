@@ -13,6 +13,7 @@ from cory.learner.central_critic import CentralCritic, CriticConfig
 from cory.rollout.role_exchange import ExchangeConfig, seating_at
 from cory.runtime.plugins import load_file, load_plugin
 from cory.training.trainer import Trainer
+from cory_env.plugin_files import module_of
 from tests.helpers.tables import flagged
 
 GROUP = "cory.nothing"
@@ -38,6 +39,12 @@ def test_a_file_is_a_module_that_is_run_once(file):
     assert load(f"{path}:numbers") == [1]
     assert load_file(path) is load_file(path)
     assert load(f"{path}:numbers") == [1]
+
+
+def test_a_file_with_a_task_and_an_algorithm_is_one_module(file):
+    first, second = file("x = 1", "first.py"), file("x = 1", "second.py")
+    assert load_file(first) is module_of(first)
+    assert module_of(second) is load_file(second)
 
 
 def test_files_of_one_name_in_two_folders_are_two_modules(file, tmp_path):
