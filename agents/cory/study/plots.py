@@ -18,6 +18,8 @@ from cory.study.results import Results
 from cory.study.spec import BETWEEN, ON
 
 MARKERS = "os^D"
+FEW = 12
+"""Up to so many evaluations of a run, each is marked on its curve."""
 OF_KL = "KL to the reference (nats)"
 NEAR = 3.0
 """How many times wider than the arms' range a panel may become to hold the reference."""
@@ -129,12 +131,13 @@ def _curves(results: Results) -> Figure | None:
             times = sorted(set.intersection(*map(set, found))) if found else []
             if times:
                 values_nT = np.array([[one[t] for t in times] for one in found])
-                axes.plot(times, statistics.iqm(values_nT, axis=0), label=arm, **style_of(results, arm))
+                style = style_of(results, arm) | {"marker": "o" if len(times) <= FEW else "", "markersize": 3}
+                axes.plot(times, statistics.iqm(values_nT, axis=0), label=arm, **style)
                 low_T, high_T = np.quantile(values_nT, [0.25, 0.75], axis=0)
-                axes.fill_between(times, low_T, high_T, color=style_of(results, arm)["color"], alpha=0.15)
+                axes.fill_between(times, low_T, high_T, color=style["color"], alpha=0.15)
                 drawn = True
         axes.set_xlabel("iteration")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         axes.set_ylabel(metric)
         return drawn
 
