@@ -225,6 +225,7 @@ def _ladder(results: Results) -> Figure | None:
                 color = style_of(results, arm)["color"]
                 axes.axhline(float(np.mean(values)), color=color, linestyle="--", linewidth=1.2, label=arm)
         axes.set_xticks(range(len(steps)), steps, rotation=20, ha="right")
+        axes.set_xlim(-0.3, len(steps) - 0.7)
         axes.set_ylabel(metric)
         return bool(shown)
 
