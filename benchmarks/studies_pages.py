@@ -168,8 +168,16 @@ def _claims(stored: Sequence[Stored], folder: str, *, measured: bool) -> Iterato
                 "result": _result(row),
                 "study": f"[{one.name}]({folder}{one.name}.md)" if one.file.exists() else one.name,
             }
-            if (row["n"] > 0) == measured:
+            if (row["n"] > 0 or _has_runs(one.results, row)) == measured:
                 yield cells
+
+
+def _has_runs(results: Results, row: Mapping[str, Any]) -> bool:
+    """Whether both sides of a comparison were run, if without this metric, as a curve that ends too early."""
+    played = {run["arm"] for run in results["runs"] if run["task"] == row["task"]}
+    sides = (row["arm"], row["baseline"])
+    groups = results["pools"] | {name: sweep["arms"] for name, sweep in results["sweeps"].items()}
+    return all(played.issuperset(groups.get(side, [side])) for side in sides)
 
 
 def page(one: Stored, figures: Sequence[str]) -> str:

@@ -196,7 +196,8 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
 def words(row: Mapping[str, Any]) -> str:
     """A comparison in one sentence."""
     if not row["n"]:
-        return f"No seed has runs of both {row['arm']} and {row['baseline']} with {row['metric']}."
+        reach = "; a curve may not reach this KL" if "reward_at_kl/" in row["metric"] else ""
+        return f"No seed has runs of both {row['arm']} and {row['baseline']} with {row['metric']}{reach}."
     found = (
         f"{row['arm']} has {row['arm_mean']:.3f} and {row['baseline']} {row['baseline_mean']:.3f}: a "
         f"difference of {row['difference']:+.3f}"

@@ -39,7 +39,8 @@ CURVES = (
 )
 FRONTIER = (
     "Task reward against KL at the end of training: one small point per run, a large one per arm (mean). "
-    "Lines join the arms of a sweep, shaded: 95 % intervals of the mean reward. The cross is the reference, "
+    "Lines join the arms of a sweep, whose settings stand beside them; shaded: 95 % intervals of the mean "
+    "reward. The cross is the reference, "
     "named below the axis where it is far from the arms. "
     "Dashed: weights between the reference's and the policies'."
 )
@@ -77,9 +78,15 @@ def style_of(results: Results, arm: str) -> dict[str, Any]:
     return {"color": PALETTE[place], "linestyle": DASHES[turn % len(DASHES)]}
 
 
-def marker_of(results: Results, arm: str) -> dict[str, Any]:
-    """Colour and marker of an arm; markers change when colours are used up."""
-    turn, place = divmod(list(results["arms"]).index(arm), len(PALETTE))
+def sweep_of(results: Results, arm: str) -> str | None:
+    """The first sweep that an arm belongs to."""
+    return next((name for name, sweep in results["sweeps"].items() if arm in sweep["arms"]), None)
+
+
+def frontier_style(results: Results, arm: str) -> dict[str, Any]:
+    """Colour and marker of an arm, or of its sweep; markers change when colours are used up."""
+    alone = [one for one in results["arms"] if sweep_of(results, one) is None]
+    turn, place = divmod([*results["sweeps"], *alone].index(sweep_of(results, arm) or arm), len(PALETTE))
     return {"color": PALETTE[place], "marker": MARKERS[turn % len(MARKERS)], "linestyle": "none"}
 
 
@@ -149,12 +156,21 @@ def _frontier(results: Results) -> Figure | None:
         for arm in results["arms"]:
             kl, reward = (values_by_seed(results, arm, task, one) for one in ("kl", "task_reward"))
             if seeds := sorted(kl.keys() & reward.keys()):
-                x, y, style = [kl[s] for s in seeds], [reward[s] for s in seeds], marker_of(results, arm)
+                x, y, style = [kl[s] for s in seeds], [reward[s] for s in seeds], frontier_style(results, arm)
+                centre, sweep = (float(np.mean(x)), float(np.mean(y))), sweep_of(results, arm)
                 axes.plot(x, y, markersize=3, alpha=0.5, **style)
-                axes.plot(np.mean(x), np.mean(y), label=arm, markersize=9, **style)
+                axes.plot(*centre, label=sweep or arm, markersize=8, **style)
+                if sweep is not None:
+                    setting = results["sweeps"][sweep]["setting"]
+                    value = f"{setting_value(results['arms'][arm]['config'][task], setting):g}"
+                    above = list(results["sweeps"]).index(sweep) % 2 == 0
+                    side, offset = ("right", (-7, 5)) if above else ("left", (7, -12))
+                    axes.annotate(
+                        value, centre, offset, textcoords="offset points", ha=side, color=style["color"]
+                    )
             _draw_between(axes, results, arm, task)
-        for sweep in results["sweeps"].values():
-            _draw_band(axes, results, sweep["arms"], task)
+        for one in results["sweeps"].values():
+            _draw_band(axes, results, one["arms"], task)
         axes.set_xlabel(OF_KL)
         _draw_references(axes, sorted(_references(results, task)) if axes.lines else [])
         axes.set_ylabel("task reward")
@@ -185,7 +201,7 @@ def _draw_band(axes: Axes, results: Results, arms: Sequence[str], task: str) -> 
             points.append((float(np.mean(kl)), mean, low, high))
     if len(points) > 1:
         x, means, lows, highs = np.array(sorted(points)).T
-        color = style_of(results, arms[0])["color"]
+        color = frontier_style(results, arms[0])["color"]
         axes.plot(x, means, color=color, linewidth=1, alpha=0.7)
         axes.fill_between(x, lows, highs, color=color, alpha=0.12, linewidth=0)
 
@@ -195,7 +211,7 @@ def _draw_between(axes: Axes, results: Results, arm: str, task: str) -> None:
     runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
     if curves := [curve for run in runs for curve in between(run)]:
         x, y = np.mean(np.array(curves), axis=0)
-        axes.plot(x, y, "--", color=marker_of(results, arm)["color"], linewidth=1, alpha=0.7)
+        axes.plot(x, y, "--", color=frontier_style(results, arm)["color"], linewidth=1, alpha=0.7)
 
 
 def _references(results: Results, task: str) -> set[float]:
