@@ -252,13 +252,19 @@ def survival(runs: Sequence[Run]) -> statistics.Survival:
     )
 
 
+def sweep_settings(results: Results, sweep: Mapping[str, Any], task: str) -> list[float]:
+    """The number that each arm of a sweep has for its setting."""
+    configs = [results["arms"][arm]["config"][task] for arm in sweep["arms"]]
+    return [setting_value(config, sweep["setting"]) for config in configs]
+
+
 def _sweep_values(results: Results, sweep: Mapping[str, Any], task: str, metric: str) -> dict[int, float]:
     """One value per seed at which every arm of the sweep has one: an area, or a frontier of final points."""
     frontier = metric == "hypervolume" or metric.startswith("reward_at_kl/")
     columns = ("kl", "task_reward") if frontier else (metric,)
     tables = [[values_by_seed(results, arm, task, one) for arm in sweep["arms"]] for one in columns]
     seeds = set.intersection(*(set(values) for table in tables for values in table))
-    setting = [setting_value(results["arms"][arm]["config"][task], sweep["setting"]) for arm in sweep["arms"]]
+    setting = sweep_settings(results, sweep, task)
     found = {}
     for seed in sorted(seeds):
         points = [[values[seed] for values in table] for table in tables]

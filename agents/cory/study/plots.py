@@ -12,8 +12,15 @@ from matplotlib.ticker import MaxNLocator
 
 from cory.report.plots import DASHES, PALETTE, REFERENCE, Kind, Plot, draw_kinds
 from cory.study import statistics
-from cory.study.analysis import between, curve, judged_by_team, metrics_of, survival, values_by_seed
-from cory.study.plan import setting_value
+from cory.study.analysis import (
+    between,
+    curve,
+    judged_by_team,
+    metrics_of,
+    survival,
+    sweep_settings,
+    values_by_seed,
+)
 from cory.study.results import Results
 from cory.study.spec import BETWEEN, ON
 
@@ -40,8 +47,7 @@ CURVES = (
 FRONTIER = (
     "Task reward against KL at the end of training: one small point per run, a large one per arm (mean). "
     "Lines join the arms of a sweep, whose settings stand beside them; shaded: 95 % intervals of the mean "
-    "reward. The cross is the reference, "
-    "named below the axis where it is far from the arms. "
+    "reward. The cross is the reference, named below the axis where it is far from the arms. "
     "Dashed: weights between the reference's and the policies'."
 )
 SWEEPS = (
@@ -157,20 +163,11 @@ def _frontier(results: Results) -> Figure | None:
             kl, reward = (values_by_seed(results, arm, task, one) for one in ("kl", "task_reward"))
             if seeds := sorted(kl.keys() & reward.keys()):
                 x, y, style = [kl[s] for s in seeds], [reward[s] for s in seeds], frontier_style(results, arm)
-                centre, sweep = (float(np.mean(x)), float(np.mean(y))), sweep_of(results, arm)
                 axes.plot(x, y, markersize=3, alpha=0.5, **style)
-                axes.plot(*centre, label=sweep or arm, markersize=8, **style)
-                if sweep is not None:
-                    setting = results["sweeps"][sweep]["setting"]
-                    value = f"{setting_value(results['arms'][arm]['config'][task], setting):g}"
-                    above = list(results["sweeps"]).index(sweep) % 2 == 0
-                    side, offset = ("right", (-7, 5)) if above else ("left", (7, -12))
-                    axes.annotate(
-                        value, centre, offset, textcoords="offset points", ha=side, color=style["color"]
-                    )
+                axes.plot(np.mean(x), np.mean(y), label=sweep_of(results, arm) or arm, markersize=8, **style)
             _draw_between(axes, results, arm, task)
-        for one in results["sweeps"].values():
-            _draw_band(axes, results, one["arms"], task)
+        for sweep in results["sweeps"]:
+            _draw_sweep(axes, results, sweep, task)
         axes.set_xlabel(OF_KL)
         _draw_references(axes, sorted(_references(results, task)) if axes.lines else [])
         axes.set_ylabel("task reward")
@@ -190,18 +187,23 @@ def _draw_references(axes: Axes, rewards: Sequence[float]) -> None:
             axes.set_xlabel(f"{OF_KL}, which has {reward:z.2f}")
 
 
-def _draw_band(axes: Axes, results: Results, arms: Sequence[str], task: str) -> None:
-    """The line through the means of arms by rising KL, with the intervals of their rewards."""
-    points = []
-    for arm in arms:
+def _draw_sweep(axes: Axes, results: Results, name: str, task: str) -> None:
+    """The line through a sweep's means by rising KL, with the intervals of their rewards and the settings."""
+    sweep, points = results["sweeps"][name], []
+    color = frontier_style(results, sweep["arms"][0])["color"]
+    above = list(results["sweeps"]).index(name) % 2 == 0
+    side, offset = ("right", (-7, 5)) if above else ("left", (7, -12))
+    beside: dict[str, Any] = {"xytext": offset, "textcoords": "offset points", "ha": side, "color": color}
+    for arm, setting in zip(sweep["arms"], sweep_settings(results, sweep, task), strict=True):
         kl, reward = (list(values_by_seed(results, arm, task, one).values()) for one in ("kl", "task_reward"))
         if kl and reward:
-            mean = float(np.mean(reward))
+            centre, mean = float(np.mean(kl)), float(np.mean(reward))
             low, high = (mean if math.isnan(end) else end for end in statistics.bca(reward))
-            points.append((float(np.mean(kl)), mean, low, high))
+            points.append((centre, mean, low, high))
+            if sweep_of(results, arm) == name:
+                axes.annotate(f"{setting:g}", (centre, mean), **beside)
     if len(points) > 1:
         x, means, lows, highs = np.array(sorted(points)).T
-        color = frontier_style(results, arms[0])["color"]
         axes.plot(x, means, color=color, linewidth=1, alpha=0.7)
         axes.fill_between(x, lows, highs, color=color, alpha=0.12, linewidth=0)
 
@@ -255,8 +257,7 @@ def _sweeps(results: Results) -> Figure | None:
     def panel(axes: Axes, metric: str, task: str) -> bool:
         for i, (name, sweep) in enumerate(results["sweeps"].items()):
             points = []
-            configs = [results["arms"][arm]["config"][task] for arm in sweep["arms"]]
-            settings = [setting_value(config, sweep["setting"]) for config in configs]
+            settings = sweep_settings(results, sweep, task)
             for arm, at in zip(sweep["arms"], settings, strict=True):
                 values = list(values_by_seed(results, arm, task, metric).values())
                 if values:
