@@ -17,7 +17,7 @@ from PIL import Image
 
 from benchmarks import ROOT
 from cory.study import results as study_results
-from cory.study.analysis import analyse
+from cory.study.analysis import analyse, arms_of
 from cory.study.plan import make_plan
 from cory.study.plots import draw
 from cory.study.reading import read_spec
@@ -175,9 +175,7 @@ def _claims(stored: Sequence[Stored], folder: str, *, measured: bool) -> Iterato
 def _has_runs(results: Results, row: Mapping[str, Any]) -> bool:
     """Whether both sides of a comparison were run, if without this metric, as a curve that ends too early."""
     played = {run["arm"] for run in results["runs"] if run["task"] == row["task"]}
-    sides = (row["arm"], row["baseline"])
-    groups = results["pools"] | {name: sweep["arms"] for name, sweep in results["sweeps"].items()}
-    return all(played.issuperset(groups.get(side, [side])) for side in sides)
+    return played.issuperset(arms_of(results, row["arm"]) + arms_of(results, row["baseline"]))
 
 
 def page(one: Stored, figures: Sequence[str]) -> str:

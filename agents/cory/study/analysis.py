@@ -105,6 +105,13 @@ def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[
     return {seed: value for seed, value in sorted(found.items()) if math.isfinite(value)}
 
 
+def arms_of(results: Results, name: str) -> list[str]:
+    """The arms that a name in a comparison stands for: those of a sweep or a pool, or the arm itself."""
+    if name in results["sweeps"]:
+        return list(results["sweeps"][name]["arms"])
+    return list(results["pools"].get(name, [name]))
+
+
 def metrics_of(results: Results) -> list[str]:
     """The metrics in tables: combined reward in every one, the team's if measured, those of comparisons."""
     team = [OF_TEAM] if any(run.get("team") for run in results["runs"]) else []
