@@ -111,6 +111,10 @@ def index(stored: Sequence[Stored]) -> str:
         "",
         *KEY,
         "",
+        *overview(stored),
+        "",
+        "## Claims",
+        "",
         *verdict_table(stored),
     ]
     waiting = verdict_table(stored, measured=False)
@@ -150,6 +154,18 @@ def _without_task(test: str) -> str:
     return re.sub(r" on [^ ,]+,", ",", test)
 
 
+def overview(stored: Sequence[Stored]) -> list[str]:
+    """Every study with its question, its runs and how many of its claims have which verdict."""
+    rows = []
+    for one in stored:
+        measured = [row["result"] for row in one.results["statistics"] if _is_measured(one.results, row)]
+        counts = [measured.count(result) for result in RESULT_WORDS]
+        waiting = len(one.results["statistics"]) - len(measured)
+        cells = [len(one.results["runs"]), *counts, waiting]
+        rows.append([_link(one, ""), one.results["question"], *(str(cell or "-") for cell in cells)])
+    return _table(("study", "question", "runs", *RESULT_WORDS, "without runs"), rows)
+
+
 def verdict_table(stored: Sequence[Stored], *, measured: bool = True) -> list[str]:
     """The claims of all studies that have been measured, or have not, as lines of a Markdown table."""
     head = HEAD if measured else tuple(name for name in HEAD if name != "result")
@@ -166,14 +182,21 @@ def _claims(stored: Sequence[Stored], folder: str, *, measured: bool) -> Iterato
                 "test": verdict["test"],
                 "margin": margin(row),
                 "result": _result(row),
-                "study": f"[{one.name}]({folder}{one.name}.md)" if one.file.exists() else one.name,
+                "study": _link(one, folder),
             }
-            if (row["n"] > 0 or _has_runs(one.results, row)) == measured:
+            if _is_measured(one.results, row) == measured:
                 yield cells
 
 
-def _has_runs(results: Results, row: Mapping[str, Any]) -> bool:
-    """Whether both sides of a comparison were run, if without this metric, as a curve that ends too early."""
+def _link(one: Stored, folder: str) -> str:
+    """The name of a study, with its page if it has results."""
+    return f"[{one.name}]({folder}{one.name}.md)" if one.file.exists() else one.name
+
+
+def _is_measured(results: Results, row: Mapping[str, Any]) -> bool:
+    """Whether a comparison has seeds, or both sides were run, but without this metric (a short curve)."""
+    if row["n"] > 0:
+        return True
     played = {run["arm"] for run in results["runs"] if run["task"] == row["task"]}
     return played.issuperset(arms_of(results, row["arm"]) + arms_of(results, row["baseline"]))
 

@@ -46,7 +46,8 @@ def pages(stored, tmp_path_factory):
 
 
 def test_index_has_a_row_for_every_claim(pages):
-    table = [line for line in (pages / "index.md").read_text("utf-8").splitlines() if line.startswith("|")]
+    claims = (pages / "index.md").read_text("utf-8").partition("## Claims\n")[2]
+    table = [line for line in claims.splitlines() if line.startswith("|")]
     assert len(table) == (2 + 2) + (2 + 2 + 1)
     assert table[2] == (
         "| a / b | paper 4.1 | game/collective_reward on relay, cooperative against independent | "
@@ -57,6 +58,22 @@ def test_index_has_a_row_for_every_claim(pages):
     assert table[6].endswith("independent | higher by 0.05 | [other](other.md) |")
     assert table[8].startswith("| c | paper 4.2 |")
     assert table[8].endswith("| equal within 0.05 | waiting |")
+
+
+def test_index_counts_the_runs_and_verdicts_of_every_study(pages):
+    overview = (pages / "index.md").read_text("utf-8").partition("## Claims\n")[0]
+    table = [line for line in overview.splitlines() if line.startswith("|")]
+    assert table[0] == "| study | question | runs | supported | refuted | undecided | without runs |"
+    assert [line.split(" | ")[0] for line in table[2:]] == [
+        "| [other](other.md)",
+        "| [relay-smoke](relay-smoke.md)",
+        "| waiting",
+    ]
+    assert [line.split(" | ", 2)[2] for line in table[2:]] == [
+        "- | - | - | - | 2 |",
+        "10 | 1 | 1 | - | - |",
+        "- | - | - | - | 1 |",
+    ]
 
 
 def test_index_and_page_have_the_note_of_a_study(pages):
