@@ -17,7 +17,7 @@ from PIL import Image
 
 from benchmarks import ROOT
 from cory.study import results as study_results
-from cory.study.analysis import analyse, arms_of
+from cory.study.analysis import analyse, is_measured
 from cory.study.plan import make_plan
 from cory.study.plots import draw
 from cory.study.reading import read_spec
@@ -158,7 +158,7 @@ def overview(stored: Sequence[Stored]) -> list[str]:
     """Every study with its question, its runs and how many of its claims have which verdict."""
     rows = []
     for one in stored:
-        measured = [row["result"] for row in one.results["statistics"] if _is_measured(one.results, row)]
+        measured = [row["result"] for row in one.results["statistics"] if is_measured(one.results, row)]
         counts = [measured.count(result) for result in RESULT_WORDS]
         waiting = len(one.results["statistics"]) - len(measured)
         cells = [len(one.results["runs"]), *counts, waiting]
@@ -184,7 +184,7 @@ def _claims(stored: Sequence[Stored], folder: str, *, measured: bool) -> Iterato
                 "result": _result(row),
                 "study": _link(one, folder),
             }
-            if _is_measured(one.results, row) == measured:
+            if is_measured(one.results, row) == measured:
                 yield cells
 
 
@@ -193,29 +193,18 @@ def _link(one: Stored, folder: str) -> str:
     return f"[{one.name}]({folder}{one.name}.md)" if one.file.exists() else one.name
 
 
-def _is_measured(results: Results, row: Mapping[str, Any]) -> bool:
-    """Whether a comparison has seeds, or both sides were run, but without this metric (a short curve)."""
-    if row["n"] > 0:
-        return True
-    played = {run["arm"] for run in results["runs"] if run["task"] == row["task"]}
-    return played.issuperset(arms_of(results, row["arm"]) + arms_of(results, row["baseline"]))
-
-
 def page(one: Stored, figures: Sequence[str]) -> str:
     """The page of a study: verdicts, tables, figures, minutes and command.
 
     Args:
         one: The results.
-        figures: Lines with the figures.
+        figures: Lines with the figures, a heading of the second level before each.
     """
     runs = one.results["runs"]
     minutes = sum(run["seconds"] for run in runs) / 60
     file = STUDIES / f"{one.file.stem}.yaml"
     command = f"cory study {file.relative_to(ROOT)}" if file.exists() else one.results["command"]
     lines = [
-        "## Figures",
-        "",
-        *figures,
         "## Run it",
         "",
         f"{len(runs)} runs of {minutes:,.0f} minutes in all, one core each. Runs that are in the results "
@@ -225,7 +214,7 @@ def page(one: Stored, figures: Sequence[str]) -> str:
         command,
         "```",
     ]
-    return markdown(one.results) + "\n" + "\n".join(lines) + "\n"
+    return markdown(one.results, figures=figures) + "\n" + "\n".join(lines) + "\n"
 
 
 def _write_page(one: Stored, pages: Path) -> Path:
@@ -237,7 +226,7 @@ def _write_page(one: Stored, pages: Path) -> Path:
         line
         for plot in plots
         for line in (
-            f"### {plot.title}",
+            f"## {plot.title}",
             "",
             f"![{plot.title}]({one.name}/{plot.path.name})",
             "",

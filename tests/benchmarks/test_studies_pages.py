@@ -79,7 +79,7 @@ def test_index_counts_the_runs_and_verdicts_of_every_study(pages):
 def test_index_and_page_have_the_note_of_a_study(pages):
     text = (pages / "index.md").read_text("utf-8")
     assert text.endswith("## Notes\n\n- **relay-smoke**: One comparison is late.\n")
-    assert "**Note:** One comparison is late.\n\n- " in (pages / "relay-smoke.md").read_text("utf-8")
+    assert "\n\n**Note:** One comparison is late.\n\n## Arms" in (pages / "relay-smoke.md").read_text("utf-8")
     assert "Note" not in (pages / "other.md").read_text("utf-8")
 
 
@@ -113,7 +113,7 @@ def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
         "Does the summed payoff raise the collective reward",
         "| arm | runs | combined_reward |",
         "| cooperative | 5 | 0.820 (",
-        "a | b (relay): supported.",
+        "- a | b (relay): **supported**. ",
         "![Learning curves](relay-smoke/curves.png)",
         "10 runs of 15 minutes in all",
         "cory study benchmarks/studies/relay_smoke.yaml",

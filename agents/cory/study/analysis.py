@@ -112,6 +112,12 @@ def arms_of(results: Results, name: str) -> list[str]:
     return list(results["pools"].get(name, [name]))
 
 
+def is_measured(results: Results, row: Mapping[str, Any]) -> bool:
+    """Whether a comparison has seeds, or both sides were run, but without this metric (a short curve)."""
+    played = {run["arm"] for run in results["runs"] if run["task"] == row["task"]}
+    return row["n"] > 0 or played.issuperset(arms_of(results, row["arm"]) + arms_of(results, row["baseline"]))
+
+
 def metrics_of(results: Results) -> list[str]:
     """The metrics in tables: combined reward in every one, the team's if measured, those of comparisons."""
     team = [OF_TEAM] if any(run.get("team") for run in results["runs"]) else []
@@ -206,26 +212,24 @@ def words(row: Mapping[str, Any]) -> str:
         reach = "; a curve may not reach this KL" if "reward_at_kl/" in row["metric"] else ""
         return f"No seed has runs of both {row['arm']} and {row['baseline']} with {row['metric']}{reach}."
     found = (
-        f"{row['arm']} has {row['arm_mean']:.3f} and {row['baseline']} {row['baseline_mean']:.3f}: a "
+        f"{row['arm']} has {row['arm_mean']:.3f} and {row['baseline']} {row['baseline_mean']:.3f}, a "
         f"difference of {row['difference']:+.3f}"
     )
+    seeds = f"{row['n']} seed{'s' if row['n'] > 1 else ''}"
     if row["low"] is None:
-        return f"{found} over {row['n']} seeds, too few for an interval ({statistics.MIN_RUNS} are needed)."
+        return f"{found} over {seeds}, too few for an interval ({statistics.MIN_RUNS} are needed)."
     claim = {
-        "higher": f"a difference above {row['margin']:g}",
-        "lower": f"a difference below {0.0 - row['margin']:g}",
-        "equal": f"a difference of less than {row['margin']:g} either way",
+        "higher": f"above {row['margin']:g}",
+        "lower": f"below {0.0 - row['margin']:g}",
+        "equal": f"less than {row['margin']:g} either way",
     }[row["direction"]]
-    look = "" if row["p_bound"] is None else f" (bound of this look {row['p_bound']:.2g})"
     more = ""
     if row["needed"] is None:
         more = " If this is the true difference, a thousand seeds would not decide it."
     elif row["needed"]:
         more = f" {row['needed']} more seeds would decide it with 80 % power if this is the true difference."
-    return (
-        f"{found} ({row['low']:+.3f} to {row['high']:+.3f}) over {row['n']} seeds, p = {row['p']:.2g}, "
-        f"{row['p_holm']:.2g} after Holm{look}; the claim is {claim}."
-        + (more if row["result"] == "undecided" else "")
+    return f"{found} ({row['low']:+.3f} to {row['high']:+.3f}) over {seeds}; the claim is one {claim}." + (
+        more if row["result"] == "undecided" else ""
     )
 
 

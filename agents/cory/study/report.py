@@ -10,7 +10,14 @@ from cory.report import html
 from cory.report.groups import differing, written
 from cory.report.samples import ROWS
 from cory.study import statistics
-from cory.study.analysis import GAME_TOTAL, judged_by_team, metrics_of, survival, values_by_seed
+from cory.study.analysis import (
+    GAME_TOTAL,
+    is_measured,
+    judged_by_team,
+    metrics_of,
+    survival,
+    values_by_seed,
+)
 from cory.study.plots import draw
 from cory.study.records import elsewhere
 from cory.study.results import Results
@@ -40,8 +47,8 @@ def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -
     """Write `report.md`, `report.html` and `plots/` into a folder; the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = [html.heading(results["study"], level=1), html.paragraph(results["question"])]
-    parts += [html.paragraph(f"Note: {text}") for text in notes(results)]
     parts += [html.paragraph(line) for line in verdict_lines(results)]
+    parts += [html.paragraph(f"Note: {text}") for text in notes(results)]
     parts += [html.paragraph(f"Not in these numbers: {text}") for text in failures]
     parts += tables_and_figures(results, folder / "plots")
     for task in results["kl_coef"]:
@@ -53,13 +60,19 @@ def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -
 
 
 def tables_and_figures(results: Results, folder: Path, *, declared: bool = True) -> list[html.Markup]:
-    """All tables, then all figures, which are drawn into `folder`."""
-    parts = []
-    for table in tables(results, declared=declared):
-        parts += [html.heading(table.title), html.table(table.head, table.rows, kind=table.kind)]
+    """The table of arms, all figures, which are drawn into `folder`, and the other tables."""
+    figures = []
     for plot in draw(results, folder, declared=declared):
-        parts += [html.heading(plot.title), html.image(plot.path, title=plot.title, caption=plot.caption)]
-    return parts
+        figures += [html.heading(plot.title), html.image(plot.path, title=plot.title, caption=plot.caption)]
+    before, after = (
+        [
+            part
+            for table in found
+            for part in (html.heading(table.title), html.table(table.head, table.rows, kind=table.kind))
+        ]
+        for found in (arm_tables(results, declared=declared), other_tables(results, declared=declared))
+    )
+    return [*before, *figures, *after]
 
 
 def samples(folders: Mapping[str, Path], *, title: str) -> list[html.Markup]:
@@ -98,15 +111,21 @@ def how_it_was_made(results: Results, *, declared: bool = True) -> list[html.Mar
     return [html.heading("How it was made"), *lines]
 
 
-def markdown(results: Results, failures: Sequence[str] = ()) -> str:
-    """The report as Markdown, without figures."""
+def markdown(results: Results, failures: Sequence[str] = (), *, figures: Sequence[str] = ()) -> str:
+    """The report as Markdown.
+
+    Args:
+        results: Of a study.
+        failures: What is not in the results, and why.
+        figures: Lines that show figures, to stand behind the table of arms.
+    """
     lines = [f"# Study {results['study']}", "", results["question"], ""]
-    lines += [f"**Note:** {text}\n" for text in notes(results)]
-    lines += [f"- {line}" for line in verdict_lines(results)]
+    lines += [f"- {line}" for line in verdict_lines(results, form="**{}**")]
     lines += [f"- Not in these numbers: {text}" for text in failures]
-    for table in tables(results):
-        lines += ["", f"## {table.title}", "", _markdown_row(table.head), "|---" * len(table.head) + "|"]
-        lines += [_markdown_row(row) for row in table.rows]
+    lines += [f"\n**Note:** {text}" for text in notes(results)]
+    lines += [line for table in arm_tables(results) for line in _markdown_table(table)]
+    lines += ["", *figures] if figures else []
+    lines += [line for table in other_tables(results) for line in _markdown_table(table)]
     return "\n".join([*lines, "", *(f"{line}  " for line in origin(results))]) + "\n"
 
 
@@ -120,24 +139,32 @@ def margin(row: Mapping[str, Any]) -> str:
     return f"{row['direction']} {'within' if row['direction'] == 'equal' else 'by'} {row['margin']:g}"
 
 
-def verdict_lines(results: Results) -> list[str]:
-    """Each claim with its result and numbers in words."""
-    return [
-        f"{one['claim']} ({row['task']}): {one['result']}. {one['words']}"
-        for one, row in zip(results["verdicts"], results["statistics"], strict=True)
-    ]
+def verdict_lines(results: Results, *, form: str = "{}") -> list[str]:
+    """Each claim with its result, written as in `form`, and numbers in words; last, claims without runs."""
+    measured, waiting = [], []
+    for one, row in zip(results["verdicts"], results["statistics"], strict=True):
+        claim = f"{one['claim']} ({row['task']})"
+        if is_measured(results, row):
+            measured.append(f"{claim}: {form.format(one['result'])}. {one['words']}")
+        else:
+            waiting.append(claim)
+    return [*measured, *([f"without runs: {'; '.join(waiting)}."] if waiting else [])]
 
 
-def tables(results: Results, *, declared: bool = True) -> list[Table]:
-    """The table of arms of each task, the comparisons, how the arms differ, and what they used.
+def arm_tables(results: Results, *, declared: bool = True) -> list[Table]:
+    """The table of arms of each task that has runs."""
+    names = [*results["arms"], *(results["sweeps"] if declared else ()), *results["pools"]]
+    played = {run["task"] for run in results["runs"]}
+    return [_arms(results, names, task) for task in results["kl_coef"] if task in played]
+
+
+def other_tables(results: Results, *, declared: bool = True) -> list[Table]:
+    """The comparisons that have runs, how the arms differ, and what they used.
 
     Comparisons that were not `declared` before the runs have no margin and no verdict.
     """
-    names = [*results["arms"], *(results["sweeps"] if declared else ()), *results["pools"]]
-    found = [_arms(results, names, task) for task in results["kl_coef"]]
-    if results["statistics"]:
-        found.append(_comparisons(results, declared=declared))
-    return [*found, *_settings(results), _budgets(results)]
+    found = [_comparisons(results, declared=declared), *_settings(results), _budgets(results)]
+    return [table for table in found if table.rows]
 
 
 def settings_that_differ(arms: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -233,7 +260,7 @@ def _collapsed(results: Results, arm: str, task: str) -> str:
 
 def _comparisons(results: Results, *, declared: bool) -> Table:
     head = ["comparison", "task", "metric", "n", "difference", "IQM difference", "p", "p (Holm)"]
-    head += ["improved", "effect", *(["margin", "seeds needed", "verdict"] if declared else [])]
+    head += ["improved", "effect", *(["p bound", "margin", "seeds needed", "verdict"] if declared else [])]
     rows = [
         [
             f"{row['arm']} - {row['baseline']}",
@@ -246,11 +273,13 @@ def _comparisons(results: Results, *, declared: bool) -> Table:
             _number(row["p_holm"], ".2g"),
             _with_interval(row, "p_improvement", "p_improvement_low", "p_improvement_high", sign=""),
             _number(row["effect"], ".2f"),
+            _number(row["p_bound"], ".2g"),
             margin(row),
             _needed(row),
             row["result"],
         ][: len(head)]
         for row in results["statistics"]
+        if is_measured(results, row)
     ]
     return Table("Primary comparisons" if declared else "Differences to the first arm", head, rows)
 
@@ -270,7 +299,7 @@ def _settings(results: Results) -> list[Table]:
     else:
         titles = [f"{found[0].title} on {task}" for task in tasks]
         found = [one._replace(title=title) for one, title in zip(found, titles, strict=True)]
-    return [one for one in found if one.rows]
+    return found
 
 
 def _budgets(results: Results) -> Table:
@@ -283,8 +312,8 @@ def _budgets(results: Results) -> Table:
         for arm in results["arms"]:
             runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
             used = [run["budget"] for run in runs]
-            cells = [_number(np.mean([one[n] for one in used]) if used else None, ",.0f") for n in names]
-            rows.append([arm, task, *cells])
+            if used:
+                rows.append([arm, task, *(_number(np.mean([one[n] for one in used]), ",.0f") for n in names)])
     return Table("What a run used in training", ["arm", "task", *(n.replace("_", " ") for n in names)], rows)
 
 
@@ -295,6 +324,11 @@ def _with_interval(row: Mapping[str, Any], value: str, low: str, high: str, sign
 
 def _number(value: Any, form: str) -> str:
     return "-" if value is None else format(value, form)
+
+
+def _markdown_table(table: Table) -> list[str]:
+    rows = [_markdown_row(table.head), "|---" * len(table.head) + "|", *map(_markdown_row, table.rows)]
+    return ["", f"## {table.title}", "", *rows]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

@@ -99,7 +99,7 @@ def test_pools_are_compared_and_stand_in_the_table(values):
     results = made_up_results(values, pools={"both": ["cooperative", "independent"]}, primary=primary)
     (row,) = results["statistics"]
     assert row["difference"] == pytest.approx(0.30 / 2, abs=0.01)
-    assert ["both", "6"] in [cells[:2] for cells in report.tables(results)[0].rows]
+    assert ["both", "6"] in [cells[:2] for cells in report.arm_tables(results)[0].rows]
 
 
 def collapsing_results(values, collapsed, iterations=20):
@@ -140,12 +140,11 @@ def test_rows_of_a_look_hold_its_bound(values, seeds, bound):
     row = made_up_results(values, gains=(GAINS * 2)[:seeds])["statistics"][0]
     assert row["look"] == (None if bound is None else seeds)
     assert row["p_bound"] == (None if bound is None else pytest.approx(bound, rel=0.01))
-    assert ("bound of this look" in analysis.words(row)) == (bound is not None)
 
 
 @pytest.mark.parametrize(
     ("needed", "words"),
-    [(None, "a thousand seeds would not decide it."), (7, "7 more seeds would"), (0, "above 0.05.")],
+    [(None, "a thousand seeds would not decide it."), (7, "7 more seeds would"), (0, "one above 0.05.")],
 )
 def test_words_on_an_undecided_claim_tell_how_many_seeds_are_missing(values, needed, words):
     row = made_up_results(values)["statistics"][0] | {"result": "undecided", "needed": needed}
@@ -270,11 +269,28 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
     ):
         assert shown in markdown
     assert "| cooperative | 6 | 0.825 (" in markdown
+    for shown in (text, report.markdown(results, figures=["## Learning curves"])):
+        places = [shown.index(part) for part in ("Arms on", "Learning curves", "What a run used")]
+        assert places == sorted(places)
+
+
+def test_report_has_claims_without_runs_in_one_line_and_in_no_table(values):
+    results = made_up_results(values)
+    results["runs"] = [run for run in results["runs"] if run["arm"] == "cooperative"]
+    results = analysis.analyse(results)
+    lines = report.verdict_lines(results)
+    assert len(lines) == 1
+    assert lines[0].startswith("without runs: ")
+    assert lines[0].count("(relay)") == len(results["verdicts"])
+    assert all("Primary" not in table.title for table in report.other_tables(results))
 
 
 def test_report_of_no_runs_says_so(values, tmp_path):
     page = report.write_report(made_up_results(values, gains=()), tmp_path)
-    assert "No seed has runs of both" in page.read_text("utf-8")
+    text = page.read_text("utf-8")
+    assert text.count("without runs: ") == 1
+    for table in ("Arms on", "Primary comparisons"):
+        assert table not in text
 
 
 def test_figures_have_room_for_the_names_of_many_arms_and_none_for_tasks_without_runs(values, tmp_path):
@@ -296,7 +312,7 @@ def test_report_lists_what_each_arm_changes_of_the_first(values):
         "independent": {"payoff": "independent"},
         "grpo": {"payoff": "cooperative", "algorithm": "grpo"},
     }
-    found = {table.title: table.rows for table in report.tables(made_up_results(values, arms=arms))}
+    found = {table.title: table.rows for table in report.other_tables(made_up_results(values, arms=arms))}
     rows = dict(found["Settings that differ from those of cooperative"])
     assert rows["independent"] == "payoff=independent"
     assert rows["grpo"] == "algorithm=grpo, algorithm.group=4, algorithm.scale=True"
@@ -306,7 +322,7 @@ def test_settings_that_differ_by_task_are_listed_by_task(values):
     arms = {"cooperative": {"payoff": "cooperative"}, "fast": {"learner.lr": 0.2}}
     tasks = {"relay": {}, "fast-relay": {"learner.lr": 0.2}}
     results = made_up_results(values, arms=arms, primary=[], tasks=tasks, gains=())
-    found = {table.title: table.rows for table in report.tables(results)}
+    found = {table.title: table.rows for table in report.other_tables(results)}
     title = "Settings that differ from those of cooperative on "
     assert found[title + "relay"] == [["fast", "learner.lr=0.2"]]
     assert title + "fast-relay" not in found
