@@ -17,6 +17,9 @@ from cory.distributed import ranks
 from cory.runtime import arithmetic, cpu
 from cory.runtime.device import allows_tf32, device_name
 
+RESULTS = "benchmarks/results"
+"""Folder of committed results, which a program writes: a change there is no change of the code."""
+
 PACKAGES = ("cory", "torch", "transformers", "numpy", "pettingzoo", "gymnasium")
 
 
@@ -41,7 +44,10 @@ def environment() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of this project's checkout, `-dirty` with changes; None outside of one or without git."""
+    """The commit of this project's checkout, `-dirty` with changes; None outside of one or without git.
+
+    Changes of results (`RESULTS`) do not count, so that one study can be run after another.
+    """
     root = Path(__file__).resolve().parents[3]
     project = root / "pyproject.toml"
     ours = project.exists() and re.search(
@@ -49,10 +55,10 @@ def commit() -> str | None:
     )
     if shutil.which("git") is None or not (root / ".git").exists() or not ours:
         return None
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    found = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or None
+    if not (found := _git(root, "describe", "--always", "--abbrev=7", "--exclude=*")):
+        return None
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){RESULTS}")
+    return f"{found}-dirty" if changed else found
 
 
 def processor() -> str:
@@ -61,6 +67,14 @@ def processor() -> str:
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """What git prints in `root`, whatever repository the environment names; empty if it fails."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "--no-optional-locks", *arguments]
+    found = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    return found.stdout.strip()
 
 
 def _version(package: str) -> str | None:

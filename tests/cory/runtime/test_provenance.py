@@ -46,6 +46,23 @@ def test_a_checkout_has_its_commit_and_shows_changes(tmp_path, monkeypatch):
 
 
 @needs_git
+def test_results_that_a_program_wrote_are_no_change_of_the_code(tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "cory"\n')
+    results = tmp_path / "benchmarks/results/studies/a.json"
+    results.parent.mkdir(parents=True)
+    results.write_text("{}")
+    file = repository(tmp_path, "agents/cory/runtime/provenance.py", monkeypatch)
+    clean = git(tmp_path, "rev-parse", "--short=7", "HEAD")
+    results.write_text("{1}")
+    assert provenance.commit() == clean
+    (tmp_path / "untracked").write_text("")
+    assert provenance.commit() == clean
+    file.write_text("")
+    git(tmp_path, "add", "--all")
+    assert provenance.commit() == clean + "-dirty"
+
+
+@needs_git
 @pytest.mark.parametrize(
     "source",
     [
