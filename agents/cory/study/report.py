@@ -148,7 +148,7 @@ def verdict_lines(results: Results, *, form: str = "{}") -> list[str]:
             measured.append(f"{claim}: {form.format(one['result'])}. {one['words']}")
         else:
             waiting.append(claim)
-    return [*measured, *([f"without runs: {'; '.join(waiting)}."] if waiting else [])]
+    return [*measured, *([f"Without runs: {'; '.join(waiting)}."] if waiting else [])]
 
 
 def arm_tables(results: Results, *, declared: bool = True) -> list[Table]:
@@ -281,7 +281,8 @@ def _comparisons(results: Results, *, declared: bool) -> Table:
         for row in results["statistics"]
         if is_measured(results, row)
     ]
-    return Table("Primary comparisons" if declared else "Differences to the first arm", head, rows)
+    kind = "the primary comparisons" if declared else "the differences to the first arm"
+    return Table(f"Statistics of {kind}", head, rows)
 
 
 def _needed(row: Mapping[str, Any]) -> str:

@@ -280,16 +280,16 @@ def test_report_has_claims_without_runs_in_one_line_and_in_no_table(values):
     results = analysis.analyse(results)
     lines = report.verdict_lines(results)
     assert len(lines) == 1
-    assert lines[0].startswith("without runs: ")
+    assert lines[0].startswith("Without runs: ")
     assert lines[0].count("(relay)") == len(results["verdicts"])
-    assert all("Primary" not in table.title for table in report.other_tables(results))
+    assert all("Statistics" not in table.title for table in report.other_tables(results))
 
 
 def test_report_of_no_runs_says_so(values, tmp_path):
     page = report.write_report(made_up_results(values, gains=()), tmp_path)
     text = page.read_text("utf-8")
-    assert text.count("without runs: ") == 1
-    for table in ("Arms on", "Primary comparisons"):
+    assert text.count("Without runs: ") == 1
+    for table in ("Arms on", "Statistics of"):
         assert table not in text
 
 

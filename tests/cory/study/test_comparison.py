@@ -193,7 +193,7 @@ def test_page_holds_tables_figures_and_samples_and_loads_nothing(four, tmp_path)
 
 def test_one_arm_with_several_seeds_is_compared_without_differences(four):
     text = write_comparison(four[:2], four[0] / "page.html").read_text("utf-8")
-    assert "Differences to the first arm" not in text
+    assert "differences to the first arm" not in text
     assert "1 arm on reviews" in text
 
 

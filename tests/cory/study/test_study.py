@@ -255,7 +255,7 @@ def test_study_without_runs_is_still_counted(values, tmp_path, capsys):
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(values | {"out": str(tmp_path / "out")}))
     assert main(["study", str(path), "--report"]) == 0
-    assert "without runs: " in capsys.readouterr().out
+    assert "Without runs: " in capsys.readouterr().out
 
 
 @pytest.mark.faults
