@@ -159,11 +159,11 @@ def overview(stored: Sequence[Stored]) -> list[str]:
     rows = []
     for one in stored:
         measured = [row["result"] for row in one.results["statistics"] if is_measured(one.results, row)]
-        counts = [measured.count(result) for result in RESULT_WORDS]
-        waiting = len(one.results["statistics"]) - len(measured)
-        cells = [len(one.results["runs"]), *counts, waiting]
-        rows.append([_link(one, ""), one.results["question"], *(str(cell or "-") for cell in cells)])
-    return _table(("study", "question", "runs", *RESULT_WORDS, "without runs"), rows)
+        counts = {result: measured.count(result) for result in RESULT_WORDS}
+        counts["without runs"] = len(one.results["statistics"]) - len(measured)
+        claims = ", ".join(f"{count} {result}" for result, count in counts.items() if count)
+        rows.append([_link(one, ""), one.results["question"], str(len(one.results["runs"])), claims])
+    return _table(("study", "question", "runs", "claims"), rows)
 
 
 def verdict_table(stored: Sequence[Stored], *, measured: bool = True) -> list[str]:

@@ -63,16 +63,16 @@ def test_index_has_a_row_for_every_claim(pages):
 def test_index_counts_the_runs_and_verdicts_of_every_study(pages):
     overview = (pages / "index.md").read_text("utf-8").partition("## Claims\n")[0]
     table = [line for line in overview.splitlines() if line.startswith("|")]
-    assert table[0] == "| study | question | runs | supported | refuted | undecided | without runs |"
+    assert table[0] == "| study | question | runs | claims |"
     assert [line.split(" | ")[0] for line in table[2:]] == [
         "| [other](other.md)",
         "| [relay-smoke](relay-smoke.md)",
         "| waiting",
     ]
     assert [line.split(" | ", 2)[2] for line in table[2:]] == [
-        "- | - | - | - | 2 |",
-        "10 | 1 | 1 | - | - |",
-        "- | - | - | - | 1 |",
+        "0 | 2 without runs |",
+        "10 | 1 supported, 1 refuted |",
+        "0 | 1 without runs |",
     ]
 
 
@@ -113,7 +113,7 @@ def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
         "Does the summed payoff raise the collective reward",
         "| arm | runs | combined_reward |",
         "| cooperative | 5 | 0.820 (",
-        "- a | b (relay): **supported**. ",
+        "- **supported**: a | b (relay). ",
         "![Learning curves](relay-smoke/curves.png)",
         "10 runs of 15 minutes in all",
         "cory study benchmarks/studies/relay_smoke.yaml",

@@ -1,5 +1,6 @@
 """The report of a study: Markdown and one self-contained HTML page, from the results only."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from cory.study.spec import tested_on
 from cory.tracking.tracker import SAMPLES, read_lines
 from cory.training.checkpoint import write_text
 
+INTERVAL = re.compile(r"\([-+\d.]+ to [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]")
 MARKDOWN, PAGE = "report.md", "report.html"
 RESULT_WORDS = {
     "supported": "the whole interval lies beyond the margin",
@@ -41,6 +43,8 @@ class Table(NamedTuple):
     rows: list[list[str]]
     kind: str = "numbers"
     """Its class on the page."""
+    note: str = ""
+    """What its cells are."""
 
 
 def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -> Path:
@@ -65,11 +69,7 @@ def tables_and_figures(results: Results, folder: Path, *, declared: bool = True)
     for plot in draw(results, folder, declared=declared):
         figures += [html.heading(plot.title), html.image(plot.path, title=plot.title, caption=plot.caption)]
     before, after = (
-        [
-            part
-            for table in found
-            for part in (html.heading(table.title), html.table(table.head, table.rows, kind=table.kind))
-        ]
+        [part for table in found for part in _html_table(table)]
         for found in (arm_tables(results, declared=declared), other_tables(results, declared=declared))
     )
     return [*before, *figures, *after]
@@ -140,12 +140,12 @@ def margin(row: Mapping[str, Any]) -> str:
 
 
 def verdict_lines(results: Results, *, form: str = "{}") -> list[str]:
-    """Each claim with its result, written as in `form`, and numbers in words; last, claims without runs."""
+    """Each result, written as in `form`, with the claim and numbers in words; last, claims without runs."""
     measured, waiting = [], []
     for one, row in zip(results["verdicts"], results["statistics"], strict=True):
         claim = f"{one['claim']} ({row['task']})"
         if is_measured(results, row):
-            measured.append(f"{claim}: {form.format(one['result'])}. {one['words']}")
+            measured.append(f"{form.format(one['result'])}: {claim}. {one['words']}")
         else:
             waiting.append(claim)
     return [*measured, *([f"Without runs: {'; '.join(waiting)}."] if waiting else [])]
@@ -233,8 +233,9 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         n = max((len(values) for values in by_metric.values()), default=0)
         cells = [_estimate(list(values.values())) for values in by_metric.values()]
         rows.append([arm, str(n), *cells, *([] if team else [_collapsed(results, arm, task)])])
-    title = f"Arms on {task}: mean over runs (95 % interval; without one: the smallest and the largest)"
-    return Table(title, ["arm", "runs", *metrics, *([] if team else ["collapsed"])], rows)
+    note = f"Mean over runs (95 % interval); with fewer than {statistics.MIN_RUNS} [smallest, largest]."
+    head = ["arm", "runs", *metrics, *([] if team else ["collapsed"])]
+    return Table(f"Arms on {task}", head, rows, note=note)
 
 
 def _estimate(values: Sequence[float]) -> str:
@@ -327,10 +328,17 @@ def _number(value: Any, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
+def _html_table(table: Table) -> list[html.Markup]:
+    note = [html.paragraph(table.note, muted=True)] if table.note else []
+    return [html.heading(table.title), *note, html.table(table.head, table.rows, kind=table.kind)]
+
+
 def _markdown_table(table: Table) -> list[str]:
+    note = ["", table.note] if table.note else []
     rows = [_markdown_row(table.head), "|---" * len(table.head) + "|", *map(_markdown_row, table.rows)]
-    return ["", f"## {table.title}", "", *rows]
+    return ["", f"## {table.title}", *note, "", *rows]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    text = f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    return INTERVAL.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
