@@ -58,7 +58,10 @@ LADDER = (
     "Combined reward of arms of which each changes one thing more than the one to its left: mean over the "
     "runs with its 95 % interval; dots: runs. Dashed: arms that primary comparisons compare them with."
 )
-SURVIVAL = "Share of policies without a sign of collapse (Kaplan-Meier) over the evaluated iterations."
+SURVIVAL = (
+    "Share of policies without a sign of collapse (Kaplan-Meier) over the evaluated iterations. "
+    "Each line is drawn slightly below the one before it, so that equal ones can be seen."
+)
 
 
 def draw(results: Results, folder: Path, *, declared: bool = True) -> list[Plot]:
@@ -287,14 +290,15 @@ def _survival(results: Results) -> Figure | None:
         return None
 
     def panel(axes: Axes, _metric: str, task: str) -> bool:
-        for arm in results["arms"]:
+        for place, arm in enumerate(results["arms"]):
             runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
             if runs:
                 times, shares = survival(runs)
                 horizon = max(run["iterations"] for run in runs)
                 x, y = [*times, horizon], [*shares, shares[-1]]
+                y = [share - 0.008 * place for share in y]  # arms that coincide stay visible
                 axes.step(x, y, where="post", label=arm, **style_of(results, arm))
-        axes.set_ylim(-0.03, 1.03)
+        axes.set_ylim(-0.03 - 0.008 * len(results["arms"]), 1.03)
         axes.set_xlabel("iteration")
         axes.set_ylabel("share without collapse")
         return bool(axes.lines)
