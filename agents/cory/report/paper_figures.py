@@ -28,7 +28,7 @@ from cory.report.groups import (
     without,
     written,
 )
-from cory.report.plots import DASHES, MAIN, PALETTE, REFERENCE, Kind, Plot, draw_kinds
+from cory.report.plots import DASHES, MAIN, PALETTE, REFERENCE, Kind, Plot, draw_kinds, over_iterations
 from cory.tracking.curves import policies
 from cory.tracking.labels import label
 from cory.tracking.tracker import Curve
@@ -181,7 +181,7 @@ def _training(groups: Mapping[str, Group]) -> Figure | None:
         for i, (name, group) in enumerate(groups.items()):
             found = [training_curve(run.curves, quantity, kl_coef=kl_coef) for run in group.runs]
             _draw_band(axes, found, name=name, place=i)
-        axes.set_xlabel("iteration")
+        over_iterations(axes)
         axes.set_ylabel(label(quantity))
     if not axes.lines:
         return None

@@ -170,7 +170,7 @@ def _panels(
     for axes, quantity in zip(grid, shown, strict=False):
         panel(axes, curves, quantity)
         axes.set_ylabel(label(quantity).replace(" (", "\n(", 1))
-        _over_iterations(axes)
+        over_iterations(axes)
     for axes in grid[len(shown) :]:
         axes.remove()
     figure.align_ylabels()
@@ -250,7 +250,7 @@ def _speed(curves: Curves) -> Figure | None:
         axes.plot(*rate, color=PALETTE[0], marker="o" if len(rate.iterations) == 1 else "")
         axes.set_ylim(0, 1.1 * max(filter(math.isfinite, rate.values), default=1))
         axes.set_ylabel("tokens per second")
-        _over_iterations(axes)
+        over_iterations(axes)
     return figure
 
 
@@ -290,6 +290,7 @@ def _single_point_marker(segment: Curve, curves: Curves, seat: str) -> dict[str,
     return {"marker": "o", "markersize": 4, "fillstyle": "full" if seat == seats(curves)[0] else "none"}
 
 
-def _over_iterations(axes: Axes) -> None:
+def over_iterations(axes: Axes) -> None:
+    """Name the horizontal axis and give it whole numbers."""
     axes.set_xlabel("iteration")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))

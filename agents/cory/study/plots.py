@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from cory.report.plots import DASHES, PALETTE, REFERENCE, Kind, Plot, draw_kinds
+from cory.report.plots import DASHES, PALETTE, REFERENCE, Kind, Plot, draw_kinds, over_iterations
 from cory.study import statistics
 from cory.study.analysis import (
     between,
@@ -152,8 +151,7 @@ def _curves(results: Results) -> Figure | None:
                 low_T, high_T = np.quantile(values_nT, [0.25, 0.75], axis=0)
                 axes.fill_between(times, low_T, high_T, color=style["color"], alpha=0.15)
                 drawn = True
-        axes.set_xlabel("iteration")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        over_iterations(axes)
         axes.set_ylabel(metric)
         return drawn
 
@@ -299,7 +297,7 @@ def _survival(results: Results) -> Figure | None:
                 y = [share - 0.008 * place for share in y]  # arms that coincide stay visible
                 axes.step(x, y, where="post", label=arm, **style_of(results, arm))
         axes.set_ylim(-0.03 - 0.008 * len(results["arms"]), 1.03)
-        axes.set_xlabel("iteration")
+        over_iterations(axes)
         axes.set_ylabel("share without collapse")
         return bool(axes.lines)
 
