@@ -26,7 +26,7 @@ from cory.study.spec import tested_on
 from cory.tracking.tracker import SAMPLES, read_lines
 from cory.training.checkpoint import write_text
 
-INTERVAL = re.compile(r"\([-+\d.]+ to [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]")
+INTERVAL = re.compile(r"\([-+\d.]+ (?:to|of) [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]")
 MARKDOWN, PAGE = "report.md", "report.html"
 RESULT_WORDS = {
     "supported": "the whole interval lies beyond the margin",
@@ -234,6 +234,8 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         cells = [_estimate(list(values.values())) for values in by_metric.values()]
         rows.append([arm, str(n), *cells, *([] if team else [_collapsed(results, arm, task)])])
     note = f"Mean over runs (95 % interval); with fewer than {statistics.MIN_RUNS} [smallest, largest]."
+    if not team and any("(" in row[-1] for row in rows):
+        note += " Collapsed: policies with a sign of collapse (mean iterations without one)."
     head = ["arm", "runs", *metrics, *([] if team else ["collapsed"])]
     return Table(f"Arms on {task}", head, rows, note=note)
 
@@ -256,7 +258,7 @@ def _collapsed(results: Results, arm: str, task: str) -> str:
         return "0" if runs else "-"
     horizon = min(run["iterations"] for run in runs)
     mean = statistics.restricted_mean(survival(runs), horizon)
-    return f"{collapsed} of {len(ends)} policies ({mean:.1f} of {horizon} iterations without)"
+    return f"{collapsed} of {len(ends)} ({mean:.1f} of {horizon})"
 
 
 def _comparisons(results: Results, *, declared: bool) -> Table:

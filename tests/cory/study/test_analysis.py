@@ -264,7 +264,8 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
         "supported",
         "+0.450 (",
         "independent/relay/seed-9 failed",
-        "1 of 12 policies (19.2 of 20 iterations without)",
+        "1 of 12 (19.2\N{NO-BREAK SPACE}of\N{NO-BREAK SPACE}20)",
+        "Collapsed: policies with a sign of collapse",
         "runs of abc on a processor; learning version 1.",
     ):
         assert shown in markdown
