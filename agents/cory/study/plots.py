@@ -26,6 +26,8 @@ from cory.study.spec import BETWEEN, ON
 MARKERS = "os^D"
 FEW = 12
 """Up to so many evaluations of a run, each is marked on its curve."""
+APART = 0.008
+"""How far below the line before it an arm's share without collapse is drawn, so that both show."""
 OF_KL = "KL to the reference (nats)"
 NEAR = 3.0
 """How many times wider than the arms' range a panel may become to hold the reference."""
@@ -293,10 +295,9 @@ def _survival(results: Results) -> Figure | None:
             if runs:
                 times, shares = survival(runs)
                 horizon = max(run["iterations"] for run in runs)
-                x, y = [*times, horizon], [*shares, shares[-1]]
-                y = [share - 0.008 * place for share in y]  # arms that coincide stay visible
+                x, y = [*times, horizon], [share - APART * place for share in (*shares, shares[-1])]
                 axes.step(x, y, where="post", label=arm, **style_of(results, arm))
-        axes.set_ylim(-0.03 - 0.008 * len(results["arms"]), 1.03)
+        axes.set_ylim(-0.03 - APART * len(results["arms"]), 1.03)
         over_iterations(axes)
         axes.set_ylabel("share without collapse")
         return bool(axes.lines)

@@ -26,7 +26,8 @@ from cory.study.spec import tested_on
 from cory.tracking.tracker import SAMPLES, read_lines
 from cory.training.checkpoint import write_text
 
-INTERVAL = re.compile(r"\([-+\d.]+ (?:to|of) [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]")
+UNBROKEN = re.compile(r"\([-+\d.]+ (?:to|of) [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]")
+"""Intervals, ranges and "19.2 of 20", which no line break should divide."""
 MARKDOWN, PAGE = "report.md", "report.html"
 RESULT_WORDS = {
     "supported": "the whole interval lies beyond the margin",
@@ -225,7 +226,8 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
     seats = {len(run["game"]) for run in results["runs"] if run["game"]}
     if len(seats) == 1 and GAME_TOTAL not in metrics:  # a sum of two scores says nothing beside one score
         metrics.append(GAME_TOTAL)
-    tested = {other for run in results["runs"] if run["task"] == task for other in run.get("on", ())}
+    runs = [run for run in results["runs"] if run["task"] == task]
+    tested = {other for run in runs for other in run.get("on", ())}
     metrics = [metric for metric in metrics if tested_on(metric)[0] in (None, *tested)]
     rows, team = [], judged_by_team(results)
     for arm in names:
@@ -234,7 +236,7 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         cells = [_estimate(list(values.values())) for values in by_metric.values()]
         rows.append([arm, str(n), *cells, *([] if team else [_collapsed(results, arm, task)])])
     note = f"Mean over runs (95 % interval); with fewer than {statistics.MIN_RUNS} [smallest, largest]."
-    if not team and any("(" in row[-1] for row in rows):
+    if not team and any(at is not None for run in runs for at in run["collapsed_at"].values()):
         note += " Collapsed: policies with a sign of collapse (mean iterations without one)."
     head = ["arm", "runs", *metrics, *([] if team else ["collapsed"])]
     return Table(f"Arms on {task}", head, rows, note=note)
@@ -343,4 +345,4 @@ def _markdown_table(table: Table) -> list[str]:
 
 def _markdown_row(cells: Sequence[str]) -> str:
     text = f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
-    return INTERVAL.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    return UNBROKEN.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
