@@ -31,3 +31,8 @@ class FailsOnRank1(OddIds):
 def above_mean(scores_BN: np.ndarray, iteration: int) -> np.ndarray:
     """A payoff: each score less the mean of all games."""
     return scores_BN - scores_BN.mean()
+
+
+def broken_payoff(scores_BN: np.ndarray, iteration: int) -> np.ndarray:
+    """A payoff that cannot be computed."""
+    raise ValueError("no payoff today")

@@ -66,5 +66,6 @@ def command(argv: Sequence[str]) -> None:
     print("\n".join(verdict_lines(finished.results)))
     print(f"results: {finished.path}\nreport:  {finished.page}")
     if finished.failed:
-        print(f"{len(finished.failed)} runs failed; the same command tries them again")
+        runs = "1 run" if len(finished.failed) == 1 else f"{len(finished.failed)} runs"
+        print(f"{runs} failed; the same command tries again")
         raise SystemExit(1)

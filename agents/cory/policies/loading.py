@@ -26,15 +26,12 @@ def load_model(
     folder, the name of an embedded model, or a hub name. While the hub cannot be reached, a hub name is
     looked up in its cache.
     """
-    from transformers.utils.peft_utils import find_adapter_config_file
-
     check_device(device)
     with hub.quiet():
         found = _located(path)
-        local = Path(found).is_dir()
-        if find_adapter_config_file(str(found), local_files_only=local) is not None:
+        if _is_adapter(found):
             return _load_adapted(found, device=device)
-        if local:
+        if Path(found).is_dir():
             if not (Path(found) / "config.json").exists():
                 raise ValueError(
                     f"the folder {found} holds no config.json; give a folder in from_pretrained layout"
@@ -61,6 +58,8 @@ def load_tokenizer(path: str | Path) -> Any:
     """Load the tokenizer of a model, found as by `load_model`; no weights are read."""
     with hub.quiet():
         found = _located(path)
+        if _is_adapter(found) and not _holds_tokenizer(found):
+            return load_tokenizer(_base_of(found))
         with _one_paragraph(f"the tokenizer of the model {path}"):
             return _tokenizer(found)
 
@@ -184,26 +183,43 @@ def own_memory(model: Any) -> Any:
 
 def _load_adapted(path: str | Path, *, device: str) -> tuple[Any, Any]:
     """Load the base model that an adapter names and merge the adapter; all weights are trainable."""
-    from peft import PeftConfig, PeftModel
+    from peft import PeftModel
 
-    folder = Path(path)
-    if folder.is_dir():
-        _check_weights(folder, "adapter_model.safetensors")
-    with _one_paragraph(f"the adapter {path}"):
-        base = PeftConfig.from_pretrained(str(path)).base_model_name_or_path
-    if not base:
-        raise ValueError(
-            f"the adapter {path} names no base model; set base_model_name_or_path in its adapter_config.json"
-        )
-    check_embedded(base, folder)
+    if Path(path).is_dir():
+        _check_weights(Path(path), "adapter_model.safetensors")
+    base = _base_of(path)
+    check_embedded(base, Path(path))
     with _one_paragraph(
         f"the adapter {path}", "name its base in base_model_name_or_path of its adapter_config.json"
     ):
         model, tokenizer = load_model(base, device=device)
         merged = PeftModel.from_pretrained(model, str(path)).merge_and_unload()
-        if (folder / "tokenizer_config.json").exists():
+        if _holds_tokenizer(path):
             tokenizer = _tokenizer(path)
     return merged.requires_grad_(True), tokenizer
+
+
+def _is_adapter(path: str | Path) -> bool:
+    from transformers.utils.peft_utils import find_adapter_config_file
+
+    return find_adapter_config_file(str(path), local_files_only=Path(path).is_dir()) is not None
+
+
+def _base_of(path: str | Path) -> str:
+    """Return the model that an adapter names as its base."""
+    from peft import PeftConfig
+
+    with _one_paragraph(f"the adapter {path}"):
+        base: str | None = PeftConfig.from_pretrained(str(path)).base_model_name_or_path
+    if not base:
+        raise ValueError(
+            f"the adapter {path} names no base model; set base_model_name_or_path in its adapter_config.json"
+        )
+    return base
+
+
+def _holds_tokenizer(path: str | Path) -> bool:
+    return (Path(path) / "tokenizer_config.json").exists()
 
 
 def _tokenizer(path: str | Path) -> Any:

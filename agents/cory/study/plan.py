@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -14,19 +14,15 @@ import yaml
 from cory.config import parsing, presets
 from cory.config.parsing import as_json, flags_from
 from cory.config.schema import Config
-from cory.evaluation.external import has_distribution
 from cory.judges.weighted_sum import closing
 from cory.policies.loading import load_tokenizer
-from cory.study.spec import MAY_DIFFER, SHARE, TARGET, Comparison, Settings, Spec, flattened
-from cory.training.evaluate import COMPARED, check_target
+from cory.study.spec import MAY_DIFFER, SHARE, TARGET, Settings, Spec, flattened
+from cory.training.evaluate import COMPARED
 from cory.training.factory import make_task
 from cory.training.targets import Target, load_external
 
 EQUAL = ("evaluation", *MAY_DIFFER)
 """Settings, or groups of them, on which scores depend: equal for all arms of a task."""
-
-OF_KL = ("kl", "kl_per_token", "combined_reward")
-"""Quantities that need the distribution of a policy."""
 
 PAYOFFS: Mapping[Any, float] = {"cooperative": 1.0, "independent": 0.0, "competitive": -1.0}
 """Named payoffs as lambda, for sweeps over the payoff."""
@@ -130,28 +126,6 @@ def make_target(settings: Mapping[str, Any]) -> Target:
     """Load the players of a run that is evaluated only; ValueError if there are none."""
     trained = {name: value for name, value in settings.items() if name != TARGET}
     return load_external(str(settings[TARGET]), config_of(trained))
-
-
-def check_targets(runs: Iterable[PlannedRun], primary: Sequence[Comparison]) -> None:
-    """Load the players of every arm and task and have them respond once; ValueError if one cannot.
-
-    Also for a comparison by KL or combined reward of players whose distribution is not known.
-    """
-    checked = set()
-    for run in runs:
-        if run.is_trained or (run.arm, run.task) in checked:
-            continue
-        checked.add((run.arm, run.task))
-        target = make_target(run.settings)
-        known = all(has_distribution(player) for player in target.players.values())
-        for one in primary:
-            by_kl = one.metric.rpartition("/")[2] in OF_KL
-            if by_kl and run.arm in (one.arm, one.baseline) and not known:
-                raise ValueError(
-                    f"a primary comparison of {run.arm} by {one.metric}: the KL of {run.settings[TARGET]}, "
-                    "which plays by act, cannot be measured; compare task_reward"
-                )
-        check_target(target)
 
 
 def setting_value(settings: Mapping[str, Any], name: str, *, log: bool = False) -> float:
@@ -278,7 +252,7 @@ def _check_same_tokens(ours: Config, theirs: Config, where: str) -> None:
 def _vocabulary(config: Config) -> dict[str, int] | list[str]:
     """The tokens of a configuration's policies; for tables those of the task."""
     if config.policy.kind == "table":
-        task = make_task(config, None)
+        task = make_task(config)
         with closing(task):
             return [task.tokenizer.decode([i]) for i in range(task.tokenizer.vocab_size)]
     found: dict[str, int] = load_tokenizer((*config.policy.models, config.policy.model)[0]).get_vocab()

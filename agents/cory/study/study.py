@@ -10,9 +10,10 @@ from cory.runtime.provenance import commit
 from cory.runtime.signals import Stopped
 from cory.study import records, results
 from cory.study.analysis import analyse
+from cory.study.checks import check_runs
 from cory.study.engines import Outcome, load_engine
 from cory.study.export import write_marl_eval
-from cory.study.plan import Plan, PlannedRun, check_targets, make_plan
+from cory.study.plan import Plan, PlannedRun, make_plan
 from cory.study.reading import check_keys, make_spec, read_spec
 from cory.study.report import write_report
 from cory.study.results import Results
@@ -81,9 +82,10 @@ class Study:
 
         Raises:
             ImportError: If the engine's package is not installed.
-            ValueError: Before the first run starts, for an arm that cannot be built, arms that are evaluated
-                differently, a player that cannot be loaded or chooses no token of the vocabulary, a run
-                directory or a results file that holds something else, an unknown engine.
+            ValueError: Before the first run starts, for an arm that cannot be built or whose model, data or
+                judge cannot be found, arms that are evaluated differently, a player that cannot be loaded or
+                chooses no token of the vocabulary, a run directory or a results file that holds something
+                else, an unknown engine.
             cory.runtime.signals.Stopped: After Ctrl-C or SIGTERM; the same command goes on.
         """
         if jobs is not None and jobs < 1:
@@ -117,7 +119,7 @@ class Study:
             for run in missing
             if train and (arms is None or run.arm in arms) and (tasks is None or run.task in tasks)
         ]
-        check_targets(todo, spec.primary)
+        check_runs(todo, spec.primary)
         untrained = sum(run.name not in known for run in todo)
         say(
             f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {untrained} to train"

@@ -25,6 +25,7 @@ from cory.training.factory import (
     make_measures,
     make_players,
     make_task,
+    tokens_of,
 )
 from cory.training.targets import Target, labels
 from cory_env import tasks
@@ -159,7 +160,7 @@ def _with_players(target: Target) -> Players:
     else:
         reference = load_references(config, [first])[first].requires_grad_(False)
         reference.set_reference(reference)
-        task = make_task(config, reference)
+        task = make_task(config, tokens_of(reference))
     games = make_game(config, task, {}), VectorGame(task, seats=1, max_response=config.max_response)
     cap, views = config.max_response[1], [view for game in games for view in game.views]
     policies: dict[str, Policy] = {}

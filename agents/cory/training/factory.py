@@ -143,7 +143,7 @@ def make_players(
         references = {name: policies[name].reference for name in names}
         return _players(config, task, references, dict(policies), judge)
     if config.policy.kind == "table":
-        task = task or make_task(config, None, judge=judge)
+        task = task or make_task(config, judge=judge)
         references = dict.fromkeys(names, _table("reference", task, config))
         return _players(config, task, references, {name: _table(name, task, config) for name in names}, judge)
     if config.policy.kind == "lora_team":
@@ -189,7 +189,7 @@ def _players(
         references[name].set_reference(references[name])
         policy.set_reference(references[name])
     first = next(iter(references.values()))
-    return Players(task or make_task(config, first, judge=judge), references, policies)
+    return Players(task or make_task(config, tokens_of(first), judge=judge), references, policies)
 
 
 def start_models(config: Config, names: Sequence[str]) -> dict[str, str]:
@@ -247,18 +247,24 @@ def _table(name: str, task: Task, config: Config) -> Policy:
     return table.to(device)
 
 
-def make_task(config: Config, policy: Policy | None, *, judge: Judge | CaseJudge | None = None) -> Task:
-    """The task of the run in the policy's tokens, with `judge` in place of the configured one if given."""
-    known, options = tasks.options(config.task), vars(config.task_options)
+def tokens_of(policy: Policy) -> Tokenizer | None:
+    """The tokens of a policy; None if it has no tokenizer and plays in those of the task."""
     tokenizer = getattr(policy, "tokenizer", None)
-    if policy is not None and tokenizer is not None:
+    return None if tokenizer is None else wrap(tokenizer, eos=policy.eos, vocab_size=policy.vocab_size)
+
+
+def make_task(
+    config: Config, tokenizer: Tokenizer | None = None, *, judge: Judge | CaseJudge | None = None
+) -> Task:
+    """The task of the run in the tokens of a policy, with `judge` in place of the configured one if given."""
+    known, options = tasks.options(config.task), vars(config.task_options)
+    if tokenizer is not None:
         if "tokenizer" not in known:
             raise ValueError(
                 f"a language model passes its tokenizer to the task, and {config.task} takes none; give its "
                 "class an argument `tokenizer`, or play it with --policy.kind table"
             )
-        wrapped = wrap(tokenizer, eos=policy.eos, vocab_size=policy.vocab_size)
-        options = options | {"tokenizer": wrapped}
+        options = options | {"tokenizer": tokenizer}
     if config.task == "prompts" and config.judge == "pocket" and judge is None:
         raise ValueError(
             "the prompts task has no reward of its own; name one with --judge: module:function, "

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, OPTConfig, T5Config, pipeline
 
 from cory.config.schema import Config, PolicyConfig
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
-from cory.policies.loading import load_model
+from cory.policies.loading import load_model, load_tokenizer
 from cory.training.factory import make_players
 from tests.helpers.models import make_model, make_tokenizer
 
@@ -78,6 +78,15 @@ def test_an_adapter_folder_loads_as_its_base_with_the_adapter_in_the_weights(ada
     policy.save(tmp_path / "whole")
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "whole")
     torch.testing.assert_close(plain(ids).logits, policy.model(ids).logits, atol=1e-5, rtol=0)
+
+
+def test_the_tokenizer_of_an_adapter_is_its_own_or_that_of_its_base(adapter, tiny_folder):
+    path, _ = adapter
+    ours = load_tokenizer(tiny_folder)
+    assert load_tokenizer(path).get_vocab() == ours.get_vocab()
+    ours.add_tokens(["more"])
+    ours.save_pretrained(path)
+    assert len(load_tokenizer(path)) == len(load_model(path)[1]) == len(ours)
 
 
 def test_an_adapter_without_its_weights_or_its_base_is_refused(adapter):

@@ -107,13 +107,13 @@ def test_a_run_is_evaluated_on_another_task_by_its_node(values, tmp_path, cluste
 
 
 def test_failing_arm_is_reported_with_its_log_and_does_not_stop_the_others(values, tmp_path, cluster):
-    arms = {"good": {}, "broken": {"policy.kind": "no_such_package:Policy"}}
+    arms = {"good": {}, "broken": {"payoff": "tests.helpers.tasks:broken_payoff"}}
     changes = {"arms": arms, "primary": [], "seeds": 1, "out": str(tmp_path)}
     finished = Study(**smaller(values, 2, **changes)).run(engine="ray", jobs=1, say=str)
     assert [run["arm"] for run in finished.results["runs"]] == ["good"]
     (failed,) = finished.failed
-    assert "no_such_package" in failed.error
-    assert any("no_such_package" in line for line in failed.log)
+    assert "no payoff today" in failed.error
+    assert any("broken_payoff" in line for line in failed.log)
 
 
 @pytest.mark.faults

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from cory.study import Study, plan
+from cory.study import Study, checks
+from cory.study.checks import check_runs
 from cory.study.engines.local import LocalEngine
-from cory.study.plan import check_targets, completed, make_plan
+from cory.study.plan import completed, make_plan
 from cory.study.reading import make_spec
 from cory.study.spec import Comparison
 from tests.cory.study.conftest import SMOKE
@@ -96,7 +97,7 @@ def test_bad_players_are_named(target, metric, message, foreign_run):
     settings = foreign_run.settings | {"target": f"tests.helpers.players:{target}"}
     primary = [Comparison(arm="cooperative", baseline="foreign", metric=metric)]
     with pytest.raises(ValueError, match=message):
-        check_targets([replace(foreign_run, settings=settings)], primary)
+        check_runs([replace(foreign_run, settings=settings)], primary)
 
 
 def test_players_are_tried_before_the_first_run_and_once_per_task(values, tmp_path, monkeypatch):
@@ -106,11 +107,11 @@ def test_players_are_tried_before_the_first_run_and_once_per_task(values, tmp_pa
         tried.append(target.name)
         raise ValueError("refused")
 
-    monkeypatch.setattr(plan, "check_target", refuse)
+    monkeypatch.setattr(checks, "check_target", refuse)
     monkeypatch.setattr(LocalEngine, "train", None)
     with pytest.raises(ValueError, match="refused"):
         Study(**with_players(values, tmp_path)).run(say=str)
-    monkeypatch.setattr(plan, "check_target", lambda target: tried.append(target.name))
+    monkeypatch.setattr(checks, "check_target", lambda target: tried.append(target.name))
     runs = make_plan(make_spec(with_players(values, tmp_path, seeds=2))).runs
-    check_targets(runs, [])
+    check_runs(runs, [])
     assert tried == [FOREIGN["target"]] * 2

@@ -36,7 +36,7 @@ def made(tmp_path_factory):
     """Two arms and a broken one, two seeds, trained once by one worker: values, lines, what it left."""
 
     values = small(yaml.safe_load(SMOKE.read_text("utf-8")))
-    values["arms"]["broken"] = {"policy.kind": "no_such_package:Policy"}
+    values["arms"]["broken"] = {"payoff": "tests.helpers.tasks:broken_payoff"}
     return run_once(tmp_path_factory, "study", values)
 
 
@@ -90,10 +90,11 @@ def test_runs_of_a_study_evaluate_no_validation_queries(made):
 def test_failing_arm_is_reported_with_its_log_and_does_not_stop_the_others(made):
     _, lines, finished = made
     assert [one.run.name for one in finished.failed] == ["broken/relay/seed-0", "broken/relay/seed-1"]
-    assert "no_such_package" in finished.failed[0].error
-    assert any("no_such_package" in line for line in finished.failed[0].log)
+    assert "no payoff today" in finished.failed[0].error
+    assert any("broken_payoff" in line for line in finished.failed[0].log)
     assert "broken/relay/seed-0 failed" in finished.page.read_text("utf-8")
-    assert "no_such_package" in "\n".join(lines)
+    told = [line for line in lines if "no payoff today" in line]
+    assert [line.partition(":")[0] for line in told] == [f"broken/relay/seed-{n} failed" for n in (0, 1)]
 
 
 def test_finished_runs_are_found_again_from_their_directories(copied, no_training, made):

@@ -52,6 +52,8 @@ class Engine(ABC):
                     signals.check()
                     if (ended := self._next()) is not None:
                         outcomes.append(ended)
+                        if ended.status == "failed":
+                            self.say("\n  | ".join([f"{ended.run.name} failed: {ended.error}", *ended.log]))
                     elif time.monotonic() - reported_at < SAY_EVERY:
                         continue
                     reported_at = time.monotonic()
@@ -99,8 +101,6 @@ class Engine(ABC):
         last = outcomes[-1] if outcomes else None
         text = "" if last is None else f"; last: {last.run.name} {last.status} in {last.seconds:.0f} s"
         self.say(f"{len(outcomes)} of {runs} runs{eta}{text}")
-        if last is not None and last.status == "failed":
-            self.say("\n".join([f"  {last.error}", *(f"  | {line}" for line in last.log)]))
 
 
 def _tail(folder: Path) -> tuple[str, ...]:

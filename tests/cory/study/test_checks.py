@@ -1,0 +1,81 @@
+"""What a study tries before its first run."""
+
+import shutil
+
+import pytest
+
+from cory import pocket
+from cory.study import checks
+from cory.study.checks import check_runs
+from cory.study.engines.local import LocalEngine
+from cory.study.plan import make_plan
+from cory.study.study import Study
+
+PROMPTS = {"task": "prompts", "judge": "cory.rewards:brevity"}
+
+
+def planned(tmp_path, arms, **settings):
+    return {
+        "name": "checked",
+        "question": "Is it told before the first run?",
+        "preset": "pocket",
+        "settings": settings,
+        "may_differ": ["judge", "task"],
+        "arms": arms,
+        "seeds": 2,
+        "out": str(tmp_path / "out"),
+    }
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "data.jsonl"
+    path.write_text("".join(f'{{"prompt": "Part {n} was"}}\n' for n in range(20)))
+    return {**PROMPTS, "task.data": str(path)}
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"policy.model": "./nowhere"}, "there is no model folder ..nowhere"),
+        ({"policy.models": ["pocket", "./nowhere"]}, "there is no model folder ..nowhere"),
+        ({"judge": "cory.rewards:no_such"}, "has no attribute 'no_such'"),
+        ({"task.data": "nowhere.jsonl"}, "nowhere.jsonl"),
+        ({"policy.kind": "no_such_package:Policy"}, "No module named 'no_such_package'"),
+    ],
+)
+def test_arm_whose_parts_are_missing_is_told_before_the_first_run(
+    broken, message, data, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(LocalEngine, "train", None)
+    study = Study(**planned(tmp_path, {"good": {}, "broken": broken}, **data))
+    with pytest.raises(ValueError, match=f"arm 'broken' on task 'prompts' cannot be run: .*{message}"):
+        study.run(say=str)
+
+
+def test_no_weights_are_read_and_nothing_is_tried_twice(data, tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    shutil.copytree(pocket.LM, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    made = []
+    make_task = checks.make_task
+    monkeypatch.setattr(checks, "make_task", lambda *parts: made.append(parts) or make_task(*parts))
+    arms = {
+        "two-seats": {},
+        "one-seat": {"seats": 1, "exchange.every": 0},
+    }
+    study = Study(**planned(tmp_path, arms, **data, **{"policy.model": str(folder)}))
+    check_runs(make_plan(study.spec).runs, [])
+    assert len(made) == 1
+
+
+def test_a_policy_class_of_the_user_is_imported(data, tmp_path):
+    arms = {"own": {"policy.kind": "tests.cory.study.test_checks:Own"}}
+    check_runs(make_plan(Study(**planned(tmp_path, arms, **data)).spec).runs, [])
+
+
+class Own:
+    """A policy that knows its own tokens."""
+
+    @classmethod
+    def load(cls, name, path, *, device, **options):
+        raise AssertionError("a policy was loaded")
