@@ -17,7 +17,7 @@ PROMPTS = {"task": "prompts", "judge": "cory.rewards:brevity"}
 def planned(tmp_path, arms, **settings):
     return {
         "name": "checked",
-        "question": "Is it told before the first run?",
+        "question": "Is it reported before the first run?",
         "preset": "pocket",
         "settings": settings,
         "may_differ": ["judge", "task"],
@@ -44,7 +44,7 @@ def data(tmp_path):
         ({"policy.kind": "no_such_package:Policy"}, "No module named 'no_such_package'"),
     ],
 )
-def test_arm_whose_parts_are_missing_is_told_before_the_first_run(
+def test_arm_whose_parts_are_missing_is_reported_before_the_first_run(
     broken, message, data, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(LocalEngine, "train", None)

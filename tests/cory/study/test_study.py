@@ -93,8 +93,8 @@ def test_failing_arm_is_reported_with_its_log_and_does_not_stop_the_others(made)
     assert "no payoff today" in finished.failed[0].error
     assert any("broken_payoff" in line for line in finished.failed[0].log)
     assert "broken/relay/seed-0 failed" in finished.page.read_text("utf-8")
-    told = [line for line in lines if "no payoff today" in line]
-    assert [line.partition(":")[0] for line in told] == [f"broken/relay/seed-{n} failed" for n in (0, 1)]
+    reported = [line for line in lines if "no payoff today" in line]
+    assert [line.partition(":")[0] for line in reported] == [f"broken/relay/seed-{n} failed" for n in (0, 1)]
 
 
 def test_finished_runs_are_found_again_from_their_directories(copied, no_training, made):
