@@ -16,7 +16,7 @@ from cory.config.parsing import as_json, flags_from
 from cory.config.schema import Config
 from cory.judges.weighted_sum import closing
 from cory.policies.loading import load_tokenizer
-from cory.study.spec import MAY_DIFFER, SHARE, TARGET, Settings, Spec, flattened
+from cory.study.spec import MAY_DIFFER, SHARE, TARGET, Settings, Spec, flattened, on_task
 from cory.training.evaluate import COMPARED
 from cory.training.factory import make_task
 from cory.training.targets import Target, load_external
@@ -89,7 +89,7 @@ def make_plan(spec: Spec) -> Plan:
         kl_coef[task] = base.kl.coef
         evaluation[task] = {k: v for k, v in as_json(base).items() if k.startswith("evaluation.")}
         by_task[task] = configs = {
-            arm: _config(spec, task_settings, settings, f"arm {arm!r} on task {task!r}")
+            arm: _config(spec, task_settings, on_task(settings, task), f"arm {arm!r} on task {task!r}")
             for arm, settings in spec.arms.items()
         }
         _check_equal_evaluation({arm: as_json(config) for arm, config in configs.items()}, spec, task)

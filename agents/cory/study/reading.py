@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
         notes=" ".join(str(values.get("notes") or "").split()),
         preset=str(values.get("preset", "pocket")),
         settings=_mapping(values, "settings"),
-        arms=_named_settings(values, "arms"),
+        arms=_named_settings(values, "arms", _mapping(values, "tasks")),
         tasks=_named_settings(values, "tasks"),
         cross=_cross(values),
         seeds=seeds_of(values.get("seeds", 5)),
@@ -243,12 +243,15 @@ def _mapping(values: Mapping[str, Any], key: str) -> dict[str, Any]:
     return dict(found)
 
 
-def _named_settings(values: Mapping[str, Any], key: str) -> dict[str, Settings]:
+def _named_settings(
+    values: Mapping[str, Any], key: str, tasks: Collection[str] = ()
+) -> dict[str, Settings]:
+    """Settings by name, flat but for values by task."""
     found: dict[str, Settings] = {}
     for name, settings in _mapping(values, key).items():
         if not isinstance(settings, Mapping | None):
             raise ValueError(f"{key}: {name} is {settings!r:.80}; give settings, or {{}} for none")
-        found[_name(name, key)] = flattened(settings or {})
+        found[_name(name, key)] = flattened(settings or {}, keep=tasks)
         if "seed" in found[str(name)]:
             raise ValueError(f"{key}: {name} sets the seed; the study's `seeds` do")
     return found

@@ -1,6 +1,6 @@
 """A study as it is written down: arms, seeds, tasks, and comparisons fixed before the first run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ class Comparison:
     `reward_at_kl/<nats>` of the evaluations during training, with the prefix `between/` of the `interpolate`d
     weights, `survival` (iterations without collapse)."""
     margin: float = 0.0
-    """In the metric's unit, 0 or more. A study file may give one per task: `{reviews: 0.1, sums: 0.02}`."""
+    """In the metric's unit, 0 or more. A study file may give one by task: `{reviews: 0.1, sums: 0.02}`."""
     direction: str = "higher"
     """The claim: by more than the margin `higher` or `lower`, or `equal`, nowhere further than the margin."""
     task: str | None = None
@@ -81,7 +81,8 @@ class Spec:
     notes: str = ""
     """What a reader must know: comparisons that were replaced or added when runs had been seen."""
     arms: Mapping[str, Settings]
-    """By name; with `target`, a function that loads players, the arm is evaluated and not trained."""
+    """By name; a value may be given by task, `{reviews: 98, sums: 48}`. With `target`, a function that loads
+    players, the arm is evaluated and not trained."""
     preset: str = "pocket"
     settings: Settings = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
@@ -135,13 +136,28 @@ class Spec:
         )
 
 
-def flattened(settings: Settings, prefix: str = "") -> dict[str, Any]:
-    """Settings as `kl.coef: 0.1`, from dotted and nested ones alike."""
+def flattened(settings: Settings, prefix: str = "", *, keep: Collection[str] = ()) -> dict[str, Any]:
+    """Settings as `kl.coef: 0.1`, from dotted and nested ones alike.
+
+    Values by task stay as they are: mappings whose keys are all in `keep`, the names of tasks.
+    """
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         key = prefix + str(name).replace("-", "_")
-        flat |= flattened(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
+        if isinstance(value, Mapping) and not (value and value.keys() <= set(keep)):
+            flat |= flattened(value, f"{key}.", keep=keep)
+        else:
+            flat[key] = value
     return flat
+
+
+def on_task(settings: Settings, task: str) -> dict[str, Any]:
+    """An arm's settings on a task: a value by task becomes that of the task, or is left out."""
+    return {
+        name: value[task] if isinstance(value, Mapping) else value
+        for name, value in settings.items()
+        if not isinstance(value, Mapping) or task in value
+    }
 
 
 def tested_on(metric: str) -> tuple[str | None, str]:

@@ -49,6 +49,23 @@ def test_settings_of_arms_come_last(values):
     assert [by_arm["b"][name] for name in ("seats", "batch", "learner.lr", "kl.coef")] == [1, 8, 0.2, 0.7]
 
 
+def test_setting_of_an_arm_may_have_a_value_by_task(values):
+    tasks = {"small-1": {"batch": 8}, "small-2": {"batch": 16}}
+    arms = {"a": {"learner": {"lr": {"small-1": 0.2, "small-2": 0.3}}}, "b": {"batch": {"small-2": 4}}}
+    runs = planned(values, seeds=1, tasks=tasks, arms=arms, primary=[]).runs
+    by_run = {(run.arm, run.task): (run.settings["learner.lr"], run.settings["batch"]) for run in runs}
+    default = by_run["b", "small-1"][0]
+    assert by_run == {
+        ("a", "small-1"): (0.2, 8),
+        ("a", "small-2"): (0.3, 16),
+        ("b", "small-1"): (default, 8),
+        ("b", "small-2"): (default, 4),
+    }
+    arms["b"] = {"batch": {"small-2": 4, "smal-1": 2}}
+    with pytest.raises(ValueError, match=r"arm 'b' on task 'small-1' cannot be built: .*--batch.smal-1"):
+        planned(values, seeds=1, tasks=tasks, arms=arms, primary=[])
+
+
 def test_arm_that_cannot_be_built_is_named_with_the_nearest_setting(values):
     with pytest.raises(ValueError, match=r"arm 'cooperative' on task 'relay' cannot be built: .*payoff"):
         planned(values, arms=values["arms"] | {"cooperative": {"payof": "cooperative"}})
