@@ -1,7 +1,9 @@
 """What is tried before the first run of a study starts, so that it does not fail hours later."""
 
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from cory.config.schema import Config
 from cory.evaluation.external import has_distribution
@@ -37,6 +39,17 @@ def check_runs(runs: Iterable[PlannedRun], primary: Sequence[Comparison]) -> Non
                 _try_players(run, primary)
         except (ValueError, OSError, ImportError) as error:
             raise ValueError(f"arm {run.arm!r} on task {run.task!r} cannot be run: {error}") from error
+
+
+def check_writable(*folders: Path) -> None:
+    """Make the folders and write to each; ValueError for one that does not let us."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(b"\0")
+        except OSError as error:
+            raise ValueError(f"{folder} cannot be written to ({error}); give another folder") from error
 
 
 def _parts(config: Config) -> tuple[object, ...]:

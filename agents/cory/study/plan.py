@@ -93,9 +93,13 @@ def make_plan(spec: Spec) -> Plan:
             for arm, settings in spec.arms.items()
         }
         _check_equal_evaluation({arm: as_json(config) for arm, config in configs.items()}, spec, task)
-        for sweep in spec.sweeps.values():
-            for arm in sweep.arms:
-                setting_value(as_json(configs[arm]), sweep.setting, log=sweep.log)
+        for name, sweep in spec.sweeps.items():
+            along = [setting_value(as_json(configs[arm]), sweep.setting, log=sweep.log) for arm in sweep.arms]
+            if len(set(along)) < len(along):
+                raise ValueError(
+                    f"sweep {name!r}: {sweep.setting} is {along} in {', '.join(sweep.arms)} on task "
+                    f"{task!r}; each arm needs a value of its own"
+                )
     for task, configs in by_task.items():
         cross = {arm: _cross(spec, by_task, task, arm) for arm in configs}
         runs += [

@@ -12,6 +12,7 @@ import yaml
 from cory.evaluation.records import DEFINING
 from cory.study.spec import (
     BETWEEN,
+    BUDGETS,
     GAME,
     MAY_DIFFER,
     ON,
@@ -66,7 +67,7 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
         tasks=_named_settings(values, "tasks"),
         cross=_cross(values),
         seeds=seeds_of(values.get("seeds", 5)),
-        interpolate=tuple(values.get("interpolate") or ()),
+        interpolate=_listed(values.get("interpolate"), "interpolate", "shares"),
         evaluation=_mapping(values, "evaluation"),
         budgets=_mapping(values, "budgets"),
         primary=tuple(
@@ -75,13 +76,16 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
             for one in _by_task(written)
         ),
         sweeps={
-            _name(name, "sweep"): _make(Sweep, {**one, "arms": tuple(one.get("arms", ()))}, f"sweep {name!r}")
+            _name(name, "sweep"): _sweep(f"sweep {name!r}", one)
             for name, one in _mapping(values, "sweeps").items()
         },
-        pools={_name(name, "pool"): tuple(one) for name, one in _mapping(values, "pools").items()},
-        ladder=tuple(values.get("ladder") or ()),
+        pools={
+            _name(name, "pool"): _listed(one, f"pool {name!r}", "arms")
+            for name, one in _mapping(values, "pools").items()
+        },
+        ladder=_listed(values.get("ladder"), "ladder", "arms"),
         frontier=_make(Frontier, _mapping(values, "frontier"), "frontier"),
-        may_differ=tuple(values.get("may_differ") or ()),
+        may_differ=_listed(values.get("may_differ"), "may_differ", "settings"),
         quick=_mapping(values, "quick"),
         out=Path(values.get("out") or Path("runs/studies") / str(values["name"])),
         results=Path(values["results"]) if values.get("results") else None,
@@ -105,7 +109,19 @@ def _check(spec: Spec) -> None:
             raise ValueError(f"may_differ holds {name!r}; it lists settings of {', '.join(MAY_DIFFER)}")
     check_keys(spec.quick, QUICK, "quick")
     for part, known in (("arms", spec.arms), ("tasks", spec.tasks)):
-        check_keys(spec.quick.get(part) or (), list(known), f"the study's {part}")
+        listed = _listed(spec.quick.get(part), f"quick: {part}", part)
+        check_keys(listed, list(known), f"the study's {part}")
+    if "seeds" in spec.quick:
+        seeds_of(spec.quick["seeds"])
+    check_keys(spec.budgets, BUDGETS, "budgets")
+    for where, number in (
+        *((f"budgets: {name}", number) for name, number in spec.budgets.items()),
+        ("frontier: kl", spec.frontier.kl),
+    ):
+        if not _is_number(number) or not number > 0:
+            raise ValueError(f"{where} is {number!r}; give a number above 0")
+    if spec.frontier.reward is not None and not _is_number(spec.frontier.reward):
+        raise ValueError(f"frontier: reward is {spec.frontier.reward!r}; give a number")
     check_keys(spec.ladder, list(spec.arms), "the ladder: the study's arms")
     for name, sweep in spec.sweeps.items():
         check_keys(sweep.arms, list(spec.arms), f"sweep {name!r}: the study's arms")
@@ -125,7 +141,7 @@ def _check(spec: Spec) -> None:
                 f"cross: {task!r} names itself, on which its runs are evaluated anyway; leave it out"
             )
     for share in spec.interpolate:
-        if not (isinstance(share, int | float) and 0 < share < 1):
+        if not (_is_number(share) and 0 < share < 1):
             raise ValueError(f"interpolate holds {share!r}; give shares of the way between 0 and 1")
     targets = _checked_targets(spec)
     for one in spec.primary:
@@ -149,10 +165,11 @@ def _check(spec: Spec) -> None:
         _check_tested_on(one, spec)
         if one.task is not None:
             check_keys([one.task], list(spec.tasks), "a primary comparison: the study's tasks")
-        if one.direction not in DIRECTIONS or not one.margin >= 0 or one.arm == one.baseline:
+        margin = one.margin if _is_number(one.margin) else -1
+        if one.direction not in DIRECTIONS or not margin >= 0 or one.arm == one.baseline:
             raise ValueError(
                 f"the comparison of {one.arm} with {one.baseline} has direction {one.direction!r} and margin "
-                f"{one.margin}; give two arms, one of {', '.join(DIRECTIONS)}, and a margin of 0 or more"
+                f"{one.margin!r}; give two arms, one of {', '.join(DIRECTIONS)}, and a margin of 0 or more"
             )
 
 
@@ -164,7 +181,7 @@ def _check_best_play(name: str, sweep: Sweep) -> None:
         )
     for metric, values in sweep.best_play.items():
         _check_metric(metric, f"sweep {name!r}: best_play")
-        numbers = isinstance(values, list | tuple) and all(isinstance(one, int | float) for one in values)
+        numbers = isinstance(values, list | tuple) and all(map(_is_number, values))
         if not numbers or len(values) != len(sweep.arms):
             raise ValueError(
                 f"sweep {name!r} has {len(sweep.arms)} arms, and best_play {values!r:.80} for {metric}; give "
@@ -174,6 +191,7 @@ def _check_best_play(name: str, sweep: Sweep) -> None:
 
 def _check_metric(metric: str, where: str) -> None:
     """Raise ValueError, with the nearest name, for a metric that no run has."""
+    metric = str(metric)
     if metric == "survival" or re.fullmatch(rf"({BETWEEN})?(hypervolume|reward_at_kl/[\d.]+)", metric):
         return
     place, _, rest = metric.rpartition("/")
@@ -224,6 +242,24 @@ def _make(kind: Any, values: Any, where: str) -> Any:
         raise ValueError(f"{where} lacks a key ({error})") from error
 
 
+def _sweep(where: str, written: Any) -> Sweep:
+    if isinstance(written, Mapping):
+        written = {**written, "arms": _listed(written.get("arms"), where, "arms")}
+    sweep: Sweep = _make(Sweep, written, where)
+    return sweep
+
+
+def _listed(value: Any, where: str, what: str) -> tuple[Any, ...]:
+    """The items of a list; none without a value. ValueError for anything else."""
+    if not isinstance(value, list | tuple | None):
+        raise ValueError(f"{where} is {value!r:.80}; give a list of {what}")
+    return tuple(value or ())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _by_task(written: Any) -> list[Any]:
     """A comparison as written, or one per task where its margin is given by task."""
     margins = written.get("margin") if isinstance(written, Mapping) else None
@@ -243,9 +279,7 @@ def _mapping(values: Mapping[str, Any], key: str) -> dict[str, Any]:
     return dict(found)
 
 
-def _named_settings(
-    values: Mapping[str, Any], key: str, tasks: Collection[str] = ()
-) -> dict[str, Settings]:
+def _named_settings(values: Mapping[str, Any], key: str, tasks: Collection[str] = ()) -> dict[str, Settings]:
     """Settings by name, flat but for values by task."""
     found: dict[str, Settings] = {}
     for name, settings in _mapping(values, key).items():

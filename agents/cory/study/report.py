@@ -22,7 +22,7 @@ from cory.study.analysis import (
 from cory.study.plots import draw
 from cory.study.records import elsewhere
 from cory.study.results import Results
-from cory.study.spec import tested_on
+from cory.study.spec import BUDGETS, tested_on
 from cory.tracking.tracker import SAMPLES, read_lines
 from cory.training.checkpoint import write_text
 
@@ -310,7 +310,7 @@ def _settings(results: Results) -> list[Table]:
 
 def _budgets(results: Results) -> Table:
     """What the arms used in training, mean over runs; the study's own budgets in the first row."""
-    names = ["games", "judge_calls", "optimizer_steps", "tokens_sampled"]
+    names = list(BUDGETS)
     rows = []
     if results["budgets"]:
         rows.append(["budget", "", *(_number(results["budgets"].get(name), ",.0f") for name in names)])

@@ -1,7 +1,7 @@
 """A study from start to end: plan, stored results, training, statistics, report."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -10,7 +10,7 @@ from cory.runtime.provenance import commit
 from cory.runtime.signals import Stopped
 from cory.study import records, results
 from cory.study.analysis import analyse
-from cory.study.checks import check_runs
+from cory.study.checks import check_runs, check_writable
 from cory.study.engines import Outcome, load_engine
 from cory.study.export import write_marl_eval
 from cory.study.plan import Plan, PlannedRun, make_plan
@@ -85,7 +85,7 @@ class Study:
             ValueError: Before the first run starts, for an arm that cannot be built or whose model, data or
                 judge cannot be found, arms that are evaluated differently, a player that cannot be loaded or
                 chooses no token of the vocabulary, a run directory or a results file that holds something
-                else, an unknown engine.
+                else, an unknown engine, a folder that cannot be written to.
             cory.runtime.signals.Stopped: After Ctrl-C or SIGTERM; the same command goes on.
         """
         if jobs is not None and jobs < 1:
@@ -97,22 +97,10 @@ class Study:
         committed = path == spec.results
         plan = make_plan(spec)
         check_keys(tasks or (), list(plan.evaluation), "the study's tasks")
+        check_writable(spec.out, path.parent)
         if committed and train:
             results.check_clean(path, commit(), ())
-        declared = results.assemble(spec, plan, ())["primary"]
-        known: dict[str, dict[str, Any]] = {}
-        if spec.results is not None:
-            known |= results.shared(spec.results, plan)
-        for source in dict.fromkeys(one for one in (spec.results, path) if one is not None):
-            stored = results.load(source)
-            known |= results.reusable(stored, plan)
-            if stored is not None and stored["learning_version"] != records.LEARNING_VERSION:
-                say(f"{source} has learning version {stored['learning_version']}: its runs are not used")
-            if stored is not None and stored["runs"] and stored["primary"] != declared:
-                say(
-                    f"warning: the comparisons are not those that {source} was counted by, with "
-                    f"{len(stored['runs'])} runs; one that is written after its runs is no test"
-                )
+        known = _stored(spec, plan, path, say)
         missing = _missing(spec, plan, known, say)
         todo = [
             run
@@ -120,12 +108,7 @@ class Study:
             if train and (arms is None or run.arm in arms) and (tasks is None or run.task in tasks)
         ]
         check_runs(todo, spec.primary)
-        untrained = sum(run.name not in known for run in todo)
-        say(
-            f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {untrained} to train"
-            + (f", {len(todo) - untrained} to evaluate further" if len(todo) > untrained else "")
-            + (f"; verdicts need {MIN_RUNS} seeds" if spec.primary and len(spec.seeds) < MIN_RUNS else "")
-        )
+        say(_summary(spec, plan, known, todo))
         try:
             outcomes = chosen_engine(spec.out, jobs=jobs, say=say).train(todo) if todo else []
         except Stopped as stopped:
@@ -137,8 +120,7 @@ class Study:
                 known[one.run.name] = records.record(one.run, folder)
         if committed:
             results.check_clean(path, commit(), known.values())
-        found = analyse(results.assemble(spec, plan, known.values()))
-        results.save(path, found)
+        found = _count_and_save(spec, plan, path, known)
         write_marl_eval(found, spec.out)
         failed = [one for one in outcomes if one.status != "finished"]
         page = write_report(found, spec.out, [f"{one.run.name} failed: {one.error}" for one in failed])
@@ -150,6 +132,44 @@ class Study:
         if seeds is not None and seeds < 1:
             raise ValueError(f"seeds is {seeds}; give 1 or more")
         return spec if seeds is None else replace(spec, seeds=tuple(range(seeds)))
+
+
+def _stored(spec: Spec, plan: Plan, path: Path, say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+    """The runs of the plan that stand in results files, by name: of this study, and of those beside it."""
+    declared = results.assemble(spec, plan, ())["primary"]
+    known = results.shared(spec.results, plan) if spec.results is not None else {}
+    for source in dict.fromkeys(one for one in (spec.results, path) if one is not None):
+        stored = results.load(source)
+        known |= results.reusable(stored, plan)
+        if stored is not None and stored["learning_version"] != records.LEARNING_VERSION:
+            say(f"{source} has learning version {stored['learning_version']}: its runs are not used")
+        if stored is not None and stored["runs"] and stored["primary"] != declared:
+            say(
+                f"warning: the comparisons are not those that {source} was counted by, with "
+                f"{len(stored['runs'])} runs; one that is written after its runs is no test"
+            )
+    return known
+
+
+def _summary(spec: Spec, plan: Plan, known: Mapping[str, Any], todo: Sequence[PlannedRun]) -> str:
+    """How many runs there are, and how many are to be trained or evaluated."""
+    untrained = sum(run.name not in known for run in todo)
+    return (
+        f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {untrained} to train"
+        + (f", {len(todo) - untrained} to evaluate further" if len(todo) > untrained else "")
+        + (f"; verdicts need {MIN_RUNS} seeds" if spec.primary and len(spec.seeds) < MIN_RUNS else "")
+    )
+
+
+def _count_and_save(spec: Spec, plan: Plan, path: Path, known: Mapping[str, dict[str, Any]]) -> Results:
+    """Count the known runs, and those that another process or a pull has added to the file meanwhile."""
+    while True:
+        stored = results.load(path)
+        runs = {**results.reusable(stored, plan), **known}
+        found = analyse(results.assemble(spec, plan, runs.values()))
+        if results.load(path) == stored:
+            results.save(path, found)
+            return found
 
 
 def _missing(

@@ -68,6 +68,14 @@ def test_no_weights_are_read_and_nothing_is_tried_twice(data, tmp_path, monkeypa
     assert len(made) == 1
 
 
+def test_a_folder_that_cannot_be_written_to_is_reported_before_the_first_run(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(LocalEngine, "train", None)
+    (tmp_path / "file").write_text("")
+    values = planned(tmp_path, {"good": {}}, **data) | {"out": str(tmp_path / "file/out")}
+    with pytest.raises(ValueError, match=r"file/out cannot be written to .*; give another folder"):
+        Study(**values).run(say=str)
+
+
 def test_a_policy_class_of_the_user_is_imported(data, tmp_path):
     arms = {"own": {"policy.kind": "tests.cory.study.test_checks:Own"}}
     check_runs(make_plan(Study(**planned(tmp_path, arms, **data)).spec).runs, [])

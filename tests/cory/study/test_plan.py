@@ -97,6 +97,13 @@ def test_sweep_over_no_number_is_refused_before_the_first_run(values):
         planned(values, sweeps={"payoff": sweeps["payoff"] | {"setting": "task"}})
 
 
+def test_sweep_with_the_same_setting_twice_is_refused(values):
+    sweeps = {"payoffs": {"setting": "payoff", "arms": ["a", "b"]}}
+    arms = {"a": {"payoff": "cooperative"}, "b": {"payoff": 1}}
+    with pytest.raises(ValueError, match=r"payoff is \[1.0, 1.0\] in a, b .*a value of its own"):
+        planned(values, arms=arms, sweeps=sweeps, primary=[])
+
+
 def test_settings_survive_the_journey_to_a_worker(values):
     """A worker reads the flat settings as flags; numbers below 0, lists, none and matrices are among them."""
     arms = {"a": {"payoff": -0.4}, "b": {"payoff": "[[1, 0.5], [0, 1]]"}, "c": {"kl.final": None}}

@@ -111,6 +111,31 @@ def test_finished_runs_are_found_again_from_the_results(copied, no_training, mad
     assert values_of(again) == values_of(made[2])
 
 
+def test_runs_that_another_process_adds_while_this_one_trains_are_kept(
+    copied, no_training, made, monkeypatch
+):
+    values, folder = copied
+    values["arms"] = without_broken(values)
+    whole = (folder / "results.json").read_text("utf-8")
+    for lost in ("results.json", "independent"):
+        path = folder / lost
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    counted: list[int] = []
+
+    def analyse(results):
+        counted.append(len(results["runs"]))
+        if len(counted) == 1:
+            (folder / "results.json").write_text(whole, "utf-8")
+        return original(results)
+
+    original = study.analyse
+    monkeypatch.setattr(study, "analyse", analyse)
+    finished = Study(**values).run(train=False)
+    assert counted == [2, 4]
+    assert values_of(finished) == values_of(made[2])
+    assert json.loads((folder / "results.json").read_text("utf-8"))["runs"] == finished.results["runs"]
+
+
 def test_comparisons_that_change_after_the_runs_are_pointed_out(copied, no_training):
     values, _ = copied
     values["arms"] = without_broken(values)
