@@ -18,7 +18,7 @@ from PIL import Image
 from benchmarks import ROOT
 from cory.study import results as study_results
 from cory.study.analysis import analyse, is_measured
-from cory.study.plan import make_plan
+from cory.study.plan import PlannedRun, make_plan
 from cory.study.plots import draw
 from cory.study.reading import read_spec
 from cory.study.report import RESULT_WORDS, margin, markdown, notes
@@ -204,17 +204,37 @@ def page(one: Stored, figures: Sequence[str]) -> str:
     minutes = sum(run["seconds"] for run in runs) / 60
     file = STUDIES / f"{one.file.stem}.yaml"
     command = f"cory study {file.relative_to(ROOT)}" if file.exists() else one.results["command"]
+    missing = missing_runs(one, file) if file.exists() else []
+    rest = f" The command trains {len(missing)} more: {runs_in_words(missing)}." if missing else ""
     lines = [
         "## Run it",
         "",
         f"{len(runs)} runs of {minutes:,.0f} minutes in all, one core each. Runs that are in the results "
-        "file are not trained again.",
+        f"file are not trained again.{rest}",
         "",
         "```bash",
         command,
         "```",
     ]
     return markdown(one.results, figures=figures) + "\n" + "\n".join(lines) + "\n"
+
+
+def missing_runs(one: Stored, file: Path) -> list[PlannedRun]:
+    """The runs of a study file that are not in the results."""
+    stored = {(run["arm"], run["task"], run["seed"]) for run in one.results["runs"]}
+    return [run for run in make_plan(read_spec(file)).runs if (run.arm, run.task, run.seed) not in stored]
+
+
+def runs_in_words(runs: Sequence[PlannedRun]) -> str:
+    """Arms by task, with their number of seeds."""
+    seeds: dict[str, dict[str, int]] = {}
+    for run in runs:
+        by_arm = seeds.setdefault(run.task, {})
+        by_arm[run.arm] = by_arm.get(run.arm, 0) + 1
+    return "; ".join(
+        f"on {task} {', '.join(f'{arm} ({n})' for arm, n in by_arm.items())}"
+        for task, by_arm in seeds.items()
+    )
 
 
 def _write_page(one: Stored, pages: Path) -> Path:

@@ -18,7 +18,6 @@ from cory.functional.kl import KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
 from cory.judges.config import JudgeConfig
 from cory.learner.optimizer import LearnerConfig
-from cory.learner.sharing import SharingConfig
 from cory.policies.lora_config import LoRAConfig
 from cory.rollout.role_exchange import ExchangeConfig
 
@@ -49,23 +48,25 @@ def single(config: Config, **changes: Any) -> Config:
 
 def plus(config: Config) -> Config:
     """Return the configuration with the changes to CORY that are ahead in the study `plus`."""
-    return replace(
-        config,
-        algorithm="seq",
-        algorithm_options=replace(algorithms.carried(config.algorithm_options, SeqConfig), calibrate=True),
-        sharing=SharingConfig(same_view=True),
+    return _averaged(
+        replace(
+            config,
+            algorithm="seq",
+            algorithm_options=replace(
+                algorithms.carried(config.algorithm_options, SeqConfig), calibrate=True
+            ),
+        )
     )
 
 
 def two_agents(config: Config) -> Config:
-    """Return the configuration with two PPO policies that share responses and do not read each other's."""
-    return replace(
-        config,
-        sees="none",
-        payoff="independent",
-        exchange=ExchangeConfig(every=0),
-        sharing=SharingConfig(same_view=True),
-    )
+    """Return the configuration with two PPO policies that do not read each other's responses, averaged."""
+    return _averaged(replace(config, sees="none", payoff="independent", exchange=ExchangeConfig(every=0)))
+
+
+def _averaged(config: Config) -> Config:
+    """Return the configuration that evaluates and exports the mean of the policies' weights."""
+    return replace(config, evaluation=replace(config.evaluation, average=True), export_average=True)
 
 
 POCKET = Config(
@@ -99,7 +100,8 @@ POCKET_ARITHMETIC_SOURCES = {
 }
 
 PLUS_SOURCES = {
-    "credit by sequence, calibrated; responses of the same view shared: docs/studies/plus.md, sums": HERE,
+    "credit by sequence, calibrated; the mean of both policies' weights: docs/studies/plus.md, with test "
+    "figures in view": HERE,
 }
 
 IMDB = Config(
@@ -226,25 +228,25 @@ PRESETS = {
     ),
     "pocket-plus": Preset(
         config=plus(POCKET),
-        about="pocket with what puts CORY ahead of itself on sums",
+        about="pocket with calibrated credit, and the mean of the two policies' weights",
         sources=POCKET_SOURCES | PLUS_SOURCES,
         run=True,
     ),
     "pocket-plus-ppo": Preset(
         config=two_agents(POCKET),
-        about="two PPO policies with as many games as pocket-plus, which share them too",
+        about="two PPO policies, with as many responses as pocket-plus, and the mean of their weights",
         sources=POCKET_SOURCES,
         run=True,
     ),
     "pocket-arithmetic-plus": Preset(
         config=plus(POCKET_ARITHMETIC),
-        about="pocket-arithmetic with what puts CORY ahead of itself on sums",
+        about="pocket-arithmetic with calibrated credit, and the mean of the two policies' weights",
         sources=POCKET_ARITHMETIC_SOURCES | PLUS_SOURCES,
         run=True,
     ),
     "pocket-arithmetic-plus-ppo": Preset(
         config=two_agents(POCKET_ARITHMETIC),
-        about="two PPO policies with as many games as pocket-arithmetic-plus, which share them too",
+        about="two PPO policies, with as many responses as pocket-arithmetic-plus, and their mean",
         sources=POCKET_ARITHMETIC_SOURCES,
         run=True,
     ),

@@ -23,6 +23,9 @@ APART = "apart/"
 """Prefix of the largest less the smallest value of the policies."""
 OF_TEAM = "team/combined_reward"
 
+COPIED = ("arm", "baseline", "metric", "baseline_metric", "margin", "direction", "source")
+"""What a row of statistics has from its comparison."""
+
 Run = Mapping[str, Any]
 Times = list[list[float]]
 Happened = list[list[bool]]
@@ -118,6 +121,17 @@ def is_measured(results: Results, row: Mapping[str, Any]) -> bool:
     return row["n"] > 0 or played.issuperset(arms_of(results, row["arm"]) + arms_of(results, row["baseline"]))
 
 
+def is_across_processors(results: Results, row: Mapping[str, Any]) -> bool:
+    """Whether arm and baseline of a comparison were run on different processors at any of its seeds."""
+    sides: list[dict[int, set[str]]] = [{}, {}]
+    for side, name in zip(sides, (row["arm"], row["baseline"]), strict=True):
+        names = arms_of(results, name)
+        for run in results["runs"]:
+            if run["task"] == row["task"] and run["arm"] in names:
+                side.setdefault(run["seed"], set()).add(str(run["processor"]))
+    return any(sides[0][seed] != sides[1][seed] for seed in row["seeds"])
+
+
 def metrics_of(results: Results) -> list[str]:
     """The metrics in tables: combined reward in every one, the team's if measured, those of comparisons."""
     team = [OF_TEAM] if any(run.get("team") for run in results["runs"]) else []
@@ -143,7 +157,7 @@ def analyse(results: Results) -> Results:
         {
             "claim": row["claim"],
             "source": row["source"],
-            "test": f"{row['metric']} on {row['task']}, {row['arm']} against {row['baseline']}",
+            "test": f"{row['metric']} on {row['task']}, {row['arm']} against {baseline_of(row)}",
             "margin": row["margin"],
             "result": row["result"],
             "words": words(row),
@@ -156,7 +170,8 @@ def analyse(results: Results) -> Results:
 def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[str, Any]:
     """Statistics of one comparison on one task; differences are arm minus baseline, undefined ones null."""
     metric, margin = comparison["metric"], float(comparison["margin"])
-    arm, baseline = (values_by_seed(results, comparison[k], task, metric) for k in ("arm", "baseline"))
+    arm = values_by_seed(results, comparison["arm"], task, metric)
+    baseline = values_by_seed(results, comparison["baseline"], task, comparison["baseline_metric"] or metric)
     seeds = sorted(arm.keys() & baseline.keys())
     of_arms = {comparison["arm"], comparison["baseline"]} <= results["arms"].keys()
     test = "log-rank" if metric == "survival" and of_arms else "sign-flip"
@@ -174,7 +189,7 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         for name, values in (("arm", arm), ("baseline", baseline))
     }
     row = {
-        **{key: comparison[key] for key in ("arm", "baseline", "metric", "margin", "direction", "source")},
+        **{key: comparison[key] for key in COPIED},
         "task": task,
         "claim": comparison["claim"]
         or f"{comparison['arm']} is better than {comparison['baseline']} in {metric}",
@@ -206,13 +221,19 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
     return {key: _null(value) for key, value in row.items()}
 
 
+def baseline_of(row: Mapping[str, Any]) -> str:
+    """The baseline of a comparison, with its metric if that is another one."""
+    other = row["baseline_metric"]
+    return f"{row['baseline']} in {other}" if other else str(row["baseline"])
+
+
 def words(row: Mapping[str, Any]) -> str:
     """A comparison in one sentence."""
     if not row["n"]:
         reach = "; a curve may not reach this KL" if "reward_at_kl/" in row["metric"] else ""
         return f"No seed has runs of both {row['arm']} and {row['baseline']} with {row['metric']}{reach}."
     found = (
-        f"{row['arm']} has {row['arm_mean']:.3f} and {row['baseline']} {row['baseline_mean']:.3f}, a "
+        f"{row['arm']} has {row['arm_mean']:.3f} and {baseline_of(row)} {row['baseline_mean']:.3f}, a "
         f"difference of {row['difference']:+.3f}"
     )
     seeds = f"{row['n']} seed{'s' if row['n'] > 1 else ''}"

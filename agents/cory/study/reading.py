@@ -158,6 +158,8 @@ def _check(spec: Spec) -> None:
             "arm",
         )
         _check_metric(one.metric, "a primary comparison")
+        if one.baseline_metric:
+            _check_metric(one.baseline_metric, "a primary comparison: baseline_metric")
         if one.metric.startswith(BETWEEN) and not spec.interpolate:
             raise ValueError(
                 f"a primary comparison by {one.metric}: add `interpolate`, shares between 0 and 1"
@@ -166,7 +168,8 @@ def _check(spec: Spec) -> None:
         if one.task is not None:
             check_keys([one.task], list(spec.tasks), "a primary comparison: the study's tasks")
         margin = one.margin if _is_number(one.margin) else -1
-        if one.direction not in DIRECTIONS or not margin >= 0 or one.arm == one.baseline:
+        same = one.arm == one.baseline and one.baseline_metric in ("", one.metric)
+        if one.direction not in DIRECTIONS or not margin >= 0 or same:
             raise ValueError(
                 f"the comparison of {one.arm} with {one.baseline} has direction {one.direction!r} and margin "
                 f"{one.margin!r}; give two arms, one of {', '.join(DIRECTIONS)}, and a margin of 0 or more"

@@ -13,6 +13,8 @@ from cory.report.samples import ROWS
 from cory.study import statistics
 from cory.study.analysis import (
     GAME_TOTAL,
+    baseline_of,
+    is_across_processors,
     is_measured,
     judged_by_team,
     metrics_of,
@@ -34,6 +36,19 @@ RESULT_WORDS = {
     "refuted": "no part of the interval lies beyond the margin; the difference may still be above zero",
     "undecided": f"the interval holds the margin, or there are fewer than {statistics.MIN_RUNS} runs",
 }
+ACROSS = "Its two sides were run on different processors."
+GAME = (
+    "seats",
+    "sees",
+    "payoff",
+    "exchange.every",
+    "algorithm",
+    "kl.coef",
+    "learner.lr",
+    "batch",
+    "iterations",
+)
+"""Settings that a reader asks for first."""
 
 
 class Table(NamedTuple):
@@ -146,7 +161,8 @@ def verdict_lines(results: Results, *, form: str = "{}") -> list[str]:
     for one, row in zip(results["verdicts"], results["statistics"], strict=True):
         claim = f"{one['claim']} ({row['task']})"
         if is_measured(results, row):
-            measured.append(f"{form.format(one['result'])}: {claim}. {one['words']}")
+            across = f" {ACROSS}" if is_across_processors(results, row) else ""
+            measured.append(f"{form.format(one['result'])}: {claim}. {one['words']}{across}")
         else:
             waiting.append(claim)
     return [*measured, *([f"Without runs: {'; '.join(waiting)}."] if waiting else [])]
@@ -185,16 +201,41 @@ def origin(results: Results, *, declared: bool = True) -> list[str]:
     kind = "primary comparisons" if declared else "comparisons, which were not fixed before the runs"
     command = f"Command: {results['command']}. " if declared else ""  # else a table names the runs
     commits = ", ".join(sorted({str(run["commit"]) for run in results["runs"]}))
-    processors = ", ".join(sorted({run["processor"] or "an unknown processor" for run in results["runs"]}))
+    exact = f"exact up to {statistics.EXACT_UP_TO} seeds; with 5 none is below 0.06"
+    tests = {
+        "sign-flip": f"sign-flip p-values ({exact})",
+        "log-rank": "log-rank p-values of survival, permuted within seeds",
+    }
+    used = [row["test"] for row in results["statistics"] if is_measured(results, row)] or ["sign-flip"]
     return [
-        f"{command}Counted at commit {results['commit']}{dirty}, runs of {commits or 'none'}"
-        f"{' on ' if processors else ''}{processors}; learning version {results['learning_version']}.",
+        f"{command}Counted at commit {results['commit']}{dirty}, runs of {commits or 'none'}; learning "
+        f"version {results['learning_version']}.",
+        *_processors(results),
         f"The unit is the run: the mean over its policies at the end of training. Combined reward is task "
         f"reward - eta KL with the same eta for all arms: {eta}.",
-        "Differences are paired by seed: BCa intervals (10,000 resamples), sign-flip p-values (exact up to "
-        f"{statistics.EXACT_UP_TO} seeds; with 5 none is below 0.06), Holm over the {kind}, share of seeds "
-        "with an improvement (Wilson's interval).",
+        f"Differences are paired by seed: BCa intervals (10,000 resamples), "
+        f"{', '.join(text for test, text in tests.items() if test in used)}, Holm over the {kind}, share of "
+        "seeds with an improvement (Wilson's interval).",
         *([verdicts] if declared else []),
+    ]
+
+
+def _processors(results: Results) -> list[str]:
+    """The processors of the runs; with several also which arms were run on which."""
+    arms: dict[str, dict[str, list[str]]] = {}
+    for run in results["runs"]:
+        by_task = arms.setdefault(run["processor"] or "an unknown processor", {})
+        if run["arm"] not in (names := by_task.setdefault(run["task"], [])):
+            names.append(run["arm"])
+    if len(arms) < 2:
+        return [f"Processor: {processor}." for processor in arms]
+    lines = []
+    for processor, by_task in arms.items():
+        listed = "; ".join(f"{', '.join(names)} ({task})" for task, names in by_task.items())
+        lines.append(f"{processor}: {listed}")
+    return [
+        f"Processors, of which each rounds in its own way, so that a seed is not the same run on both: "
+        f"{'. '.join(lines)}."
     ]
 
 
@@ -229,17 +270,33 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
     runs = [run for run in results["runs"] if run["task"] == task]
     tested = {other for run in runs for other in run.get("on", ())}
     metrics = [metric for metric in metrics if tested_on(metric)[0] in (None, *tested)]
-    rows, team = [], judged_by_team(results)
+    rows, waiting, team = [], [], judged_by_team(results)
     for arm in names:
         by_metric = {metric: values_by_seed(results, arm, task, metric) for metric in metrics}
         n = max((len(values) for values in by_metric.values()), default=0)
+        if not n:
+            waiting.append(arm)
+            continue
         cells = [_estimate(list(values.values())) for values in by_metric.values()]
         rows.append([arm, str(n), *cells, *([] if team else [_collapsed(results, arm, task)])])
+    rows.append(["before training", "", *(_untrained(runs, m) for m in metrics), *([] if team else [""])])
     note = f"Mean over runs (95 % interval); with fewer than {statistics.MIN_RUNS} [smallest, largest]."
     if not team and any(at is not None for run in runs for at in run["collapsed_at"].values()):
         note += " Collapsed: policies with a sign of collapse (mean iterations without one)."
+    note += f" Without runs: {', '.join(waiting)}." if waiting else ""
     head = ["arm", "runs", *metrics, *([] if team else ["collapsed"])]
     return Table(f"Arms on {task}", head, rows, note=note)
+
+
+def _untrained(runs: Sequence[Mapping[str, Any]], metric: str) -> str:
+    """A metric of the reference, standalone or in all seats; its range where arms differ in it."""
+    team = metric.startswith("team/")
+    quantity = metric.removeprefix("team/")
+    sides = [run["team"].get("all", {}) if team else run["eval"].get("reference", {}) for run in runs]
+    if not team and quantity == "combined_reward":
+        quantity = "task_reward"  # its KL is 0
+    found = sorted({round(points[0][1], 3) for side in sides if (points := side.get(quantity))})
+    return " to ".join(f"{value:.3f}" for value in dict.fromkeys([*found[:1], *found[-1:]])) or "-"
 
 
 def _estimate(values: Sequence[float]) -> str:
@@ -268,7 +325,7 @@ def _comparisons(results: Results, *, declared: bool) -> Table:
     head += ["improved", "effect", *(["p bound", "margin", "seeds needed", "verdict"] if declared else [])]
     rows = [
         [
-            f"{row['arm']} - {row['baseline']}",
+            f"{row['arm']} - {baseline_of(row)}",
             row["task"],
             row["metric"],
             str(row["n"]),
@@ -281,7 +338,7 @@ def _comparisons(results: Results, *, declared: bool) -> Table:
             _number(row["p_bound"], ".2g"),
             margin(row),
             _needed(row),
-            row["result"],
+            row["result"] + (", two processors" if is_across_processors(results, row) else ""),
         ][: len(head)]
         for row in results["statistics"]
         if is_measured(results, row)
@@ -291,9 +348,10 @@ def _comparisons(results: Results, *, declared: bool) -> Table:
 
 
 def _needed(row: Mapping[str, Any]) -> str:
-    if row["needed"] is not None:
-        return str(row["needed"])
-    return "-" if row["n"] < 3 else "> 1,000"
+    """How many more seeds would decide an undecided comparison."""
+    if row["result"] != "undecided" or row["n"] < 3:
+        return "-"
+    return "> 1,000" if row["needed"] is None else str(row["needed"])
 
 
 def _settings(results: Results) -> list[Table]:
@@ -305,7 +363,14 @@ def _settings(results: Results) -> list[Table]:
     else:
         titles = [f"{found[0].title} on {task}" for task in tasks]
         found = [one._replace(title=title) for one, title in zip(found, titles, strict=True)]
-    return found
+    return [one._replace(note=_in_common(arms, task)) for one, task in zip(found, tasks, strict=False)]
+
+
+def _in_common(arms: Mapping[str, Any], task: str) -> str:
+    """The settings that all arms share, of those that a reader asks for first."""
+    configs = [one["config"][task] for one in arms.values()]
+    common = [name for name in GAME if name in configs[0] and name not in differing(configs)]
+    return f"All arms: {written(configs[0], common)}." if common else ""
 
 
 def _budgets(results: Results) -> Table:

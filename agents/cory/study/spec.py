@@ -43,6 +43,8 @@ class Comparison:
     `on/<task>/<quantity>` (standalone on another task, with `cross`), `hypervolume` and
     `reward_at_kl/<nats>` of the evaluations during training, with the prefix `between/` of the `interpolate`d
     weights, `survival` (iterations without collapse)."""
+    baseline_metric: str = ""
+    """The baseline's metric if it is another one; arm and baseline may be the same then."""
     margin: float = 0.0
     """In the metric's unit, 0 or more. A study file may give one by task: `{reviews: 0.1, sums: 0.02}`."""
     direction: str = "higher"

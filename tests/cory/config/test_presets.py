@@ -98,10 +98,15 @@ def test_the_plus_presets_are_arms_of_the_study_plus():
     plan = make_plan(Study.from_yaml(ROOT / "benchmarks/studies/plus.yaml").spec)
     arms = {(run.arm, run.task): run.settings for run in plan.runs if run.seed == 0}
     for task, name in (("reviews", "pocket"), ("arithmetic", "pocket-arithmetic")):
-        for arm, preset in (("sharing", f"{name}-plus"), ("two-ppo-sharing", f"{name}-plus-ppo")):
+        for arm, preset in (("calibrated", f"{name}-plus"), ("two-ppo", f"{name}-plus-ppo")):
             settings = as_json(presets.get(preset))
             differing = {key for key, value in arms[arm, task].items() if settings[key] != value}
-            assert {key for key in differing if not key.startswith("evaluation.")} == {"threads"}
+            assert {key for key in differing if not key.startswith("evaluation.")} == {
+                "threads",
+                "export_average",
+            }
+            assert settings["evaluation.average"]
+            assert settings["export_average"]
 
 
 def test_the_papers_numbers():

@@ -102,6 +102,46 @@ def test_pools_are_compared_and_stand_in_the_table(values):
     assert ["both", "6"] in [cells[:2] for cells in report.arm_tables(results)[0].rows]
 
 
+def test_a_baseline_may_have_a_metric_of_its_own(values):
+    """An arm against itself: its task reward (0.50) against its KL (1)."""
+    one = {"arm": "independent", "baseline": "independent", "metric": "task_reward"}
+    results = made_up_results(values, primary=[one | {"baseline_metric": "kl"}])
+    (row,) = results["statistics"]
+    rewards = analysis.values_by_seed(results, "independent", "relay", "task_reward")
+    assert row["difference"] == pytest.approx(np.mean(list(rewards.values())) - 1)
+    assert results["verdicts"][0]["test"] == "task_reward on relay, independent against independent in kl"
+
+
+def test_report_names_processors_that_differ_and_seeds_needed_only_where_undecided(values):
+    one = {"arm": "cooperative", "baseline": "independent", "metric": "task_reward"}
+    results = made_up_results(values, primary=[one, one | {"margin": 0.29}])
+    for run in results["runs"]:
+        run["processor"] = "A" if run["arm"] == "cooperative" else "B"
+    needed, verdict = zip(
+        *(row[-2:] for row in report.other_tables(analysis.analyse(results))[0].rows), strict=True
+    )
+    assert needed[0] == "-"
+    assert verdict[0] == "supported, two processors"
+    assert (needed[1] == "-") == (verdict[1] != "undecided, two processors")
+    text = report.markdown(results)
+    assert (
+        "so that a seed is not the same run on both: A: cooperative (relay). B: independent (relay)." in text
+    )
+    assert text.count(report.ACROSS) == 2
+    for run in results["runs"]:
+        run["processor"] = "A"
+    assert "Processor: A." in report.markdown(results)
+    assert report.ACROSS not in report.markdown(results)
+
+
+def test_table_of_arms_ends_with_the_reference_and_lists_arms_without_runs(values):
+    arms = values["arms"] | {"later": {"payoff": "competitive"}}
+    table = report.arm_tables(made_up_results(values, arms=arms))[0]
+    assert [row[0] for row in table.rows] == ["cooperative", "independent", "before training"]
+    assert table.rows[-1][table.head.index("task_reward")] == "0.000"
+    assert table.note.endswith("Without runs: later.")
+
+
 def collapsing_results(values, collapsed, iterations=20):
     """Runs of cooperative that collapse at given iterations, those of independent that never do."""
     primary = [{"arm": "independent", "baseline": "cooperative", "metric": "survival", "margin": 1.0}]
@@ -266,7 +306,8 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
         "independent/relay/seed-9 failed",
         "1 of 12 (19.2\N{NO-BREAK SPACE}of\N{NO-BREAK SPACE}20)",
         "Collapsed: policies with a sign of collapse",
-        "runs of abc on a processor; learning version 1.",
+        "runs of abc; learning version 1.",
+        "Processor: a processor.",
     ):
         assert shown in markdown
     assert "| cooperative | 6 | 0.825 (" in markdown
