@@ -39,5 +39,16 @@ class TokenLoss(NamedTuple):
     """Quantities whose largest value is reported, likewise."""
 
 
+def check_loss(loss: object, tokens: Tokens, source: object) -> None:
+    """Raise ValueError unless `loss`, returned by `source`, is the `TokenLoss` of these tokens."""
+    wanted = f"TokenLoss(loss_K, metrics, maxima), with loss_K of shape ({len(tokens.logprob_K)},)"
+    name = getattr(getattr(source, "func", source), "__module__", source)
+    if not isinstance(loss, TokenLoss):
+        raise ValueError(f"token_loss of {name} returned {type(loss).__name__}; return {wanted}")
+    if loss.loss_K.shape != tokens.logprob_K.shape:
+        shape = tuple(loss.loss_K.shape)
+        raise ValueError(f"token_loss of {name} returned a loss of shape {shape}; return {wanted}")
+
+
 LossFunction = Callable[[Tokens], TokenLoss]
 """A per-token loss with its configuration bound."""

@@ -122,11 +122,17 @@ class Algorithm:
 
     @classmethod
     def from_module(cls, name: str, module: ModuleType) -> "Algorithm":
-        """Collect the hooks of `module`; ValueError if a mandatory one is missing."""
+        """Collect the hooks of `module`; ValueError if one is missing, or its Config is not frozen."""
         missing = [part for part in ("Config", "advantage", "token_loss") if not hasattr(module, part)]
         if missing:
             raise ValueError(
                 f"algorithm {name!r} ({module.__name__}) has no {', '.join(missing)}; see CONTRIBUTING.md"
+            )
+        params = getattr(module.Config, "__dataclass_params__", None)
+        if not getattr(params, "frozen", False):
+            raise ValueError(
+                f"algorithm {name!r} ({module.__name__}): Config is no frozen dataclass; write "
+                "@dataclass(frozen=True, kw_only=True)"
             )
         return cls(
             name=name,

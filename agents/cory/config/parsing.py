@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import io
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
 from pathlib import Path
@@ -140,10 +141,11 @@ def value_of(argv: Sequence[str], flag: str) -> str | None:
 
 
 def _without_frame(box: str) -> str:
-    """The words of a boxed message without its frame and title."""
+    """The words of a boxed message without its frame and title; the command with help stands last."""
     inside = "\n".join(line for line in box.splitlines() if not line.startswith("╭"))
-    words = "".join(" " if 0x2500 <= ord(c) <= 0x257F else c for c in inside).split()
-    return " ".join(words) or "the options are wrong"
+    words = " ".join("".join(" " if 0x2500 <= ord(c) <= 0x257F else c for c in inside).split())
+    words = re.sub(r"^Error parsing \w+: ", "", words)
+    return re.sub(r"\W* For full helptext, (?:run|see) ", "; see ", words) or "the options are wrong"
 
 
 def flat(settings: Any, prefix: str = "") -> dict[str, Any]:

@@ -22,7 +22,7 @@ from cory.generation.strategies import SamplingStrategy, with_strategy
 from cory.policies.chunked_loss import SumOverChunks
 from cory.runtime.attempts import in_smaller_passes
 from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, memory_budget
-from cory.token_loss import LossFunction, TokenLoss, Tokens
+from cory.token_loss import LossFunction, TokenLoss, Tokens, check_loss
 
 T = TypeVar("T")
 Kernels = Literal["auto", "plain"]
@@ -361,6 +361,7 @@ class Policy(nn.Module):
                 **{name: tensor_K[at] for name, tensor_K in fixed.items()},
             )
             loss = token_loss(tokens)
+            check_loss(loss, tokens, token_loss)
             if kl_loss is None:
                 return loss
             return loss._replace(

@@ -192,7 +192,7 @@ def differing(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
 @lru_cache(maxsize=1024)  # studies plan the same arms again whenever they are counted
 def _read(default: Config, *flags: str) -> Config:
     """`default` changed by flags; ValueError for settings that make no sense."""
-    return parsing.read(flags, default=default, about="", command="cory study")
+    return parsing.read(flags, default=default, about="", command="cory train")
 
 
 def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:

@@ -1,16 +1,20 @@
 """What every algorithm must satisfy, by name: those of this package and those of installed plug-ins."""
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 
 from cory import algorithms
+from cory.algorithms import ppo
+from cory.algorithms.base import Algorithm
 from cory.batch import Batch
 from cory.learner.learner import Learner
 from cory.learner.optimizer import LearnerConfig
-from cory.token_loss import Tokens
+from cory.token_loss import TokenLoss, Tokens, check_loss
 from cory.training.trainer import Trainer
 from tests.helpers.batches import TABLE_B as B
 from tests.helpers.batches import TABLE_LENGTHS, T, make_table_batch
@@ -139,6 +143,29 @@ def test_token_losses_are_pure_and_look_at_one_token_at_a_time(name):
     reported = [*first.metrics.values(), *first.maxima.values()]
     assert not any(metric_K.requires_grad for metric_K in reported)
     assert all(metric_K.shape == (6,) for metric_K in reported)
+
+
+def test_a_token_loss_of_another_kind_or_shape_names_its_algorithm():
+    tokens = make_tokens()
+    good = TokenLoss(-tokens.logprob_K, {}, {})
+    check_loss(good, tokens, ppo.token_loss)
+    for wrong, message in (
+        (good.loss_K.mean(), r"returned Tensor; return TokenLoss\(.*of shape \(6,\)"),
+        (good._replace(loss_K=good.loss_K[:1]), r"returned a loss of shape \(1,\); return"),
+    ):
+        with pytest.raises(ValueError, match=rf"^token_loss of cory.algorithms.ppo {message}"):
+            check_loss(wrong, tokens, partial(ppo.token_loss, config=ppo.Config()))
+
+
+def test_an_algorithm_whose_config_can_be_changed_is_refused():
+    @dataclass(kw_only=True)
+    class Config:
+        epochs: int = 4
+
+    module = ModuleType("mine")
+    module.Config, module.advantage, module.token_loss = Config, ppo.advantage, ppo.token_loss
+    with pytest.raises(ValueError, match=r"'mine' .*no frozen dataclass; write @dataclass\(frozen=True"):
+        Algorithm.from_module("mine", module)
 
 
 @pytest.mark.parametrize("name", NAMES)
