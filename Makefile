@@ -5,7 +5,7 @@
 # make lint       run ruff, mypy, import-linter and codespell
 # make interop    play the game in other libraries (docs/interop.md); RLlib has an environment of its own
 # make ray        studies on a Ray cluster of two nodes on this machine (the extra `ray`)
-# make study      run the quick form of four studies, into runs/studies
+# make study      run the quick form of four studies, into runs/studies, and probe a model before training
 # make faults     kill training processes and damage their files, and count what is lost (docs/reliability.md)
 # make docs       build the site into build/site; a broken link or an undocumented public name fails
 # make notebooks  run the notebooks in docs/notebooks             (options: make notebooks ARGS="-k play")
@@ -58,6 +58,7 @@ study: $(VENV)/.installed-test
 	$(BIN)/cory study benchmarks/studies/relay_credit.yaml --quick $(ARGS)
 	$(BIN)/cory study benchmarks/studies/handover.yaml --quick $(ARGS)
 	$(BIN)/cory study benchmarks/studies/factorial.yaml --quick $(ARGS)
+	$(BIN)/cory probe pocket-arithmetic --preset pocket-arithmetic --queries 32 --pioneers 2 --observers 2
 
 faults: $(VENV)/.installed-test
 	$(PYTEST) -m faults tests/faults $(ARGS)
