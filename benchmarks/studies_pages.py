@@ -9,7 +9,7 @@ It trains nothing and needs no network; unchanged results give unchanged files.
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from cory.study.analysis import analyse, is_measured
 from cory.study.plan import PlannedRun, make_plan
 from cory.study.plots import draw
 from cory.study.reading import read_spec
-from cory.study.report import RESULT_WORDS, margin, markdown, notes
+from cory.study.report import RESULT_WORDS, margin, markdown, markdown_rows, notes
 from cory.study.results import Results
 from cory.training.checkpoint import write_text
 
@@ -145,7 +145,7 @@ def with_claims_of_the_paper(text: str, stored: Sequence[Stored]) -> str:
         if cells["source"].startswith("paper") and _without_task(cells["test"]) not in elsewhere:
             waiting.setdefault(cells["study"], []).append(cells["claim"])
     listed = [f"{study} ({'; '.join(dict.fromkeys(claims))})" for study, claims in waiting.items()]
-    lines = [*KEY, "", *_table(HEAD, shown.values())]
+    lines = [*KEY, "", *markdown_rows(HEAD, shown.values())]
     lines += ["", f"Not run on any task yet: {', '.join(listed)}."] if listed else []
     return before + start + "\n" + "\n".join(lines) + "\n\n" + end + rest.partition(end)[2]
 
@@ -163,13 +163,15 @@ def overview(stored: Sequence[Stored]) -> list[str]:
         counts["without runs"] = len(one.results["statistics"]) - len(measured)
         claims = ", ".join(f"{count} {result}" for result, count in counts.items() if count)
         rows.append([_link(one, ""), one.results["question"], str(len(one.results["runs"])), claims])
-    return _table(("study", "question", "runs", "claims"), rows)
+    return markdown_rows(("study", "question", "runs", "claims"), rows)
 
 
 def verdict_table(stored: Sequence[Stored], *, measured: bool = True) -> list[str]:
     """The claims of all studies that have been measured, or have not, as lines of a Markdown table."""
     head = HEAD if measured else tuple(name for name in HEAD if name != "result")
-    return _table(head, ([cells[name] for name in head] for cells in _claims(stored, "", measured=measured)))
+    return markdown_rows(
+        head, ([cells[name] for name in head] for cells in _claims(stored, "", measured=measured))
+    )
 
 
 def _claims(stored: Sequence[Stored], folder: str, *, measured: bool) -> Iterator[dict[str, str]]:
@@ -273,14 +275,6 @@ def _result(row: Mapping[str, Any]) -> str:
         return text
     interval = "" if row["low"] is None else f" ({row['low']:+.3f} to {row['high']:+.3f})"
     return f"{text}: {row['difference']:+.3f}{interval}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [_row(head), "|---" * len(head) + "|", *map(_row, rows)]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
 if __name__ == "__main__":

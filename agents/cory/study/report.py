@@ -1,7 +1,7 @@
 """The report of a study: Markdown and one self-contained HTML page, from the results only."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -404,8 +404,12 @@ def _html_table(table: Table) -> list[html.Markup]:
 
 def _markdown_table(table: Table) -> list[str]:
     note = ["", table.note] if table.note else []
-    rows = [_markdown_row(table.head), "|---" * len(table.head) + "|", *map(_markdown_row, table.rows)]
-    return ["", f"## {table.title}", *note, "", *rows]
+    return ["", f"## {table.title}", *note, "", *markdown_rows(table.head, table.rows)]
+
+
+def markdown_rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table; no line break divides an interval."""
+    return [_markdown_row(head), "|---" * len(head) + "|", *map(_markdown_row, rows)]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
