@@ -1,9 +1,13 @@
 """Pages of docs/studies from made-up results."""
 
+import numpy as np
 import pytest
 import yaml
+from matplotlib.figure import Figure
+from PIL import Image
 
 from benchmarks import studies_pages
+from cory.report.html import SERIES
 from cory.study import results as study_results
 from cory.study.analysis import analyse
 from cory.study.plan import make_plan
@@ -135,6 +139,23 @@ def test_pages_are_written_again_unchanged_and_without_old_figures(pages, stored
         assert b"waiting" in before.pop(pages / name)
         assert b"waiting" not in after.pop(pages / name)
     assert after == before
+
+
+def test_reduced_figures_keep_the_colours_of_their_areas(tmp_path):
+    figure = Figure(figsize=(6, 4), dpi=160)
+    axes = figure.subplots()
+    x = np.arange(4)
+    for place, colour in enumerate(SERIES):
+        axes.plot(x, x * (1 + 0.2 * place), "o-", color=colour)
+        axes.fill_between(x, x * (0.9 + 0.2 * place), x * (1.1 + 0.25 * place), color=colour, alpha=0.15)
+    figure.savefig(path := tmp_path / "figure.png")
+    before, size = np.asarray(Image.open(path).convert("RGB")).reshape(-1, 3).astype(int), path.stat().st_size
+    studies_pages.reduce_colours(path)
+    after = np.asarray(Image.open(path).convert("RGB")).reshape(-1, 3).astype(int)
+    assert path.stat().st_size < size / 2
+    _, colour_of, counts = np.unique(before, axis=0, return_inverse=True, return_counts=True)
+    distances = np.linalg.norm(after - before, axis=1)
+    assert distances[counts[colour_of.ravel()] > 200].max() < 8
 
 
 def test_results_changed_by_hand_give_no_page(stored, tmp_path):

@@ -66,7 +66,8 @@ class Sweep:
     log: bool = False
     """Whether the area is taken over the setting's logarithm."""
     best_play: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """Values of metrics under the best possible play in each arm, where known; drawn beside the runs'."""
+    """Values of metrics in each arm if every seat maximises its own payoff, where known; drawn beside the
+    runs'. It is the best play for each seat, not for the team: its collective reward may be below others'."""
 
 
 @dataclass(frozen=True, kw_only=True)

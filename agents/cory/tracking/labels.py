@@ -31,13 +31,27 @@ LABELS = {
     "explained_variance": "explained variance of returns (share)",
     "value_first": "value of the first token",
     "return_first": "return of the first token",
+    "hypervolume": "hypervolume (reward times nats)",
+    "survival": "iterations without a sign of collapse",
 }
 """Label of each quantity on axes and in tables; other quantities are labelled by their names."""
+
+SETTINGS = {
+    "learner.lr": "learning rate",
+    "kl.coef": "KL coefficient η",
+    "payoff": "λ (weight of the other seats' scores in the payoff)",
+}
+"""Label of settings on axes; others have the names of their flags."""
 
 
 def label(quantity: str) -> str:
     """Return the label of a quantity, with its unit."""
     return LABELS.get(quantity, quantity.replace("pass_at_", "pass@").replace("_", " "))
+
+
+def setting_label(name: str) -> str:
+    """Return the label of a setting."""
+    return SETTINGS.get(name, name)
 
 
 def in_order(quantities: Iterable[str]) -> list[str]:

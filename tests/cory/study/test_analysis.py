@@ -6,8 +6,9 @@ import warnings
 import numpy as np
 import pytest
 
-from cory.study import analysis, plots, report
+from cory.study import analysis, report
 from cory.study.plan import make_plan
+from cory.study.plots import comparisons, curves, frontier, panels, sweeps
 from cory.study.reading import make_spec
 from cory.study.results import assemble
 from cory.study.study import Study
@@ -245,12 +246,27 @@ def test_sweep_stands_for_the_area_under_its_arms(values):
     assert volumes[0] == pytest.approx(19 * 0.8)
 
 
-def test_best_play_is_drawn_beside_the_runs_of_a_sweep_in_the_order_of_its_setting(values):
-    best = {"combined_reward": [0.9, 0.7]}  # cooperative is lambda 1, independent 0
+def test_payoff_maximisers_are_marked_in_a_sweep_without_a_line_between_them(values):
+    best = {"task_reward": [0.9, 0.7]}  # cooperative is lambda 1, independent 0
     sweep = {"setting": "payoff", "arms": ["cooperative", "independent"], "best_play": best}
-    axes = plots._sweeps(made_up_results(values, sweeps={"payoff": sweep})).axes[0]
-    (line,) = (line for line in axes.lines if line.get_label() == "best play")
-    assert line.get_xydata().tolist() == [[0, 0.7], [1, 0.9]]
+    axes = sweeps.draw_sweeps(made_up_results(values, sweeps={"payoff": sweep})).axes[0]
+    (marks,) = (line for line in axes.lines if line.get_label() == "seats that maximise their own payoff")
+    assert marks.get_xydata().tolist() == [[0, 0.7], [1, 0.9]]
+    assert marks.get_linestyle() == "None"
+
+
+def test_logarithmic_sweep_has_ticks_at_its_settings_only(values):
+    arms = {f"lr-{lr}": {"learner.lr": lr} for lr in (1.5e-5, 1.5e-4, 0.5)}
+    sweep = {"setting": "learner.lr", "arms": list(arms), "log": True}
+    results = made_up_results(values, arms=arms, primary=[], sweeps={"lr": sweep}, gains=())
+    results["runs"] = [made_up_run(arm, 0, 0.5) for arm in arms]
+    figure = sweeps.draw_sweeps(results)
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    assert axes.get_xticks().tolist() == [1.5e-5, 1.5e-4, 0.5]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1.5e-5", "1.5e-4", "0.5"]
+    assert axes.get_xticks(minor=True).tolist() == []
+    assert axes.get_xlabel() == "learning rate"
 
 
 def test_best_play_in_study_relay_is_that_of_the_task():
@@ -261,19 +277,97 @@ def test_best_play_in_study_relay_is_that_of_the_task():
     assert sweep.best_play["game/collective_reward"] == [one.pioneer + one.observer for one in found]
 
 
-def test_frontier_joins_the_arms_of_a_sweep_by_rising_kl_within_their_intervals(values):
-    sweeps = {"payoff": {"setting": "payoff", "arms": ["cooperative", "independent"]}}
-    results = made_up_results(values, sweeps=sweeps)
+def test_frontier_joins_the_arms_of_a_sweep_by_rising_setting_and_has_their_intervals(values):
+    sweep = {"payoff": {"setting": "payoff", "arms": ["cooperative", "independent"]}}
+    results = made_up_results(values, sweeps=sweep)
+    for run in results["runs"]:
+        if run["arm"] == "independent":  # lambda 0, drawn first although its KL is larger
+            for quantities in run["eval"].values():
+                quantities["kl"][-1][1] = 2.0
+    axes = frontier.draw_frontier(results).axes[0]
+    *bars, line = (line for line in axes.lines if line.get_linewidth() == 1)
+    # Rewards are 0.5 to 0.55 by seed, with the gains 0.28 to 0.32 for the arm at KL 1.
+    assert line.get_xydata().tolist() == pytest.approx(np.array([[2.0, 0.525], [1.0, 0.825]]))
+    found = {bar.get_xdata()[0]: bar.get_ydata() for bar in bars}
+    assert 0.5 < found[2.0][0] < 0.525 < found[2.0][1] < 0.55
+    assert 0.78 < found[1.0][0] < 0.825 < found[1.0][1] < 0.87
+
+
+def test_frontier_names_the_reference_by_its_reward_and_not_on_the_axis(values):
+    results = made_up_results(values)
+    for run in results["runs"]:
+        run["eval"]["llm_1"]["kl"][-1][1] += run["seed"]
+    axes = frontier.draw_frontier(results).axes[0]
+    assert axes.get_xlabel() == "KL to the reference (nats)"
+    assert [text.get_text() for text in axes.texts] == ["reference: 0.00"]
+    for run in results["runs"]:
+        run["eval"]["reference"]["task_reward"][-1][1] = 0.391
+        for policy in ("llm_1", "llm_2"):
+            run["eval"][policy]["kl"][-1][1] = 50.0 + run["seed"] / 10
+    axes = frontier.draw_frontier(results).axes[0]
+    assert axes.get_xlabel() == "KL to the reference (nats)"
+    assert [text.get_text() for text in axes.texts] == ["reference: 0.39, outside"]
+    assert axes.get_xlim()[0] > 40
+
+
+def test_several_references_are_named_by_their_arms(values):
+    results = made_up_results(values)
     for run in results["runs"]:
         if run["arm"] == "cooperative":
-            for curves in run["eval"].values():
-                curves["kl"][-1][1] = 2.0
-    axes = plots._frontier(results).axes[0]
-    line = next(line for line in axes.lines if line.get_linewidth() == 1)
-    # Rewards are 0.5 to 0.55 by seed, with the gains 0.28 to 0.32 for the arm at KL 2.
-    assert line.get_xydata().tolist() == pytest.approx(np.array([[1.0, 0.525], [2.0, 0.825]]))
-    low, high = axes.collections[0].get_paths()[0].get_extents().intervaly
-    assert 0.5 < low < 0.525 < 0.825 < high < 0.87
+            run["eval"]["reference"]["task_reward"][-1][1] = 0.4
+    found = frontier.references(results, "relay", ["cooperative", "independent"])
+    assert found == [
+        (0.0, "reference of\nindependent: 0.00"),
+        (pytest.approx(0.4), "reference of\ncooperative: 0.40"),
+    ]
+
+
+def test_shares_without_collapse_are_drawn_at_their_values_and_equal_ones_differ_in_width(values):
+    results = made_up_results(values)
+    for run in results["runs"]:
+        run["collapsed_at"] = {"llm_1": 10, "llm_2": 10}
+    lines = curves.draw_survival(results).axes[0].lines
+    assert [line.get_ydata().tolist() for line in lines] == [[1, 0, 0]] * 2
+    assert lines[0].get_linewidth() > lines[1].get_linewidth()
+
+
+def test_many_arms_are_drawn_in_groups_by_sweep_and_number_of_seats(values):
+    swept = {f"sweep-{i}": {"payoff": str(i)} for i in range(3)}
+    alone = {f"arm-{i}": {"learner.lr": 0.1 + i} for i in range(11)}
+    arms = {**alone, **swept, "four": {"seats": 4}}
+    sweep = {"payoff": {"setting": "payoff", "arms": list(swept)}}
+    results = made_up_results(values, arms=arms, primary=[], sweeps=sweep, gains=())
+    groups = panels.groups_of(results)
+    names = list(alone)
+    assert groups == [names[:6], names[6:], list(swept), ["four"]]
+    assert panels.style_of(results, "arm-0") == panels.style_of(results, "arm-6")
+    results["runs"] = [made_up_run(arm, 0, 0.5) for arm in arms]
+    figure = curves.draw_curves(results)
+    legends = [[text.get_text() for text in block.legends[0].texts] for block in figure.subfigs]
+    assert legends == groups
+
+
+def test_combined_reward_is_left_out_beside_task_reward_where_kl_costs_nothing(values):
+    results = made_up_results(values)
+    for coefficient, first in ((0.1, "combined reward\n"), (0.0, "task reward\n")):
+        results["kl_coef"]["relay"] = coefficient
+        assert curves.draw_curves(results).axes[0].get_ylabel().startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("kl", "KL to the reference (nats per response)"),
+        ("game/collective_reward", "collective reward, training games (sum of scores)"),
+        ("team/observer_1/task_reward", "task reward, observer_1, held-out games (judge's units)"),
+        ("average/length", "response length, averaged weights (tokens)"),
+        ("on/sums-4/task_reward", "task reward, on sums-4 (judge's units)"),
+        ("between/reward_at_kl/2", "task reward at a KL of 2 nats, interpolated weights"),
+        ("survival", "iterations without a sign of collapse"),
+    ],
+)
+def test_axes_have_words_and_units_of_metrics(metric, words):
+    assert panels.metric_label(metric) == words
 
 
 def test_ladder_draws_the_means_of_its_steps_and_what_they_are_compared_with(values):
@@ -281,7 +375,7 @@ def test_ladder_draws_the_means_of_its_steps_and_what_they_are_compared_with(val
     primary = [*values["primary"], {"arm": "independent", "baseline": "blind"}]
     results = made_up_results(values, arms=arms, primary=primary, ladder=["independent", "cooperative"])
     results["runs"].append(made_up_run("blind", 0, 0.4))
-    axes = plots._ladder(results).axes[0]
+    axes = comparisons.draw_ladder(results).axes[0]
     (steps,) = (line for line in axes.lines if line.get_linestyle() == "-" and line.get_marker() == "o")
     # Combined reward is less by 0.1 times a KL of 1; relay's coefficient is in the results.
     penalty = results["kl_coef"]["relay"]
@@ -339,13 +433,14 @@ def test_figures_have_room_for_the_names_of_many_arms_and_none_for_tasks_without
     arms = {f"arm-{i}": {"payoff": str(i)} for i in range(32)}
     results = made_up_results(values, arms=arms, primary=[], tasks={"relay": {}, "unplayed": {}}, gains=())
     results["runs"] += [made_up_run(arm, 0, 0.5) for arm in arms]
-    figure = plots._frontier(results)
+    figure = frontier.draw_frontier(results)
+    assert len(figure.axes) == 4  # 32 arms, 9 at most in a panel
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib warns where a legend leaves its axes no room
         figure.savefig(tmp_path / "frontier.png")
-    (axes,) = figure.axes
-    assert axes.get_title() == "relay"
-    assert axes.get_window_extent().height > 200
+    for axes in figure.axes:
+        assert axes.get_title() == "relay"
+        assert axes.get_window_extent().height > 200
 
 
 def test_report_lists_what_each_arm_changes_of_the_first(values):

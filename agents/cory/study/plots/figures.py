@@ -1,0 +1,64 @@
+"""Figures of a study: differences, learning curves, frontier, ladder, sweeps, survival."""
+
+from pathlib import Path
+
+from cory.report.plots import Kind, Plot, draw_kinds
+from cory.study import statistics
+from cory.study.plots.comparisons import draw_differences, draw_ladder
+from cory.study.plots.curves import draw_curves, draw_survival
+from cory.study.plots.frontier import draw_frontier
+from cory.study.plots.panels import groups_of
+from cory.study.plots.sweeps import draw_sweeps
+from cory.study.results import Results
+
+FOREST = (
+    "Difference of arm and baseline over the runs at equal seeds, with its 95 % interval; small dots: single "
+    "seeds. The dotted line is the margin of the study file. Without an interval: fewer than "
+    f"{statistics.MIN_RUNS} seeds."
+)
+EXPLORED = (
+    "Difference to the first arm over the runs at equal seeds, with its 95 % interval; small dots: single "
+    "seeds. Green: the whole interval is on the better side of zero; red: none of it. These comparisons were "
+    f"not fixed before the runs. Without an interval: fewer than {statistics.MIN_RUNS} seeds."
+)
+CURVES = (
+    "Interquartile mean over the runs of each arm (a run is the mean of its policies); shaded: the middle "
+    "half of the runs."
+)
+FRONTIER = (
+    "Task reward against KL at the end of training: one small point per run, a large one per arm (mean). "
+    "Lines join the arms of a sweep in the order of their settings, which stand beside them; bars: 95 % "
+    "intervals of the mean reward. The cross is the reference, with its task reward; where it is far from "
+    "the arms, the reward stands in the corner. Dashed: weights between the reference's and the policies'."
+)
+SWEEPS = (
+    "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs. "
+    "Diamonds: the value when each seat maximises its own payoff, where the study file knows it."
+)
+LADDER = (
+    "Combined reward of arms of which each changes one thing more than the one to its left: mean over the "
+    "runs with its 95 % interval; dots: runs. Dashed: arms that primary comparisons compare them with."
+)
+SURVIVAL = (
+    "Share of policies without a sign of collapse (Kaplan-Meier) over the evaluated iterations. "
+    "Each line is thinner than the one before it, so that equal ones can be seen."
+)
+GROUPS = " Arms are drawn in groups, each with its own colours and scale."
+
+
+def draw(results: Results, folder: Path, *, declared: bool = True) -> list[Plot]:
+    """Draw every figure the results have numbers for, as `folder/*.png`.
+
+    `declared` is whether the comparisons were fixed before the runs.
+    """
+    forest = ("Primary comparisons", FOREST) if declared else ("Differences to the first arm", EXPLORED)
+    groups = GROUPS if len(groups_of(results)) > 1 else ""
+    kinds: list[Kind[Results]] = [
+        ("differences", *forest, draw_differences),
+        ("curves", "Learning curves", CURVES + groups, draw_curves),
+        ("frontier", "Task reward against KL", FRONTIER + groups, draw_frontier),
+        ("ladder", "Step by step", LADDER, draw_ladder),
+        ("sweeps", "Sweeps", SWEEPS, draw_sweeps),
+        ("survival", "Collapse", SURVIVAL + groups, draw_survival),
+    ]
+    return draw_kinds(kinds, results, folder)

@@ -1,0 +1,148 @@
+"""What the figures of a study share: groups of arms, their colours, labels, and panels by metric and task."""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cory.report.plots import DASHES, PALETTE
+from cory.study.analysis import APART, OF_AVERAGE
+from cory.study.results import Results
+from cory.study.spec import BETWEEN, tested_on
+from cory.tracking.labels import label
+
+TOGETHER = 12
+"""Up to so many arms are one group."""
+GROUP = 9
+"""Most arms of a group where there are several."""
+AT_KL = "reward_at_kl/"
+PLACES = {
+    BETWEEN: "interpolated weights",
+    OF_AVERAGE: "averaged weights",
+    APART: "range over the policies",
+    "team/": "held-out games",
+    "game/": "training games",
+}
+"""What the prefixes of metrics mean."""
+COLUMN = 2.2
+"""Width in inches of a column of a legend."""
+
+Panel = Callable[[Axes, str, str, Sequence[str]], bool]
+"""Draws a metric on a task for a group of names; whether anything was drawn."""
+
+
+def sweep_of(results: Results, arm: str) -> str | None:
+    """The first sweep that an arm belongs to."""
+    return next((name for name, sweep in results["sweeps"].items() if arm in sweep["arms"]), None)
+
+
+def groups_of(results: Results) -> list[list[str]]:
+    """The arms in groups that are drawn apart: all together if they are few.
+
+    Else the arms of a sweep are a group, and so are those of one number of seats, on which sums of scores
+    depend; in parts of about equal size where they are more than `GROUP`.
+    """
+    arms = list(results["arms"])
+    if len(arms) <= TOGETHER:
+        return [arms]
+    kinds: dict[Any, list[str]] = {}
+    for arm in arms:
+        seats = str([config.get("seats") for config in results["arms"][arm]["config"].values()])
+        kinds.setdefault(sweep_of(results, arm) or seats, []).append(arm)
+    return [part for kind in kinds.values() for part in _parts(kind)]
+
+
+def _parts(arms: Sequence[str]) -> list[list[str]]:
+    count = math.ceil(len(arms) / GROUP)
+    ends = [round(i * len(arms) / count) for i in range(count + 1)]
+    return [list(arms[start:end]) for start, end in pairwise(ends)]
+
+
+def style_of(results: Results, arm: str) -> dict[str, Any]:
+    """Colour and line of an arm in its group, the same in all figures; lines change after all colours."""
+    place = next(group.index(arm) for group in groups_of(results) if arm in group)
+    turn, colour = divmod(place, len(PALETTE))
+    return {"color": PALETTE[colour], "linestyle": DASHES[turn % len(DASHES)]}
+
+
+def metric_label(metric: str) -> str:
+    """Label of a study's metric: the quantity, where it was measured, and its unit."""
+    tested, quantity = tested_on(metric)
+    where = [f"on {tested}"] if tested else []
+    for prefix, words in PLACES.items():
+        if quantity.startswith(prefix):
+            quantity, where = quantity.removeprefix(prefix), [words, *where]
+    if quantity.startswith(AT_KL):
+        return ", ".join([f"task reward at a KL of {quantity.removeprefix(AT_KL)} nats", *where])
+    seat, _, quantity = quantity.rpartition("/")
+    name, bracket, unit = label(quantity).partition(" (")
+    return ", ".join([name, *([seat] if seat else []), *where]) + bracket + unit
+
+
+def grid(
+    results: Results, metrics: Sequence[str], panel: Panel, groups: Sequence[Sequence[str]]
+) -> Figure | None:
+    """A figure with a panel per metric and task that has runs, once for each group; None if all are empty.
+
+    Without KL coefficient combined reward is task reward, and is left out beside it.
+    """
+    played = {run["task"] for run in results["runs"]}
+    pairs = [
+        (metric, task)
+        for metric in metrics
+        for task, kl_coef in results["kl_coef"].items()
+        if task in played and (metric != "combined_reward" or kl_coef or "task_reward" not in metrics)
+    ]
+    if not pairs:
+        return None
+    alone = len(groups) == 1
+    across = 1 if alone or len(pairs) > 1 else 2  # groups beside each other
+    width = 11.1 if not alone else 9.5 if len(pairs) > 1 else 6.5
+    figure = Figure(figsize=(width, 1), layout="constrained")
+    spec = figure.add_gridspec(math.ceil(len(groups) / across), across)
+    heights = [0.0] * spec.nrows
+    for i, group in enumerate(groups):
+        row, column = divmod(i, across)
+        block = figure.add_subfigure(spec[row, column])
+        columns = min(2 if alone else 3, len(pairs))
+        lines = _draw_block(block, results, pairs, columns, panel, group)
+        if lines is not None:
+            names = max(2, int(width / across // COLUMN))
+            block.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=names)
+            tall = (3.1 if columns < 3 else 2.7) * math.ceil(len(pairs) / columns)
+            heights[row] = max(heights[row], tall + 0.3 + 0.23 * math.ceil(len(lines) / names))
+    if not any(heights):
+        return None
+    spec.set_height_ratios([height or 0.01 for height in heights])
+    figure.set_figheight(sum(heights))
+    return figure
+
+
+def _draw_block(
+    block: Any,
+    results: Results,
+    pairs: Sequence[tuple[str, str]],
+    columns: int,
+    panel: Panel,
+    group: Sequence[str],
+) -> dict[Any, Any] | None:
+    """Draw the panels of a group; the lines of the legend by name, or None if nothing was drawn."""
+    axes_of = block.subplots(math.ceil(len(pairs) / columns), columns, squeeze=False).flatten()
+    lines: dict[Any, Any] = {}
+    drawn = False
+    for axes, (metric, task) in zip(axes_of, pairs, strict=False):
+        if not panel(axes, metric, task, group):
+            axes.remove()
+            continue
+        drawn = True
+        axes.set_ylabel(axes.get_ylabel().replace(" (", "\n(", 1))
+        if len(results["kl_coef"]) > 1:
+            axes.set_title(task)
+        found, names = axes.get_legend_handles_labels()
+        lines |= dict(zip(names, found, strict=True))
+    for axes in axes_of[len(pairs) :]:
+        axes.remove()
+    return lines if drawn else None
