@@ -240,13 +240,13 @@ def _write_page(one: Stored, pages: Path) -> Path:
 
 
 def reduce_colours(path: Path) -> None:
-    """Write a PNG of lines and areas again with 256 colours, a third of its size.
+    """Write a PNG of lines and areas again with 128 colours, a third of its size.
 
     The colours are those of most pixels (median cut, then k-means), so that light areas keep their hue.
     """
     with Image.open(path) as drawn:
         whole = drawn.convert("RGB")
-    reduced = whole.quantize(method=Image.Quantize.MEDIANCUT, kmeans=4, dither=Image.Dither.NONE)
+    reduced = whole.quantize(128, Image.Quantize.MEDIANCUT, kmeans=1, dither=Image.Dither.NONE)
     reduced.save(path, optimize=True)
 
 
