@@ -17,8 +17,8 @@ FEW = 12
 """Up to so many evaluations of a run, each is marked on its curve."""
 NO_CURVE = ("hypervolume", "survival", AT_KL, APART, BETWEEN, ON)
 """Beginnings of metrics that a run has once."""
-THINNEST, STEP = 1.3, 1.1
-"""Width in points of the last arm's share without collapse, and how much wider each before it is."""
+THINNEST, WIDEST = 1.3, 6.0
+"""Width in points of the last arm's share without collapse and of the first's, so that equal ones show."""
 
 
 def draw_curves(results: Results) -> Figure | None:
@@ -57,10 +57,11 @@ def draw_survival(results: Results) -> Figure | None:
             for arm in arms
             if (runs := [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)])
         ]
-        for narrower, (arm, runs) in zip(reversed(range(len(played))), played, strict=True):
+        widths = np.linspace(WIDEST, THINNEST, len(played))
+        for width, (arm, runs) in zip(widths, played, strict=True):
             times, shares = survival(runs)
             x, y = [*times, max(run["iterations"] for run in runs)], [*shares, shares[-1]]
-            style = style_of(results, arm) | {"linewidth": THINNEST + STEP * narrower}
+            style = style_of(results, arm) | {"linewidth": width}
             axes.step(x, y, where="post", label=arm, solid_capstyle="butt", **style)
         axes.set_ylim(-0.05, 1.05)
         over_iterations(axes)
