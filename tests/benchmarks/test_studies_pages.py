@@ -51,7 +51,7 @@ def pages(stored, tmp_path_factory):
 
 def test_index_has_a_row_for_every_claim(pages):
     claims = (pages / "index.md").read_text("utf-8").partition("## Claims\n")[2]
-    table = [line for line in claims.splitlines() if line.startswith("|")]
+    table = [line.replace("\N{NO-BREAK SPACE}", " ") for line in claims.splitlines() if line.startswith("|")]
     assert len(table) == (2 + 2) + (2 + 2 + 1)
     assert table[2] == (
         "| a / b | paper 4.1 | game/collective_reward on relay, cooperative against independent | "
