@@ -49,7 +49,8 @@ Table = list[tuple[str, dict[str, str]]]
 def columns(figures: dict[str, float]) -> dict[str, str]:
     """Cells of a table by their headings."""
     cells = {f"pass@{k}": f"{100 * figures[f'pass_at_{k}']:.0f} %" for k in KS}
-    return cells | {"KL, nats": f"{figures['kl']:.1f}", "tokens": f"{figures['length']:.1f}"}
+    combined = {"combined reward": f"{figures['combined_reward']:.2f}"}
+    return combined | cells | {"KL, nats": f"{figures['kl']:.1f}", "tokens": f"{figures['length']:.1f}"}
 
 
 def rows_of(runs: Sequence[dict[str, Any]]) -> Table:

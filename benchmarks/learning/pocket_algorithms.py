@@ -19,6 +19,7 @@ from benchmarks import ROOT
 from benchmarks.learning.runs import RESULTS, commit_of, train
 from benchmarks.output import provenance
 from cory.cli.evaluate import Options, evaluate
+from cory.config.presets import find
 
 FOUR_STEPS = ["--learner.minibatch", "32"]
 """As many optimiser steps per iteration as PPO takes in its four epochs."""
@@ -34,12 +35,13 @@ FLAGS = {
     ],
 }
 SEED = 0
+PRESET = "pocket-ppo"
 QUANTITIES = ("task_reward", "probability", "second_judge", "kl")
 
 
 def measure(name: str) -> dict[str, Any]:
     """Train with one algorithm, unless that is done, and evaluate the policy standalone."""
-    flags = ["--preset", "pocket-ppo", "--algorithm", name, "--seed", str(SEED), "--checkpoint-every", "0"]
+    flags = ["--preset", PRESET, "--algorithm", name, "--seed", str(SEED), "--checkpoint-every", "0"]
     folder = train(ROOT / f"runs/algorithms/{name}-{SEED}", [*flags, *FLAGS[name]])
     evaluation = evaluate(Options(targets=(str(folder),), game=False))
     gains = evaluation["gain_over_reference"]["llm_1"]
@@ -58,14 +60,16 @@ def measure(name: str) -> dict[str, Any]:
 def table(results: list[dict[str, Any]]) -> str:
     """Markdown: the gain of each algorithm, and its distance from the reference."""
     lines = [
-        "| algorithm | gain in task reward (95 %) | in P(positive) | KL, nats |",
-        "|---|---|---|---|",
+        "| algorithm | combined reward | gain in task reward (95 %) | in P(positive) | KL, nats |",
+        "|---|---|---|---|---|",
     ]
     for result in results:
-        gain = result["gain"]["task_reward"]
+        gain, figures = result["gain"]["task_reward"], result["figures"]
+        combined = figures["task_reward"] - find(PRESET).config.kl.coef * figures["kl"]
         lines.append(
-            f"| {result['algorithm']} | {gain['gain']:+.2f} ({gain['low']:+.2f} to {gain['high']:+.2f}) "
-            f"| {result['gain']['probability']['gain']:+.2f} | {result['figures']['kl']:.2f} |"
+            f"| {result['algorithm']} | {combined:.2f} "
+            f"| {gain['gain']:+.2f} ({gain['low']:+.2f} to {gain['high']:+.2f}) "
+            f"| {result['gain']['probability']['gain']:+.2f} | {figures['kl']:.2f} |"
         )
     return "\n".join(lines)
 

@@ -13,6 +13,7 @@ from benchmarks import ROOT
 
 RESULTS = ROOT / "benchmarks/results/learning"
 COLUMNS = {
+    "combined_reward": "combined reward",
     "probability": "P(positive)",
     "second_judge": "second judge",
     "kl": "KL, nats",

@@ -23,6 +23,7 @@ from typing import Any
 from benchmarks import ROOT
 from benchmarks.learning.runs import RESULTS, commit_of, seconds, train
 from benchmarks.output import provenance
+from cory.config.schema import Config
 
 RUNS = ROOT / "runs/tasks"
 SEED = 0
@@ -110,16 +111,20 @@ def measure(name: str, data: Path) -> dict[str, Any]:
 def table(results: list[dict[str, Any]]) -> str:
     """Markdown: task reward (of problems: the share solved in one try), before and after."""
     lines = [
-        "| run | held-out queries x responses | policy | before | after | gain (95 %) | KL, nats |",
-        "|---|---|---|---|---|---|---|",
+        "| run | held-out queries x responses | policy | before | after | gain (95 %) | KL, nats "
+        "| combined reward |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
+        flags = FLAGS[result["run"]]
+        coef = float(flags[flags.index("--kl.coef") + 1]) if "--kl.coef" in flags else Config().kl.coef
         for name, figures in result["policies"].items():
             gain = figures["gain"]
             lines.append(
                 f"| {result['run']} | {result['queries']} x {result['samples']} | `{name}` "
                 f"| {result['before']:.3f} | {figures['after']:.3f} "
-                f"| {gain['gain']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f}) | {figures['kl']:.2f} |"
+                f"| {gain['gain']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f}) | {figures['kl']:.2f} "
+                f"| {figures['after'] - coef * figures['kl']:.3f} |"
             )
     return "\n".join(lines)
 

@@ -12,6 +12,7 @@ that a card's free memory leads to. Products are in bfloat16, the default of GPU
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -63,6 +64,7 @@ class Experiment(NamedTuple):
     """Tokens of the observer's longest rows."""
     response: int
     epochs: int = 4
+    seats: int = 2
 
 
 def llama(width: int, inner: int, layers: int, heads: int, kv_heads: int | None = None) -> LlamaConfig:
@@ -120,8 +122,15 @@ def count(config: PretrainedConfig, *, lora: bool) -> Counts:
     return Counts(all=weights, linear=linear, cast=cast, stored=stored, trained=trained)
 
 
-def plan(experiment: Experiment, method: Method, *, checkpointing: bool, cards: int = 1) -> dict[str, Any]:
-    """A line of the table: the smallest card that holds the run, with its bytes, pass sizes and seconds.
+def plan(
+    experiment: Experiment,
+    method: Method,
+    *,
+    checkpointing: bool,
+    cards: int = 1,
+    sizes: Sequence[int] = CARDS,
+) -> dict[str, Any]:
+    """A line of the table: the first card of `sizes` that holds the run, its bytes, pass sizes and seconds.
 
     Several `cards` share out the weights (`--shard`); figures are those of each.
     """
@@ -134,17 +143,18 @@ def plan(experiment: Experiment, method: Method, *, checkpointing: bool, cards: 
         return shared * (cards - 1) // cards
 
     one = 2 * counts.linear + 4 * trained_linear  # of a policy and its reference
-    weights = frozen + 4 * 2 * counts.trained - elsewhere(one + 4 * trained_linear)
+    weights = frozen + 4 * experiment.seats * counts.trained - elsewhere(one + 4 * trained_linear)
     own = counts.trained - elsewhere(trained_linear)
     config: Any = experiment.config
     config._attn_implementation = "sdpa"
+    adapters = experiment.seats * counts.trained
     work = Workload(
         architecture=Architecture.of(config),
         vocab_size=config.vocab_size,
-        trained=[own] * 2,
+        trained=[own] * experiment.seats,
         gathered=elsewhere(one),
         layer=(4 if method == "full" else 2) * counts.linear // config.num_hidden_layers if cards > 1 else 0,
-        cast=counts.cast if method == "full" else counts.cast - counts.stored + 2 * counts.trained,
+        cast=counts.cast if method == "full" else counts.cast - counts.stored + adapters,
         batch=-(-experiment.batch // cards),
         rows=-(-experiment.minibatch // cards),
         longest=experiment.longest,
@@ -160,7 +170,7 @@ def plan(experiment: Experiment, method: Method, *, checkpointing: bool, cards: 
         "cards": cards,
         "weights": weights,
     }
-    for card in CARDS:
+    for card in sizes:
         budget = budget_of(max(1, int(card * 1e9 - CUDA - weights)))
         found = phases(work, budget)
         phase, needed = peak(found)
@@ -187,7 +197,7 @@ def seconds(
     budget: MemoryBudget,
     cards: int,
 ) -> float:
-    """Seconds of an iteration of two seats with full lengths, on the card of `FLOPS` and `BANDWIDTH`.
+    """Seconds of an iteration with full lengths, on the card of `FLOPS` and `BANDWIDTH`.
 
     A decoded token costs the host's launches or the reading of the weights, whichever takes longer; scoring
     2 operations per weight and token by policy and reference; learning 6, of which LoRA needs 4, and with
@@ -195,17 +205,23 @@ def seconds(
     pass, whose gradients full fine-tuning shares out again.
     """
     parts = math.ceil(work.batch / pass_rows(work, budget, learning=False))
-    host = HOST_SECONDS[method] * (work.architecture.layers if work.architecture else 0)
-    reading = BYTES_READ[method] * counts.all / BANDWIDTH
-    decode = 2 * parts * experiment.response * max(host, reading)
-    tokens = 2 * experiment.batch * experiment.longest
+    decode = experiment.seats * parts * experiment.response * of_a_decoded_token(experiment, method, counts)
+    tokens = experiment.seats * experiment.batch * experiment.longest
     learning = (6 if method == "full" else 4) + 2 * work.checkpointing
     products = counts.all * tokens * (2 * 2 + experiment.epochs * learning)
     passes = (
-        2 * experiment.epochs * math.ceil(experiment.batch / cards / pass_rows(work, budget, learning=True))
+        experiment.seats
+        * experiment.epochs
+        * math.ceil(experiment.batch / cards / pass_rows(work, budget, learning=True))
     )
     of_pass = (4 * 3 if method == "full" else 2 * 2) * counts.linear if cards > 1 else 0
     return decode + products / FLOPS / cards + (work.gathered + passes * of_pass) / LINK
+
+
+def of_a_decoded_token(experiment: Experiment, method: Method, counts: Counts) -> float:
+    """Seconds for one token of each row of a pass."""
+    host: float = HOST_SECONDS[method] * experiment.config.num_hidden_layers
+    return max(host, BYTES_READ[method] * counts.all / BANDWIDTH)
 
 
 def table() -> list[dict[str, Any]]:

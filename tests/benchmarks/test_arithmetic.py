@@ -9,7 +9,11 @@ from benchmarks.learning import arithmetic as study
 
 def figures(first):
     """pass@k that rises by a point with k."""
-    return {f"pass_at_{k}": first + (k - 1) / 100 for k in range(1, 9)} | {"kl": 1.5, "length": 20.0}
+    return {f"pass_at_{k}": first + (k - 1) / 100 for k in range(1, 9)} | {
+        "combined_reward": first - 0.1,
+        "kl": 1.5,
+        "length": 20.0,
+    }
 
 
 def run(preset, seed, **after):
@@ -45,7 +49,9 @@ def test_rows_are_the_reference_and_means_over_seeds():
         "single-agent PPO, `llm_1`": "35 %",
     }
     assert (
-        study.markdown(study.rows_of(RUNS)).splitlines()[2].startswith("| reference | 30 % | 31 % | 32 % |")
+        study.markdown(study.rows_of(RUNS))
+        .splitlines()[2]
+        .startswith("| reference | 0.20 | 30 % | 31 % | 32 % |")
     )
 
 
