@@ -385,6 +385,21 @@ def test_ladder_draws_the_means_of_its_steps_and_what_they_are_compared_with(val
     assert [label.get_text() for label in axes.get_xticklabels()] == ["independent", "cooperative"]
 
 
+def test_ladder_draws_averaged_weights_below_on_the_same_scale_if_all_steps_have_them(values):
+    results = made_up_results(values, ladder=["independent", "cooperative"])
+    averaged_weights = {"task_reward": [[20, 2.0]], "kl": [[20, 1.0]]}
+    for arm, panels_drawn in (("independent", 1), ("cooperative", 2)):
+        for run in results["runs"]:
+            if run["arm"] == arm:
+                run["eval"]["average"] = averaged_weights
+        assert len(comparisons.draw_ladder(results).axes) == panels_drawn
+    alone, averaged = comparisons.draw_ladder(results).axes
+    assert alone.get_ylim() == averaged.get_ylim()
+    assert averaged.get_ylabel().startswith("combined reward, averaged weights")
+    (steps,) = (line for line in averaged.lines if line.get_marker() == "o")
+    assert steps.get_ydata() == pytest.approx(2 - results["kl_coef"]["relay"])
+
+
 def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path):
     sweeps = {"payoff": {"setting": "payoff", "arms": ["cooperative", "independent"]}}
     results = made_up_results(values, sweeps=sweeps)

@@ -37,7 +37,8 @@ SWEEPS = (
 )
 LADDER = (
     "Combined reward of arms of which each changes one thing more than the one to its left: mean over the "
-    "runs with its 95 % interval; dots: runs. Dashed: arms that primary comparisons compare them with."
+    "runs with its 95 % interval; dots: runs. Dashed: arms that primary comparisons compare them with. "
+    "Below, on the same scale, if it was evaluated: the mean of the policies' weights."
 )
 SURVIVAL = (
     "Share of policies without a sign of collapse (Kaplan-Meier) over the evaluated iterations. "
