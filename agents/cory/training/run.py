@@ -1,6 +1,6 @@
 """A training run from start to end: directory, progress, iterations, report."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -63,15 +63,9 @@ def train(
     others = [name for name in places if name != log_to.TENSORBOARD]
     external.check_installed(others)
     run = join_ranks(config, run)
-
-    def examine() -> tuple[list[Path], Path | None, list[str]]:
-        found = checkpoint.finished(run)
-        resumed, skipped = resumable(config, run, resume=resume)
-        if resumed is None and not (resume == "auto" and never_started(run)):
-            check_unoccupied(run, overwrite=overwrite)
-        return found, resumed, skipped
-
-    found, resumed, skipped = ranks.of_first("the run directory", examine)
+    found, resumed, skipped = ranks.of_first(
+        "the run directory", lambda: examine(config, run, resume=resume, overwrite=overwrite)
+    )
     trainer = trainer or Trainer(config)  # bad settings are refused before anything is written
     with ExitStack() as stack:
         stack.enter_context(closing(trainer.task))
@@ -84,12 +78,9 @@ def train(
         shown: Log = log if ranks.is_first() else "quiet"
         with RunProgress(start=start, iterations=config.iterations, log=shown) as progress:
             warn = progress.warn if ranks.is_first() else unheard
-            for reason in skipped:
-                warn(f"skipped: {reason}")
-            progress.say(f"{config.task}, {config.algorithm}, seats: {config.seats}; writes to {run}")
-            for line in opening_lines(trainer, start, resumed):
+            for line in opening_lines(trainer, run, start, resumed):
                 progress.say(line)
-            if (warning := memory_warning(trainer)) is not None:
+            for warning in (*(f"skipped: {reason}" for reason in skipped), *memory_warnings(trainer)):
                 warn(warning)
             also = external.start(others, run, flat(config), resumed=resumed is not None, warn=warn)
             with (
@@ -109,16 +100,22 @@ def train(
                     validates=validate or config.export_best,
                 )
                 loop.go(start, on_progress=progress.update)
-        ranks.of_first("the end", lambda: check_complete(run, config.iterations))
-        iteration, comparison = choose_export(trainer, run)
-        if comparison is not None:
-            progress.say(comparison)
-
-        with trainer.state.whole():
-            ranks.of_first("the policies", lambda: export(trainer, run, iteration=iteration))
-        if config.export_average:
-            export_average(trainer, run, iteration=iteration)
+        export_policies(trainer, run, say=progress.say)
         return ranks.of_first("the report", lambda: write_report(run) if report else run / "report.html")
+
+
+def examine(
+    config: Config, run: Path, *, resume: Resume, overwrite: bool
+) -> tuple[list[Path], Path | None, list[str]]:
+    """The finished checkpoints of `run`, the one to resume (None: start anew), why others are skipped.
+
+    ValueError if `run` holds something that must not be overwritten, or nothing to resume where it must.
+    """
+    found = checkpoint.finished(run)
+    resumed, skipped = resumable(config, run, resume=resume)
+    if resumed is None and not (resume == "auto" and never_started(run)):
+        check_unoccupied(run, overwrite=overwrite)
+    return found, resumed, skipped
 
 
 def join_ranks(config: Config, run: Path) -> Path:
@@ -158,21 +155,36 @@ def unheard(text: str) -> None:
     """Print nothing: what a rank other than 0 has to say, rank 0 says."""
 
 
-def opening_lines(trainer: Trainer, start: int, resumed: Path | None) -> list[str]:
+def opening_lines(trainer: Trainer, run: Path, start: int, resumed: Path | None) -> list[str]:
     """What a run prints before its first iteration."""
-    lines = [describe(trainer) + (f"; resumed at iteration {start}" if resumed else "")]
+    config = trainer.config
+    lines = [f"{config.task}, {config.algorithm}, seats: {config.seats}; writes to {run}"]
+    lines += [describe(trainer) + (f"; resumed at iteration {start}" if resumed else "")]
     policy = next(iter(trainer.policies.values()))
     if isinstance(policy, CausalLMPolicy) and policy.cpu_kernels is not None:
         lines.append(f"CPU kernels (--policy.kernels plain does without): {policy.cpu_kernels.describe()}")
     return lines + list(data_of(trainer)["left_out"])
 
 
-def memory_warning(trainer: Trainer) -> str | None:
-    """A warning if the iterations of this run will not fit memory, else None."""
+def memory_warnings(trainer: Trainer) -> list[str]:
+    """A warning if the iterations of this run will not fit memory, else nothing."""
     game, cap = trainer.game, trainer.config.max_response[1]
     longest = max(view.max_prompt(game.task.max_query, cap) for view in game.views) + cap
     needed = memory_estimate.of_run(trainer.config, trainer.policies, longest)
-    return memory_estimate.warning(needed, free_bytes(next(iter(trainer.policies.values())).device))
+    warning = memory_estimate.warning(needed, free_bytes(next(iter(trainer.policies.values())).device))
+    return [] if warning is None else [warning]
+
+
+def export_policies(trainer: Trainer, run: Path, *, say: Callable[[str], None]) -> None:
+    """Export the policies of the iteration that the settings choose, and their average if it is asked for."""
+    ranks.of_first("the end", lambda: check_complete(run, trainer.config.iterations))
+    iteration, comparison = choose_export(trainer, run)
+    if comparison is not None:
+        say(comparison)
+    with trainer.state.whole():
+        ranks.of_first("the policies", lambda: export(trainer, run, iteration=iteration))
+    if trainer.config.export_average:
+        export_average(trainer, run, iteration=iteration)
 
 
 def describe(trainer: Trainer) -> str:
