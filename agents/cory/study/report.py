@@ -13,6 +13,7 @@ from cory.report.samples import ROWS
 from cory.study import statistics
 from cory.study.analysis import (
     GAME_TOTAL,
+    OF_AVERAGE,
     baseline_of,
     is_across_processors,
     is_measured,
@@ -289,10 +290,18 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
 
 
 def _untrained(runs: Sequence[Mapping[str, Any]], metric: str) -> str:
-    """A metric of the reference, standalone or in all seats; its range where arms differ in it."""
-    team = metric.startswith("team/")
-    quantity = metric.removeprefix("team/")
-    sides = [run["team"].get("all", {}) if team else run["eval"].get("reference", {}) for run in runs]
+    """A metric of the reference, standalone or in all seats; its range where arms differ in it.
+
+    On another task it is the reference's there, and of averaged weights its own.
+    """
+    tested, quantity = tested_on(metric)
+    team = quantity.startswith("team/")
+    quantity = quantity.removeprefix("team/").removeprefix(OF_AVERAGE)
+    evaluated = [run if tested is None else run.get("on", {}).get(tested, {}) for run in runs]
+    sides = [
+        run.get("team", {}).get("all", {}) if team else run.get("eval", {}).get("reference", {})
+        for run in evaluated
+    ]
     if not team and quantity == "combined_reward":
         quantity = "task_reward"  # its KL is 0
     found = sorted({round(points[0][1], 3) for side in sides if (points := side.get(quantity))})

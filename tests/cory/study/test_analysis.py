@@ -143,6 +143,17 @@ def test_table_of_arms_ends_with_the_reference_and_lists_arms_without_runs(value
     assert table.note.endswith("Without runs: later.")
 
 
+def test_reference_on_another_task_and_of_averaged_weights_stands_in_the_last_row(values):
+    results = made_up_results(values)
+    metrics = ("on/harder/combined_reward", "average/combined_reward")
+    results["primary"] = [{**results["primary"][0], "metric": metric} for metric in metrics]
+    for run in results["runs"]:
+        run["on"] = {"harder": {"eval": {"reference": {"task_reward": [[20, -0.25]], "kl": [[20, 0.0]]}}}}
+    table = report.arm_tables(results)[0]
+    last = dict(zip(table.head, table.rows[-1], strict=True))
+    assert [last[metric] for metric in metrics] == ["-0.250", "0.000"]
+
+
 def collapsing_results(values, collapsed, iterations=20):
     """Runs of cooperative that collapse at given iterations, those of independent that never do."""
     primary = [{"arm": "independent", "baseline": "cooperative", "metric": "survival", "margin": 1.0}]
