@@ -135,11 +135,12 @@ def with_claims_of_the_paper(text: str, stored: Sequence[Stored]) -> str:
     if not (start in text and end in text.partition(start)[2]):
         raise ValueError(f"README has no {start.strip()} followed by {end.strip()}")
     before, _, rest = text.partition(start)
-    shown: dict[str, list[str]] = {}
+    shown: dict[tuple[str, ...], list[str]] = {}
     for cells in _claims(stored, "docs/studies/", measured=True):
         if cells["source"].startswith("paper"):
-            shown.setdefault(cells["test"], [cells[name] for name in HEAD])
-    elsewhere = {_without_task(test) for test in shown}
+            same = cells["test"], cells["margin"], cells["result"]
+            shown.setdefault(same, [cells[name] for name in HEAD])
+    elsewhere = {_without_task(test) for test, *_ in shown}
     waiting: dict[str, list[str]] = {}
     for cells in _claims(stored, "docs/studies/", measured=False):
         if cells["source"].startswith("paper") and _without_task(cells["test"]) not in elsewhere:

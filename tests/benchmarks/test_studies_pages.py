@@ -104,6 +104,10 @@ def test_a_comparison_that_two_studies_make_is_in_the_readme_once(stored):
     one = studies_pages.load_all(stored)[1]
     text = studies_pages.with_claims_of_the_paper("".join(studies_pages.MARKS), [one, one])
     assert text.count("| a / b |") == 1
+    row = one.results["statistics"][0] | {"margin": 0.25}  # another claim with the same test
+    other = one._replace(results=one.results | {"statistics": [row, *one.results["statistics"][1:]]})
+    text = studies_pages.with_claims_of_the_paper("".join(studies_pages.MARKS), [one, other])
+    assert text.count("| a / b |") == 2
 
 
 def test_readme_without_marks_is_refused(stored):

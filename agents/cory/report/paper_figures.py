@@ -160,7 +160,7 @@ def competition(groups: Sequence[Group]) -> Figure | None:
     if len({group.weight for group in family}) < 2:
         return None
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
-    names = policies(family[0].runs[0].curves)
+    names = [name for name in policies(family[0].runs[0].curves) if name != averaging.NAME]
     for axes, quantity in zip(figure.subplots(1, 2), ("task_reward", "kl"), strict=True):
         for i, name in enumerate(names):
             points = [spread([at_end(run, quantity, name) for run in group.runs]) for group in family]

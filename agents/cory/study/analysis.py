@@ -43,31 +43,42 @@ def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, A
     if metric.startswith("game/"):
         return _mean([_last(seat.get(metric.partition("/")[2])) for seat in run["game"].values()])
     if metric.startswith(BETWEEN):
-        return _mean(
-            [_frontier_value(*one, metric.removeprefix(BETWEEN), frontier, run) for one in between(run)]
-        )
-    if metric == "hypervolume" or metric.startswith("reward_at_kl/"):
-        policies = _trained(run["eval"])
-        curves = [(_values(one.get("kl")), _values(one.get("task_reward"))) for one in policies]
-        return _mean([_frontier_value(kl, reward, metric, frontier, run) for kl, reward in curves])
+        metric, curves = metric.removeprefix(BETWEEN), between(run)
+        return _mean([_frontier_value(*one, metric, frontier, run, [name]) for name, one in curves.items()])
+    if _is_of_frontier(metric):
+        policies = {name: run["eval"][name] for name in trained(run["eval"])}
+        curves = {
+            name: (_values(one.get("kl")), _values(one.get("task_reward"))) for name, one in policies.items()
+        }
+        return _mean([_frontier_value(*one, metric, frontier, run, [name]) for name, one in curves.items()])
     ends = [points[-1][1] for points in _quantities(run, metric.removeprefix(APART), kl_coef) if points]
     if metric.startswith(APART):
         return max(ends) - min(ends) if len(ends) > 1 else math.nan
     return _mean(ends)
 
 
-def between(run: Run) -> list[tuple[list[float], list[float]]]:
+def between(run: Run) -> dict[str, tuple[list[float], list[float]]]:
     """By policy: KL and task reward from the reference over interpolated weights to its own, by the share."""
-    names = [name for name in run.get("on", {}) if name.startswith(f"{SHARE}-")]
-    names.sort(key=lambda name: float(name.removeprefix(f"{SHARE}-")))
+    names = sorted(shares_of(run), key=lambda name: float(name.removeprefix(f"{SHARE}-")))
     steps = [run["on"][name]["eval"] for name in names]
-    found = []
+    found = {}
     for policy in trained(run["eval"]) if names else ():
         ends = reference_of(run["eval"], policy), run["eval"][policy]
         curve = [ends[0], *(step[policy] for step in steps), ends[1]]
         kl, reward = ([_last(one.get(name)) for one in curve] for name in ("kl", "task_reward"))
-        found.append((kl, reward))
+        found[policy] = kl, reward
     return found
+
+
+def shares_of(run: Run) -> set[str]:
+    """The shares between the reference's weights and its own that a run was evaluated at, by their names."""
+    return {name for name in run.get("on", {}) if name.startswith(f"{SHARE}-")}
+
+
+def interpolated_alike(results: Results) -> list[Run]:
+    """The runs that were evaluated at every share that any run was: stored ones may lack a later share."""
+    shares = {name for run in results["runs"] for name in shares_of(run)}
+    return [run for run in results["runs"] if shares_of(run) == shares]
 
 
 def curve(run: Run, metric: str, *, kl_coef: float) -> dict[int, float]:
@@ -102,7 +113,7 @@ def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[
     settings = {"kl_coef": kl_coef, "frontier": results["frontier"]}
     found = {
         run["seed"]: run_value(run, metric, **settings)
-        for run in results["runs"]
+        for run in (interpolated_alike(results) if metric.startswith(BETWEEN) else results["runs"])
         if (run["arm"], run["task"]) == (name, task)
     }
     return {seed: value for seed, value in sorted(found.items()) if math.isfinite(value)}
@@ -113,6 +124,15 @@ def arms_of(results: Results, name: str) -> list[str]:
     if name in results["sweeps"]:
         return list(results["sweeps"][name]["arms"])
     return list(results["pools"].get(name, [name]))
+
+
+def _played(results: Results, name: str, task: str) -> set[int]:
+    """The seeds at which every arm that a name stands for has a run."""
+    found = [
+        {run["seed"] for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)}
+        for arm in arms_of(results, name)
+    ]
+    return set.intersection(*found)
 
 
 def is_measured(results: Results, row: Mapping[str, Any]) -> bool:
@@ -157,7 +177,7 @@ def analyse(results: Results) -> Results:
         {
             "claim": row["claim"],
             "source": row["source"],
-            "test": f"{row['metric']} on {row['task']}, {row['arm']} against {baseline_of(row)}",
+            "test": f"{measured_by(results, row)} on {row['task']}, {row['arm']} against {baseline_of(row)}",
             "margin": row["margin"],
             "result": row["result"],
             "words": words(row),
@@ -170,6 +190,7 @@ def analyse(results: Results) -> Results:
 def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[str, Any]:
     """Statistics of one comparison on one task; differences are arm minus baseline, undefined ones null."""
     metric, margin = comparison["metric"], float(comparison["margin"])
+    sides_of = comparison["arm"], comparison["baseline"]
     arm = values_by_seed(results, comparison["arm"], task, metric)
     baseline = values_by_seed(results, comparison["baseline"], task, comparison["baseline_metric"] or metric)
     seeds = sorted(arm.keys() & baseline.keys())
@@ -188,6 +209,10 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         name: _summary([values[seed] for seed in seeds])
         for name, values in (("arm", arm), ("baseline", baseline))
     }
+    result = statistics.verdict(interval, margin, direction)
+    needed = statistics.seeds_needed(d_n, margin, direction)
+    if needed == 0 and result == "undecided":
+        needed = 1  # the interval holds the margin in spite of its power
     row = {
         **{key: comparison[key] for key in COPIED},
         "task": task,
@@ -195,6 +220,7 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         or f"{comparison['arm']} is better than {comparison['baseline']} in {metric}",
         "n": len(seeds),
         "seeds": seeds,
+        "left_out": len(set.intersection(*(_played(results, name, task) for name in sides_of)) - set(seeds)),
         "arm_mean": sides["arm"][0],
         "arm_iqm": sides["arm"][1],
         "arm_sd": sides["arm"][2],
@@ -215,8 +241,8 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         "p_improvement_low": share_interval.low,
         "p_improvement_high": share_interval.high,
         "effect": statistics.effect(d_n),
-        "needed": statistics.seeds_needed(d_n, margin, direction),
-        "result": statistics.verdict(interval, margin, direction),
+        "needed": needed,
+        "result": result,
     }
     return {key: _null(value) for key, value in row.items()}
 
@@ -225,6 +251,14 @@ def baseline_of(row: Mapping[str, Any]) -> str:
     """The baseline of a comparison, with its metric if that is another one."""
     other = row["baseline_metric"]
     return f"{row['baseline']} in {other}" if other else str(row["baseline"])
+
+
+def measured_by(results: Results, row: Mapping[str, Any]) -> str:
+    """The metric of a comparison; of a sweep that is no frontier, its area over the setting."""
+    metric, sweep = str(row["metric"]), results["sweeps"].get(row["arm"])
+    if sweep is None or _is_of_frontier(metric):
+        return metric
+    return f"area of {metric} over {'log ' if sweep['log'] else ''}{sweep['setting']}"
 
 
 def words(row: Mapping[str, Any]) -> str:
@@ -237,6 +271,8 @@ def words(row: Mapping[str, Any]) -> str:
         f"difference of {row['difference']:+.3f}"
     )
     seeds = f"{row['n']} seed{'s' if row['n'] > 1 else ''}"
+    if row["left_out"]:
+        seeds += f", without {row['left_out']} more at which a run lacks this metric"
     if row["low"] is None:
         return f"{found} over {seeds}, too few for an interval ({statistics.MIN_RUNS} are needed)."
     claim = {
@@ -292,7 +328,7 @@ def sweep_settings(results: Results, sweep: Mapping[str, Any], task: str) -> lis
 
 def _sweep_values(results: Results, sweep: Mapping[str, Any], task: str, metric: str) -> dict[int, float]:
     """One value per seed at which every arm of the sweep has one: an area, or a frontier of final points."""
-    frontier = metric == "hypervolume" or metric.startswith("reward_at_kl/")
+    frontier = _is_of_frontier(metric)
     columns = ("kl", "task_reward") if frontier else (metric,)
     tables = [[values_by_seed(results, arm, task, one) for arm in sweep["arms"]] for one in columns]
     seeds = set.intersection(*(set(values) for table in tables for values in table))
@@ -301,22 +337,40 @@ def _sweep_values(results: Results, sweep: Mapping[str, Any], task: str, metric:
     for seed in sorted(seeds):
         points = [[values[seed] for values in table] for table in tables]
         if frontier:
-            run = next(run for run in results["runs"] if (run["task"], run["seed"]) == (task, seed))
-            found[seed] = _frontier_value(points[0], points[1], metric, results["frontier"], run)
+            run = next(
+                run
+                for run in results["runs"]
+                if run["arm"] in sweep["arms"] and (run["task"], run["seed"]) == (task, seed)
+            )
+            policies = trained(run["eval"])
+            kl, reward = points
+            found[seed] = _frontier_value(kl, reward, metric, results["frontier"], run, policies)
         else:
             found[seed] = statistics.area(setting, points[0], log=sweep["log"])
     return {seed: value for seed, value in found.items() if math.isfinite(value)}
 
 
+def _is_of_frontier(metric: str) -> bool:
+    return metric == "hypervolume" or metric.startswith("reward_at_kl/")
+
+
 def _frontier_value(
-    kl: Sequence[float], reward: Sequence[float], metric: str, frontier: Mapping[str, Any], run: Run
+    kl: Sequence[float],
+    reward: Sequence[float],
+    metric: str,
+    frontier: Mapping[str, Any],
+    run: Run,
+    policies: Sequence[str],
 ) -> float:
+    """Volume or reward at a KL of a curve; its reference point is the mean reference of the policies."""
     if metric != "hypervolume":
         return statistics.reward_at_kl(kl, reward, float(metric.partition("/")[2]))
     base = frontier["reward"]
     if base is None:
-        base = _last(run["eval"].get("reference", {}).get("task_reward"))
-    return statistics.hypervolume(kl, reward, kl=frontier["kl"], reward=base) if kl else math.nan
+        base = _mean([_last(reference_of(run["eval"], name).get("task_reward")) for name in policies])
+    if not kl or math.isnan(base):
+        return math.nan
+    return statistics.hypervolume(kl, reward, kl=frontier["kl"], reward=base)
 
 
 def _team(run: Run, metric: str) -> Points:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
@@ -100,6 +101,7 @@ def make_plan(spec: Spec) -> Plan:
                     f"sweep {name!r}: {sweep.setting} is {along} in {', '.join(sweep.arms)} on task "
                     f"{task!r}; each arm needs a value of its own"
                 )
+    _check_measured(spec, by_task)
     for task, configs in by_task.items():
         cross = {arm: _cross(spec, by_task, task, arm) for arm in configs}
         runs += [
@@ -114,6 +116,35 @@ def make_plan(spec: Spec) -> Plan:
             for arm, config in configs.items()
         ]
     return Plan(runs=tuple(runs), kl_coef=kl_coef, evaluation=evaluation)
+
+
+def _check_measured(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) -> None:
+    """Raise ValueError for a comparison by a metric that the evaluations of an arm will not have."""
+    for one in spec.primary:
+        for name, metric in ((one.arm, one.metric), (one.baseline, one.baseline_metric or one.metric)):
+            sweep = spec.sweeps.get(name)
+            arms = sweep.arms if sweep is not None else spec.pools.get(name, (name,))
+            for task, of_task in configs.items():
+                for arm in arms if one.task in (None, task) else ():
+                    if needed := _unmeasured(metric, of_task[arm]):
+                        raise ValueError(
+                            f"a primary comparison by {metric}: arm {arm!r} on task {task!r} needs {needed}"
+                        )
+
+
+def _unmeasured(metric: str, config: Config) -> str | None:
+    """The setting without which no evaluation has the metric; None if it will be measured."""
+    place, _, quantity = metric.rpartition("/")
+    evaluation, found = config.evaluation, re.fullmatch(r"pass_at_(\d+)", quantity)
+    if found is not None and int(found[1]) > evaluation.samples:
+        return f"evaluation.samples of {found[1]} or more"
+    if place.split("/")[0] == "team" and not evaluation.team:
+        return "evaluation.team"
+    if place == "average" and not config.learner.ema:
+        if len(config.policy_names) < 2:
+            return "two policies or more, or learner.ema"
+        return None if evaluation.average else "evaluation.average"
+    return None
 
 
 def target_of(settings: Settings) -> dict[str, str]:
@@ -173,7 +204,10 @@ def settings_in(folder: Path) -> dict[str, Any] | None:
     path = folder / "config.yaml"
     if not path.exists():
         return None
-    settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); move {folder} away") from error
     return dict(settings) if isinstance(settings, dict) else {}
 
 

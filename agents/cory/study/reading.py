@@ -1,6 +1,7 @@
 """Reading a study file: a `Spec` from its values, checked before anything is trained."""
 
 import difflib
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -26,14 +27,31 @@ from cory.study.spec import (
     seeds_of,
     tested_on,
 )
-from cory.tracking.labels import LABELS
 
 DIRECTIONS = ("higher", "lower", "equal")
 NAME = re.compile(r"[A-Za-z0-9][\w.+=-]*")
 """Names of studies, arms and tasks, which are names of folders."""
 QUICK = ("arms", "seeds", "settings", "tasks")
+STANDALONE = (
+    *("task_reward", "accuracy", "kl", "kl_per_token", "combined_reward", "probability", "second_judge"),
+    *("distinct_1", "distinct_2", "repetition", "reference_perplexity", "length", "eos_share"),
+)
+"""Quantities of standalone evaluations, beside pass_at_k."""
 OF_TRAINING = ("game/", "average/", "apart/", BETWEEN, ON, "hypervolume", "reward_at_kl/", "survival")
 """Metrics, or their beginnings, that only trained arms have."""
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which a key that is given twice is an error, not the second value."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", node.start_mark
+                )
+        return super().construct_mapping(node, deep=deep)
 
 
 def read_spec(path: Path) -> Spec:
@@ -41,7 +59,7 @@ def read_spec(path: Path) -> Spec:
     if not path.is_file():
         raise ValueError(f"there is no study file {path}")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"the study file {path} cannot be read ({error}); give YAML") from error
     if not isinstance(values, dict):
@@ -72,7 +90,7 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
         budgets=_mapping(values, "budgets"),
         primary=tuple(
             _make(Comparison, one, "a primary comparison")
-            for written in values.get("primary") or ()
+            for written in _listed(values.get("primary"), "primary", "comparisons")
             for one in _by_task(written)
         ),
         sweeps={
@@ -87,8 +105,8 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
         frontier=_make(Frontier, _mapping(values, "frontier"), "frontier"),
         may_differ=_listed(values.get("may_differ"), "may_differ", "settings"),
         quick=_mapping(values, "quick"),
-        out=Path(values.get("out") or Path("runs/studies") / str(values["name"])),
-        results=Path(values["results"]) if values.get("results") else None,
+        out=_path(values, "out") or Path("runs/studies") / str(values["name"]),
+        results=_path(values, "results"),
     )
     _check(spec)
     return spec
@@ -111,6 +129,9 @@ def _check(spec: Spec) -> None:
     for part, known in (("arms", spec.arms), ("tasks", spec.tasks)):
         listed = _listed(spec.quick.get(part), f"quick: {part}", part)
         check_keys(listed, list(known), f"the study's {part}")
+        if part in spec.quick and not listed:
+            raise ValueError(f"quick: {part} is empty; name some, or leave it out for all")
+    _mapping(spec.quick, "settings")
     if "seeds" in spec.quick:
         seeds_of(spec.quick["seeds"])
     check_keys(spec.budgets, BUDGETS, "budgets")
@@ -127,6 +148,11 @@ def _check(spec: Spec) -> None:
         check_keys(sweep.arms, list(spec.arms), f"sweep {name!r}: the study's arms")
         if name in spec.arms or len(sweep.arms) < 2:
             raise ValueError(f"sweep {name!r} needs two arms or more, and a name that no arm has")
+        if not isinstance(sweep.setting, str) or not isinstance(sweep.log, bool):
+            raise ValueError(
+                f"sweep {name!r} has setting {sweep.setting!r} and log {sweep.log!r}; give the name of a "
+                "setting, and true or false"
+            )
         _check_best_play(name, sweep)
     for name, pooled in spec.pools.items():
         check_keys(pooled, list(spec.arms), f"pool {name!r}: the study's arms")
@@ -157,14 +183,13 @@ def _check(spec: Spec) -> None:
             "a primary comparison: the study",
             "arm",
         )
-        _check_metric(one.metric, "a primary comparison")
-        if one.baseline_metric:
-            _check_metric(one.baseline_metric, "a primary comparison: baseline_metric")
-        if one.metric.startswith(BETWEEN) and not spec.interpolate:
-            raise ValueError(
-                f"a primary comparison by {one.metric}: add `interpolate`, shares between 0 and 1"
-            )
-        _check_tested_on(one, spec)
+        for metric in filter(None, (one.metric, one.baseline_metric)):
+            _check_metric(metric, "a primary comparison")
+            if metric.startswith(BETWEEN) and not spec.interpolate:
+                raise ValueError(
+                    f"a primary comparison by {metric}: add `interpolate`, shares between 0 and 1"
+                )
+            _check_tested_on(metric, one.task, spec)
         if one.task is not None:
             check_keys([one.task], list(spec.tasks), "a primary comparison: the study's tasks")
         margin = one.margin if _is_number(one.margin) else -1
@@ -195,12 +220,16 @@ def _check_best_play(name: str, sweep: Sweep) -> None:
 def _check_metric(metric: str, where: str) -> None:
     """Raise ValueError, with the nearest name, for a metric that no run has."""
     metric = str(metric)
-    if metric == "survival" or re.fullmatch(rf"({BETWEEN})?(hypervolume|reward_at_kl/[\d.]+)", metric):
+    if metric == "survival" or re.fullmatch(rf"({BETWEEN})?(hypervolume|reward_at_kl/\d+(\.\d+)?)", metric):
         return
     place, _, rest = metric.rpartition("/")
     if re.fullmatch(r"pass_at_\d+", rest) and place != "game":
         return
-    known = ("collective_reward", *GAME) if place == "game" else tuple(LABELS)
+    known: tuple[str, ...] = STANDALONE
+    if place == "game":
+        known = ("collective_reward", *GAME)
+    elif place == "team":
+        known = ("collective_reward", "best_reward", "payoff", *STANDALONE)
     if rest not in known or not re.fullmatch(r"|average|apart|game|team(/\w+)?|on/[^/]+", place):
         names = [f"{place}/{name}" if place else name for name in known]
         near = difflib.get_close_matches(metric, [*names, "hypervolume", "survival"], n=1)
@@ -208,16 +237,16 @@ def _check_metric(metric: str, where: str) -> None:
         raise ValueError(f"{where}: there is no metric {metric!r}; {hint}")
 
 
-def _check_tested_on(one: Comparison, spec: Spec) -> None:
+def _check_tested_on(metric: str, task: str | None, spec: Spec) -> None:
     """Raise ValueError for `on/<task>/...` of a task that the runs are not evaluated on."""
-    tested, _ = tested_on(one.metric)
+    tested, _ = tested_on(metric)
     if tested is None:
         return
     check_keys([tested], [name for others in spec.cross.values() for name in others], "cross", "task")
     trained = [task for task, others in spec.cross.items() if tested in others]
-    if one.task not in trained:
+    if task not in trained:
         raise ValueError(
-            f"a primary comparison by {one.metric} has the task {one.task!r}; give the task that is trained "
+            f"a primary comparison by {metric} has the task {task!r}; give the task that is trained "
             f"on, by `cross` {' or '.join(trained)}"
         )
 
@@ -259,8 +288,15 @@ def _listed(value: Any, where: str, what: str) -> tuple[Any, ...]:
     return tuple(value or ())
 
 
+def _path(values: Mapping[str, Any], key: str) -> Path | None:
+    value = values.get(key)
+    if not isinstance(value, str | Path | None):
+        raise ValueError(f"{key} is {value!r:.80}; give a path")
+    return Path(value) if value else None
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _by_task(written: Any) -> list[Any]:

@@ -59,9 +59,13 @@ def elsewhere(out: Path) -> dict[str, Path]:
     """Run directories of the studies beside `out`, begun with today's learning version, by their settings."""
     found = {}
     for path in sorted(out.parent.glob("*/*/*/seed-*.json")):
-        origin = json.loads(path.read_text(encoding="utf-8"))
-        if origin["learning_version"] == LEARNING_VERSION and out not in path.parents:
-            found[origin["settings_sha256"]] = path.with_suffix("")
+        try:
+            origin = json.loads(path.read_text(encoding="utf-8"))
+            version, sha256 = origin["learning_version"], origin["settings_sha256"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # not written by a study
+        if version == LEARNING_VERSION and out not in path.parents:
+            found[sha256] = path.with_suffix("")
     return found
 
 

@@ -33,8 +33,8 @@ UNBROKEN = re.compile(r"\([-+\d.]+ (?:to|of) [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]")
 """Intervals, ranges and "19.2 of 20", which no line break should divide."""
 MARKDOWN, PAGE = "report.md", "report.html"
 RESULT_WORDS = {
-    "supported": "the whole interval lies beyond the margin",
-    "refuted": "no part of the interval lies beyond the margin; the difference may still be above zero",
+    "supported": "the whole interval lies beyond the margin; for a claim of equality, within both margins",
+    "refuted": "no part of the interval lies there; the difference may still be above zero",
     "undecided": f"the interval holds the margin, or there are fewer than {statistics.MIN_RUNS} runs",
 }
 ACROSS = "Its two sides were run on different processors."
@@ -278,7 +278,10 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         if not n:
             waiting.append(arm)
             continue
-        cells = [_estimate(list(values.values())) for values in by_metric.values()]
+        cells = [
+            _estimate(list(values.values())) + (f", n = {len(values)}" if 0 < len(values) < n else "")
+            for values in by_metric.values()
+        ]
         rows.append([arm, str(n), *cells, *([] if team else [_collapsed(results, arm, task)])])
     rows.append(["before training", "", *(_untrained(runs, m) for m in metrics), *([] if team else [""])])
     note = f"Mean over runs (95 % interval); with fewer than {statistics.MIN_RUNS} [smallest, largest]."

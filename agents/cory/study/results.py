@@ -4,13 +4,14 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from cory.runtime.provenance import environment
-from cory.study.plan import Plan, differing
+from cory.study.plan import Plan, PlannedRun, differing
 from cory.study.records import LEARNING_VERSION, with_cross_of
 from cory.study.spec import Spec
 from cory.training.checkpoint import write_text
@@ -97,29 +98,73 @@ def reusable(results: Mapping[str, Any] | None, plan: Plan) -> dict[str, dict[st
 
     Seeds that the plan does not have are kept where arm and task still have the same settings.
     """
-    if results is None or results["learning_version"] != LEARNING_VERSION:
+    if results is None:
         return {}
-    wanted = {(run.arm, run.task): run for run in plan.runs}
-    same = set()
-    for key, run in wanted.items():
-        stored = results["arms"].get(run.arm, {}).get("config", {}).get(run.task)
-        if stored is not None and not differing({**stored, "seed": run.seed}, run.settings):
-            same.add(key)
+    wanted, left_out = _by_arm(plan), unplanned(results, plan)
     return {
         f"{run['arm']}/{run['task']}/seed-{run['seed']}": with_cross_of(wanted[run["arm"], run["task"]], run)
         for run in results["runs"]
-        if run["status"] == "finished"
-        and run["learning_version"] == LEARNING_VERSION
-        and (run["arm"], run["task"]) in same
+        if (run["arm"], run["task"]) not in left_out
     }
 
 
-def shared(path: Path, plan: Plan) -> dict[str, dict[str, Any]]:
-    """Finished runs of the plan that stand in the results of other studies in the same folder, by name."""
+def unplanned(results: Mapping[str, Any], plan: Plan) -> dict[tuple[str, str], str]:
+    """The arms and tasks of stored runs that are not the plan's, and why not."""
+    wanted, found = _by_arm(plan), {}
+    for arm, task in dict.fromkeys((run["arm"], run["task"]) for run in results["runs"]):
+        run, stored = wanted.get((arm, task)), results["arms"].get(arm, {}).get("config", {}).get(task)
+        if run is None or stored is None:
+            found[arm, task] = "not in the study"
+        elif results["learning_version"] != LEARNING_VERSION:
+            found[arm, task] = f"learning version {results['learning_version']}, now {LEARNING_VERSION}"
+        elif changed := differing({**stored, "seed": run.seed}, run.settings):
+            found[arm, task] = "; ".join(changed[:3])
+    return found
+
+
+def _lost_evaluations(results: Mapping[str, Any], plan: Plan) -> dict[tuple[str, str], str]:
+    """The arms and tasks of stored runs with evaluations of their policies that the plan does not have."""
+    wanted, found = _by_arm(plan), {}
+    for run in results["runs"]:
+        planned = wanted.get((run["arm"], run["task"]))
+        if planned is not None and (lost := run.get("on", {}).keys() - with_cross_of(planned, run)["on"]):
+            listed = ", ".join(sorted(lost))
+            found[run["arm"], run["task"]] = f"evaluations on {listed} are not the study's"
+    return found
+
+
+def check_keeps(path: Path, plan: Plan) -> None:
+    """Raise ValueError if the file has runs that it would lose by being counted with the plan."""
+    stored = load(path)
+    lost = {} if stored is None else _lost_evaluations(stored, plan) | unplanned(stored, plan)
+    if stored is None or not lost:
+        return
+    played = Counter((run["arm"], run["task"]) for run in stored["runs"])
+    listed = [f"{arm} on {task} ({played[arm, task]} runs; {why})" for (arm, task), why in lost.items()]
+    raise ValueError(
+        f"{path} holds runs that are not this study's: {', '.join(listed[:3])}"
+        + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
+        + ". Restore the study file or give the changed arm another name; --drop removes these runs"
+    )
+
+
+def _by_arm(plan: Plan) -> dict[tuple[str, str], PlannedRun]:
+    return {(run.arm, run.task): run for run in plan.runs}
+
+
+def shared(path: Path, plan: Plan, say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+    """Finished runs of the plan that stand in the results of other studies in the same folder, by name.
+
+    `say` receives a line for each other file there that holds no results.
+    """
     wanted = {run.sha256: run for run in plan.runs}
     found = {}
     for other in sorted(path.parent.glob("*.json")):
-        stored = load(other) if other != path else None
+        try:
+            stored = load(other) if other != path else None
+        except ValueError as error:
+            say(f"warning: {error}; its runs are not used")
+            continue
         for row in stored["runs"] if stored is not None else ():
             run = wanted.get(row["settings_sha256"])
             if run is not None and row["learning_version"] == LEARNING_VERSION:

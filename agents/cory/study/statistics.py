@@ -148,38 +148,43 @@ def seeds_needed(
 ) -> int | None:
     """More seeds until the claim is decided with 80 % power, by a paired t-test at 5 % against its margin.
 
-    The true difference and standard deviation are taken to be those so far. None for fewer than three
-    differences, or where `most` seeds would not do: the difference may be as large as the margin.
+    A claim that the difference is within the margin (equal) takes two one-sided tests, one for each end. The
+    true difference and standard deviation are taken to be those so far. No fewer than `MIN_RUNS` in all.
+    None for fewer than three differences, or where `most` seeds would not do: the difference may be as large
+    as the margin.
     """
     d_n = np.asarray(differences, dtype=float)
     if len(d_n) < 3 or not np.isfinite(d_n).all():
         return None
     difference, sd = float(d_n.mean()), float(d_n.std(ddof=1))
     counted = {"higher": difference, "lower": -difference, "equal": abs(difference)}[direction]
-    distance = abs(counted - margin)
-    for n in range(2, most + 1):
-        if distance > 0 and (sd == 0 or _power(n, distance / sd) >= POWER):
+    within = direction == "equal" and counted < margin
+    distances = [margin - counted, margin + counted] if within else [abs(counted - margin)]
+    if min(distances) == 0:
+        return None
+    for n in range(MIN_RUNS, most + 1):
+        missed = 0.0 if sd == 0 else sum(1 - _power(n, distance / sd) for distance in distances)
+        if 1 - missed >= POWER:
             return max(0, n - len(d_n))
     return None
 
 
 def _power(n: int, standardised: float) -> float:
-    """Power of the two-sided paired t-test with n pairs."""
+    """Chance that a 95 % t-interval of n pairs lies wholly on the true side of a bound so far away."""
     critical = stats.t.ppf(1 - LEVEL / 2, n - 1)
-    shift = standardised * math.sqrt(n)
-    return float(stats.nct.sf(critical, n - 1, shift) + stats.nct.cdf(-critical, n - 1, shift))
+    return float(stats.nct.sf(critical, n - 1, standardised * math.sqrt(n)))
 
 
 def verdict(interval: Interval, margin: float, direction: str = "higher") -> Result:
-    """Result of the claim that a difference is above `margin`, below -`margin` (lower) or between (equal).
+    """Result of the claim that a difference is above `margin`, below -`margin` (lower) or no further (equal).
 
     Supported with the whole interval where the claim has it, refuted with none of it there, else undecided.
     """
     low, high = interval
     if direction == "equal":
-        if -margin < low and high < margin:
+        if -margin <= low and high <= margin:
             return "supported"
-        return "refuted" if high <= -margin or low >= margin else "undecided"
+        return "refuted" if high < -margin or low > margin else "undecided"
     if direction == "lower":
         low, high = -high, -low
     if low > margin:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from filelock import FileLock
+
 from cory.runtime.provenance import commit
 from cory.runtime.signals import Stopped
 from cory.study import records, results
@@ -63,6 +65,7 @@ class Study:
         allow_dirty: bool = False,
         train: bool = True,
         engine: str = "local",
+        drop: bool = False,
         say: Callable[[str], None] = print_line,
     ) -> Finished:
         """Train what is missing, count, and write results and report.
@@ -78,6 +81,8 @@ class Study:
                 code.
             train: Whether anything is trained; else only what is finished is counted again.
             engine: `local` (processes of this machine) or `ray` (tasks of a Ray cluster; the extra `ray`).
+            drop: Remove runs from the results whose arm, task or settings the study no longer has; without,
+                they are refused.
             say: Receives lines of progress.
 
         Raises:
@@ -85,7 +90,8 @@ class Study:
             ValueError: Before the first run starts, for an arm that cannot be built or whose model, data or
                 judge cannot be found, arms that are evaluated differently, a player that cannot be loaded or
                 chooses no token of the vocabulary, a run directory or a results file that holds something
-                else, an unknown engine, a folder that cannot be written to.
+                else, stored runs that are not the study's (unless `drop`), an unknown engine, a folder that
+                cannot be written to.
             cory.runtime.signals.Stopped: After Ctrl-C or SIGTERM; the same command goes on.
         """
         if jobs is not None and jobs < 1:
@@ -100,6 +106,8 @@ class Study:
         check_writable(spec.out, path.parent)
         if committed and train:
             results.check_clean(path, commit(), ())
+        if not drop:
+            results.check_keeps(path, plan)
         known = _stored(spec, plan, path, say)
         missing = _missing(spec, plan, known, say)
         todo = [
@@ -120,7 +128,7 @@ class Study:
                 known[one.run.name] = records.record(one.run, folder)
         if committed:
             results.check_clean(path, commit(), known.values())
-        found = _count_and_save(spec, plan, path, known)
+        found = _count_and_save(spec, plan, path, known, drop=drop)
         write_marl_eval(found, spec.out)
         failed = [one for one in outcomes if one.status != "finished"]
         page = write_report(found, spec.out, [f"{one.run.name} failed: {one.error}" for one in failed])
@@ -137,12 +145,13 @@ class Study:
 def _stored(spec: Spec, plan: Plan, path: Path, say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
     """The runs of the plan that stand in results files, by name: of this study, and of those beside it."""
     declared = results.assemble(spec, plan, ())["primary"]
-    known = results.shared(spec.results, plan) if spec.results is not None else {}
+    known = results.shared(spec.results, plan, say) if spec.results is not None else {}
     for source in dict.fromkeys(one for one in (spec.results, path) if one is not None):
         stored = results.load(source)
         known |= results.reusable(stored, plan)
-        if stored is not None and stored["learning_version"] != records.LEARNING_VERSION:
-            say(f"{source} has learning version {stored['learning_version']}: its runs are not used")
+        left_out = results.unplanned(stored, plan) if stored is not None else {}
+        for (arm, task), why in left_out.items():
+            say(f"{source}: the runs of {arm} on {task} are not used ({why})")
         if stored is not None and stored["runs"] and stored["primary"] != declared:
             say(
                 f"warning: the comparisons are not those that {source} was counted by, with "
@@ -161,15 +170,20 @@ def _summary(spec: Spec, plan: Plan, known: Mapping[str, Any], todo: Sequence[Pl
     )
 
 
-def _count_and_save(spec: Spec, plan: Plan, path: Path, known: Mapping[str, dict[str, Any]]) -> Results:
-    """Count the known runs, and those that another process or a pull has added to the file meanwhile."""
-    while True:
-        stored = results.load(path)
-        runs = {**results.reusable(stored, plan), **known}
+def _count_and_save(
+    spec: Spec, plan: Plan, path: Path, known: Mapping[str, dict[str, Any]], *, drop: bool
+) -> Results:
+    """Count the known runs, and those that another process or a pull has added to the file meanwhile.
+
+    ValueError if those are not the plan's, unless runs may `drop`; the finished runs stand in their folders.
+    """
+    with FileLock(path.with_name(f"{path.name}.lock")):
+        if not drop:
+            results.check_keeps(path, plan)
+        runs = {**results.reusable(results.load(path), plan), **known}
         found = analyse(results.assemble(spec, plan, runs.values()))
-        if results.load(path) == stored:
-            results.save(path, found)
-            return found
+        results.save(path, found)
+    return found
 
 
 def _missing(

@@ -19,9 +19,10 @@ def seats(curves: Curves) -> list[str]:
 
 
 def policies(curves: Curves) -> list[str]:
-    """Return the policies that learn, without the reference, in the order of their numbers."""
+    """Return the policies that learn and their average, without references, in the order of their numbers."""
     places = {*seats(curves), "eval", "validation"}
-    return _ordered(key.policy for key in curves if key.place in places and key.policy != "reference")
+    names = (key.policy for key in curves if key.place in places)
+    return _ordered(name for name in names if not name.startswith("reference"))
 
 
 def seatings(curves: Curves) -> dict[int, dict[str, str]]:

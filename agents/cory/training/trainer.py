@@ -255,11 +255,14 @@ class Trainer:
     ) -> dict[str, Responses]:
         """Responses of every reference and policy to held-out queries, query only.
 
-        The references' are computed once, and are those of every policy that equals its reference.
-        `on_policy` is called with each name before it begins.
+        The references' are computed once, and are those of every policy that equals its reference. Where
+        policies start from several models, `reference_<policy>` are those of each. `on_policy` is called
+        with each name before it begins.
         """
         evaluate = partial(self.held_out.standalone, interrupt=interrupt, on_policy=on_policy)
-        references = {reference.name: reference for reference in self.references.values()}
+        references: dict[str, Policy] = {one.name: one for one in self.references.values()}
+        if len(references) > 1:
+            references = {f"reference_{name}": one for name, one in self.references.items()}
         found = evaluate(references | self.policies)
         if self.state.averages or (self.config.evaluation.average and len(self.policies) > 1):
             with self.average() as average:

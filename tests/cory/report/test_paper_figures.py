@@ -107,6 +107,11 @@ def test_competition_is_drawn_over_lambda_for_each_policy():
     assert list(first.get_ydata()) == pytest.approx([0.0, 0.5, 1.0])  # (0 + weight + 1) / 2
     assert list(second.get_ydata()) == pytest.approx([0.0, 0.5, 1.0])  # (1 + weight) / 2
     assert competition(groups[:1]) is None
+    for one in groups:
+        for name in ("average", "reference_llm_1", "reference"):
+            one.runs[0].curves[Key("eval", name, "kl")] = Curve([0], [9.0])
+    figure = competition(groups)
+    assert [text.get_text() for text in figure.legends[0].texts] == ["llm_1", "llm_2"]
 
 
 def pass_at(values) -> dict:

@@ -66,6 +66,12 @@ def test_value_of_a_frontier_is_the_mean_over_the_policies():
     assert analysis.run_value(run, "hypervolume", **OPTIONS) == pytest.approx(18 * 0.5)
     assert analysis.run_value(run, "reward_at_kl/1", **OPTIONS) == pytest.approx(0.25)
     assert math.isnan(analysis.run_value(run, "reward_at_kl/3", **OPTIONS))
+    del run["eval"]["reference"]
+    assert math.isnan(analysis.run_value(run, "hypervolume", **OPTIONS))  # nothing to measure from
+    for name, reward in (("llm_1", 0.3), ("llm_2", 0.1)):
+        run["eval"][f"reference_{name}"] = {"task_reward": [[0, reward]], "kl": [[0, 0.0]]}
+    # llm_1 ends at (2, .6) and its reference is at .3, llm_2 at (2, .4) and .1.
+    assert analysis.run_value(run, "hypervolume", **OPTIONS) == pytest.approx(18 * 0.3)
 
 
 def test_survival_is_the_iteration_of_collapse_or_the_length_of_the_run_mean_over_the_policies():
@@ -238,6 +244,59 @@ def test_seeds_without_a_partner_do_not_count(values):
     assert row["seeds"] == [0, 2, 4, 5]
     assert row["result"] == "undecided"
     assert "too few for an interval" in analysis.words(row)
+
+
+def test_seeds_whose_runs_lack_the_metric_are_counted_in_words_and_table(values):
+    """At seed 1 the curve of cooperative ends at a KL of 1, below the 1.5 that is asked for."""
+    primary = [{"arm": "cooperative", "baseline": "independent", "metric": "reward_at_kl/1.5"}]
+    results = made_up_results(values | {"primary": primary})
+    for run in results["runs"]:
+        if (run["arm"], run["seed"]) != ("cooperative", 1):
+            for policy in ("llm_1", "llm_2"):
+                run["eval"][policy]["kl"][-1][1] = 2.0
+    results = analysis.analyse(results)
+    row = results["statistics"][0]
+    assert (row["n"], row["left_out"]) == (5, 1)
+    assert "over 5 seeds, without 1 more at which a run lacks this metric" in analysis.words(row)
+    table = report.arm_tables(results)[0]
+    cells = [line[table.head.index("reward_at_kl/1.5")] for line in table.rows[:2]]
+    assert [cell.endswith(", n = 5") for cell in cells] == [True, False]
+
+
+def test_dots_of_differences_use_the_metric_of_each_side(values):
+    primary = [
+        {"arm": "cooperative", "baseline": "cooperative", "metric": "task_reward", "baseline_metric": "kl"}
+    ]
+    results = made_up_results(values | {"primary": primary})
+    axes = comparisons.draw_differences(results).axes[0]
+    dots = next(line for line in axes.lines if line.get_marker() == ".")
+    # A reward of .5, .01 a seed and its gain, less a KL of 1.
+    expected = [0.5 + 0.01 * seed + gain - 1 for seed, gain in enumerate(GAINS)]
+    assert list(dots.get_xdata()) == pytest.approx(expected)
+    assert axes.get_yticklabels()[0].get_text() == "cooperative - cooperative in KL to the reference"
+
+
+def test_test_of_a_sweep_says_that_it_is_an_area(values):
+    sweeps = {"payoff": {"setting": "payoff", "arms": ["cooperative", "independent"]}}
+    primary = [
+        {"arm": "payoff", "baseline": "independent", "metric": metric} for metric in ("kl", "hypervolume")
+    ]
+    results = made_up_results(values | {"primary": primary}, sweeps=sweeps)
+    assert [one["test"] for one in results["verdicts"]] == [
+        "area of kl over payoff on relay, payoff against independent",
+        "hypervolume on relay, payoff against independent",
+    ]
+
+
+def test_interpolated_weights_are_compared_where_all_shares_were_evaluated(values):
+    """A share that was added since is missing in runs whose directories are gone."""
+    results = made_up_results(values)
+    for run in results["runs"]:
+        shares = (0.5,) if run["seed"] == 0 else (0.25, 0.5)
+        run["on"] = {f"interpolate-{share:g}": {"eval": run["eval"]} for share in shares}
+    found = analysis.values_by_seed(results, "cooperative", "relay", "between/hypervolume")
+    assert sorted(found) == list(range(1, len(GAINS)))
+    assert frontier.draw_frontier(results) is not None
 
 
 def test_comparison_without_runs_is_undecided(values):

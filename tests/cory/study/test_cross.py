@@ -119,8 +119,14 @@ def test_evaluation_with_other_settings_is_not_used(copied, evaluated):
     arms = {"cooperative": values["arms"]["cooperative"]}
     shutil.rmtree(folder / "cooperative/dearer")
     changed = values | {"tasks": tasks, "cross": {"relay": ["dearer"]}, "arms": arms, "primary": []}
-    again = Study(**changed).run(say=str, train=False)
+    again = Study(**changed).run(say=str, train=False, drop=True)
     assert on_others(again)["cooperative", "relay", 0] == {}
+
+
+def test_stored_evaluations_that_would_be_lost_are_refused(copied, evaluated):
+    values, _ = copied
+    with pytest.raises(ValueError, match=r"cooperative on relay \(1 runs; evaluations on dearer, same are"):
+        Study(**values | {"cross": {}, "primary": []}).run(say=str, train=False)
 
 
 def test_run_without_its_directory_is_named_and_not_trained_again(copied, evaluated):
@@ -129,7 +135,7 @@ def test_run_without_its_directory_is_named_and_not_trained_again(copied, evalua
     values |= {"arms": arms, "primary": [], "cross": {"same": ["relay"]}}
     shutil.rmtree(folder / "cooperative/same")
     lines: list[str] = []
-    Study(**values).run(say=lines.append)
+    Study(**values).run(say=lines.append, drop=True)
     assert "not evaluated further, since their run directories are gone: cooperative/same/seed-0" in lines
     assert evaluated == []
 
@@ -340,7 +346,7 @@ def test_policies_are_evaluated_between_the_reference_and_their_own_weights(
             assert kl == sorted(kl)
             assert kl[0] == pytest.approx(0, abs=1e-6)
             assert kl[2] > kl[1] > 1e-6
-        curves = analysis.between(run)
+        curves = list(analysis.between(run).values())
         assert [len(x) for curve in curves for x in curve] == [4] * 4
         assert [reward[-1] for _, reward in curves] == [
             run["eval"][name]["task_reward"][-1][1] for name in ("llm_1", "llm_2")
@@ -354,6 +360,10 @@ def test_policies_are_evaluated_between_the_reference_and_their_own_weights(
     ("changes", "words"),
     [
         ({"interpolate": [1.0]}, "between 0 and 1"),
+        (
+            {"primary": [PRIMARY | {"metric": "kl", "baseline_metric": "between/hypervolume", "task": None}]},
+            "add `interpolate`",
+        ),
         ({"primary": [PRIMARY | {"metric": "between/reward_at_kl/2", "task": None}]}, "add `interpolate`"),
     ],
 )

@@ -71,6 +71,22 @@ def test_arm_that_cannot_be_built_is_named_with_the_nearest_setting(values):
         planned(values, arms=values["arms"] | {"cooperative": {"payof": "cooperative"}})
 
 
+@pytest.mark.parametrize(
+    ("metric", "needed"),
+    [
+        ("pass_at_8", "evaluation.samples of 8 or more"),
+        ("team/best_reward", "evaluation.team"),
+        ("average/kl", "evaluation.average"),
+    ],
+)
+def test_comparisons_that_no_evaluation_would_measure_are_refused(values, metric, needed):
+    values |= {"primary": [{"arm": "cooperative", "baseline": "independent", "metric": metric}]}
+    with pytest.raises(ValueError, match=f"by {metric}: arm 'cooperative' on task 'relay' needs {needed}"):
+        make_plan(make_spec(values))
+    enough = {"samples": 8, "team": True, "average": True}
+    make_plan(make_spec(values | {"evaluation": values["evaluation"] | enough}))
+
+
 def test_arms_with_unequal_evaluation_are_refused(values):
     arms = values["arms"] | {"independent": {"payoff": "independent", "evaluation.samples": 4}}
     with pytest.raises(

@@ -106,9 +106,36 @@ def test_a_setting_that_is_new_since_does_not_repeat_runs(spec, plan, clean):
     assert list(results.reusable(stored, plan)) == ["cooperative/relay/seed-1"]
 
 
-def test_runs_of_another_learning_version_are_not_used_again(spec, plan, clean):
-    stored = assembled(spec, plan, [made_up_run("cooperative", 0, 0.5)])
-    assert results.reusable(stored | {"learning_version": 0}, plan) == {}
+def test_runs_of_another_learning_version_are_not_used_again(spec, plan, clean, tmp_path):
+    stored = assembled(spec, plan, [made_up_run("cooperative", 0, 0.5)]) | {"learning_version": 0}
+    assert results.reusable(stored, plan) == {}
+    results.save(tmp_path / "x.json", stored)
+    with pytest.raises(ValueError, match=r"cooperative on relay \(1 runs; learning version 0, now 1\)"):
+        results.check_keeps(tmp_path / "x.json", plan)
+
+
+def test_runs_whose_settings_changed_are_named_before_they_would_be_lost(values, spec, plan, clean, tmp_path):
+    path, runs = tmp_path / "x.json", [made_up_run("independent", seed, 0.5) for seed in range(3)]
+    results.save(path, assembled(spec, plan, runs))
+    results.check_keeps(path, plan)
+    changed = make_plan(make_spec(values | {"arms": values["arms"] | {"independent": {"batch": 16}}}))
+    with pytest.raises(ValueError, match=r"independent on relay \(3 runs; batch was 32 and is 16; payoff"):
+        results.check_keeps(path, changed)
+    results.check_keeps(tmp_path / "none.json", changed)
+
+
+def test_files_beside_the_results_that_hold_none_are_passed_over_with_a_warning(spec, plan, clean, tmp_path):
+    run = made_up_run("cooperative", 0, 0.5) | {"settings_sha256": plan.runs[0].sha256}
+    results.save(tmp_path / "other.json", assembled(spec, plan, [run]))
+    (tmp_path / "notes.json").write_text("{}")
+    (tmp_path / "conflict.json").write_text("<<<<<<<")
+    lines: list[str] = []
+    found = results.shared(tmp_path / "mine.json", plan, lines.append)
+    assert list(found) == [plan.runs[0].name]
+    assert [line.split(" ")[:2] for line in lines] == [
+        ["warning:", "the"],  # results file .../conflict.json cannot be read
+        ["warning:", f"{tmp_path / 'notes.json'}"],
+    ]
 
 
 def test_mixed_learning_versions_in_one_table_are_refused(spec, plan, clean):

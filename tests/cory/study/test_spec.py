@@ -30,6 +30,11 @@ def test_unknown_key_names_its_nearest(values):
                 ("game/collective", "did you mean 'game/collective_reward'"),
                 ("averag/kl", "did you mean 'average/kl'|there is no metric"),
                 ("game/pass_at_2", "no metric 'game/pass_at_2'"),
+                ("response_length", "no metric 'response_length'"),
+                ("kl_coef", "no metric 'kl_coef'"),
+                ("average/survival", "no metric 'average/survival'"),
+                ("collective_reward", "no metric 'collective_reward'"),
+                ("reward_at_kl/1.2.3", "no metric 'reward_at_kl/1.2.3'"),
             )
         ),
         ({"quick": {"seed": 1}}, "did you mean 'seeds'"),
@@ -71,6 +76,15 @@ def test_unknown_key_names_its_nearest(values):
         ({"may_differ": ["evaluation.samples"]}, "'evaluation.samples'; it lists settings of task, judge"),
         ({"arms": {}}, "a study needs arms"),
         ({"arms": ["cooperative"]}, "give `name: value` pairs"),
+        ({"primary": 5}, "primary is 5; give a list of comparisons"),
+        ({"primary": True}, "primary is True; give a list of comparisons"),
+        ({"out": 5}, "out is 5; give a path"),
+        ({"results": ["a"]}, r"results is \['a'\]; give a path"),
+        ({"quick": {"settings": 5}}, "settings is 5; give `name: value` pairs"),
+        ({"quick": {"arms": []}}, "quick: arms is empty"),
+        ({"sweeps": {"s": {"setting": ["x"], "arms": BOTH_ARMS}}}, "give the name of a setting"),
+        ({"sweeps": {"s": {"setting": "payoff", "arms": BOTH_ARMS, "log": "no"}}}, "true or false"),
+        ({"frontier": {"reward": float("nan")}}, "frontier: reward is nan; give a number"),
     ],
 )
 def test_bad_values_say_what_to_write(values, changes, message):
@@ -111,6 +125,9 @@ def test_seeds_are_a_number_or_a_list(values):
 def test_files_that_are_no_study_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"there is no study file .*none\.yaml"):
         read_spec(tmp_path / "none.yaml")
+    (tmp_path / "twice.yaml").write_text("name: a\nquestion: q\narms:\n  cory: {}\n  cory: {batch: 2}\n")
+    with pytest.raises(ValueError, match="the key 'cory' is given twice"):
+        read_spec(tmp_path / "twice.yaml")
     (tmp_path / "list.yaml").write_text("- 1")
     with pytest.raises(ValueError, match="does not hold `name: value`"):
         read_spec(tmp_path / "list.yaml")

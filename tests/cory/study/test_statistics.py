@@ -88,8 +88,10 @@ def test_seeds_needed_are_those_of_the_t_test_in_cohens_table():
     assert statistics.seeds_needed(differences, 0.5) == 34 - 10  # 0 is half a deviation from the margin
     assert statistics.seeds_needed(differences + 0.2, 0.7) == 34 - 10
     assert statistics.seeds_needed(differences - 0.2, 0.7, "lower") == 34 - 10
-    assert statistics.seeds_needed(differences - 0.2, 0.7, "equal") == 34 - 10
-    assert statistics.seeds_needed([1.0, 1.0, 1.0], 0.5) == 0
+    assert statistics.seeds_needed([1.0, 1.0, 1.0], 0.5) == 2  # five for any verdict
+    assert statistics.seeds_needed([1.0] * 5, 0.5) == 0
+    # Equal takes both ends: 80 % for two ends that are as far is 90 % for each, n = 44 in the same table.
+    assert statistics.seeds_needed(differences, 0.5, "equal") == 44 - 10
 
 
 def test_no_number_of_seeds_decides_a_difference_as_large_as_the_margin():
@@ -106,8 +108,9 @@ def test_no_number_of_seeds_decides_a_difference_as_large_as_the_margin():
         (-0.01, 0.01, "supported"),
         (-0.03, 0.01, "undecided"),
         (0.01, 0.03, "undecided"),
-        (0.02, 0.05, "refuted"),
-        (-0.05, -0.02, "refuted"),
+        (-0.02, 0.02, "supported"),
+        (0.021, 0.05, "refuted"),
+        (-0.05, -0.021, "refuted"),
         (math.nan, math.nan, "undecided"),
     ],
 )

@@ -10,6 +10,7 @@ import time
 import psutil
 import pytest
 import yaml
+from filelock import FileLock, Timeout
 
 from cory.cli.main import main
 from cory.study import study
@@ -114,26 +115,46 @@ def test_finished_runs_are_found_again_from_the_results(copied, no_training, mad
 def test_runs_that_another_process_adds_while_this_one_trains_are_kept(
     copied, no_training, made, monkeypatch
 ):
+    """It adds them before the lines of progress begin; while they are counted, the file is locked."""
     values, folder = copied
     values["arms"] = without_broken(values)
     whole = (folder / "results.json").read_text("utf-8")
     for lost in ("results.json", "independent"):
         path = folder / lost
         path.unlink() if path.is_file() else shutil.rmtree(path)
-    counted: list[int] = []
 
     def analyse(results):
-        counted.append(len(results["runs"]))
-        if len(counted) == 1:
-            (folder / "results.json").write_text(whole, "utf-8")
+        with pytest.raises(Timeout):
+            FileLock(folder / "results.json.lock", is_singleton=False).acquire(timeout=0)
         return original(results)
 
     original = study.analyse
     monkeypatch.setattr(study, "analyse", analyse)
-    finished = Study(**values).run(train=False)
-    assert counted == [2, 4]
+    lines: list[str] = []
+
+    def say(line):
+        lines.append(line)
+        (folder / "results.json").write_text(whole, "utf-8")
+
+    finished = Study(**values).run(train=False, say=say)
+    assert lines[0].startswith("study relay-smoke: 4 runs, 2 found")
     assert values_of(finished) == values_of(made[2])
     assert json.loads((folder / "results.json").read_text("utf-8"))["runs"] == finished.results["runs"]
+
+
+def test_stored_runs_are_removed_only_if_that_is_asked_for(copied, no_training):
+    values, folder = copied
+    arms = without_broken(values)
+    del arms["independent"]
+    changed = {**values, "arms": arms, "primary": []}
+    before = (folder / "results.json").read_bytes()
+    with pytest.raises(
+        ValueError, match=r"independent on relay \(2 runs; not in the study\).* --drop removes"
+    ):
+        Study(**changed).run(train=False)
+    assert (folder / "results.json").read_bytes() == before
+    finished = Study(**changed).run(train=False, drop=True)
+    assert {run["arm"] for run in finished.results["runs"]} == {"cooperative"}
 
 
 def test_comparisons_that_change_after_the_runs_are_pointed_out(copied, no_training):
@@ -212,8 +233,11 @@ def test_tampered_results_are_refused_before_anything_runs(copied, no_training):
 
 
 def test_changed_arm_is_refused_and_not_mixed_with_its_old_runs(copied, no_training):
-    values, _ = copied
+    values, folder = copied
     arms = without_broken(values) | {"cooperative": {"payoff": "cooperative", "learner.lr": 0.2}}
+    with pytest.raises(ValueError, match=r"cooperative on relay \(2 runs; learner\.lr was 0\.1 and is"):
+        Study(**{**values, "arms": arms}).run()
+    (folder / "results.json").unlink()
     with pytest.raises(ValueError, match=r"other settings: learner\.lr was 0\.1 and is 0\.2"):
         Study(**{**values, "arms": arms}).run()
 

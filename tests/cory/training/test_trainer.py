@@ -129,6 +129,11 @@ def test_each_of_several_models_is_its_own_policys_reference(tiny_folder, tmp_pa
         assert metrics[f"{seat}/{name}/kl"] == pytest.approx(0, abs=1e-6)
     assert set(trainer.evaluate()) == {"reference_llm_1", "reference_llm_2", "llm_1", "llm_2"}
     assert trainer.references["llm_1"] is not trainer.references["llm_2"]
+    three = replace(
+        TABLES, seats=3, policy=PolicyConfig(models=(*models, models[0])), learner=LearnerConfig()
+    )
+    found = Trainer(three).evaluate()
+    assert found["reference_llm_3"] is found["reference_llm_1"]  # of one model, evaluated once
     with pytest.raises(ValueError, match="1 models for 2 seats"):
         replace(TABLES, policy=PolicyConfig(models=models[:1]))
 

@@ -38,7 +38,8 @@ def draw_differences(results: Results) -> Figure | None:
 
 def _draw_difference(axes: Axes, y: int, row: Mapping[str, Any], results: Results) -> None:
     color = {"supported": PALETTE[2], "refuted": PALETTE[1]}.get(row["result"], "#666666")
-    arm, baseline = (values_by_seed(results, row[k], row["task"], row["metric"]) for k in ("arm", "baseline"))
+    arm = values_by_seed(results, row["arm"], row["task"], row["metric"])
+    baseline = values_by_seed(results, row["baseline"], row["task"], row["baseline_metric"] or row["metric"])
     axes.plot([arm[s] - baseline[s] for s in row["seeds"]], [y - 0.2] * row["n"], ".", color=color, alpha=0.4)
     if row["low"] is not None:
         axes.plot([row["low"], row["high"]], [y, y], color=color, solid_capstyle="butt")
@@ -50,7 +51,8 @@ def _draw_difference(axes: Axes, y: int, row: Mapping[str, Any], results: Result
 
 def _name(row: Mapping[str, Any], results: Results) -> str:
     task = f" ({row['task']})" if len(results["kl_coef"]) > 1 else ""
-    return f"{row['arm']} - {row['baseline']}{task}"
+    other = f" in {metric_label(row['baseline_metric'])}".partition(" (")[0] if row["baseline_metric"] else ""
+    return f"{row['arm']} - {row['baseline']}{other}{task}"
 
 
 def draw_ladder(results: Results) -> Figure | None:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from cory.report.plots import PALETTE, REFERENCE
 from cory.study import statistics
-from cory.study.analysis import between, sweep_settings, values_by_seed
+from cory.study.analysis import between, interpolated_alike, sweep_settings, values_by_seed
 from cory.study.plots.panels import grid, groups_of, sweep_of
 from cory.study.plots.sweeps import written
 from cory.study.results import Results
@@ -73,8 +73,8 @@ def _draw_arm(
         x, y = [kl[seed] for seed in seeds], [reward[seed] for seed in seeds]
         axes.plot(x, y, markersize=3, alpha=0.5, **styles[name])
         axes.plot(np.mean(x), np.mean(y), label=name, markersize=8, **styles[name])
-    runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
-    if curves := [curve for run in runs for curve in between(run)]:
+    runs = [run for run in interpolated_alike(results) if (run["arm"], run["task"]) == (arm, task)]
+    if curves := [curve for run in runs for curve in between(run).values()]:
         x, y = np.mean(np.array(curves), axis=0)
         axes.plot(x, y, "--", color=styles[name]["color"], linewidth=1, alpha=0.7)
 
