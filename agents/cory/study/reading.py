@@ -41,25 +41,14 @@ OF_TRAINING = ("game/", "average/", "apart/", BETWEEN, ON, "hypervolume", "rewar
 """Metrics, or their beginnings, that only trained arms have."""
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML in which a key that is given twice is an error, not the second value."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", node.start_mark
-                )
-        return super().construct_mapping(node, deep=deep)
-
-
 def read_spec(path: Path) -> Spec:
     """Read a study file; ValueError that names the file and what is wrong."""
     if not path.is_file():
         raise ValueError(f"there is no study file {path}")
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+        text = path.read_text(encoding="utf-8")
+        _check_unique_keys(yaml.compose(text, Loader=yaml.SafeLoader))
+        values = yaml.safe_load(text)
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"the study file {path} cannot be read ({error}); give YAML") from error
     if not isinstance(values, dict):
@@ -68,6 +57,22 @@ def read_spec(path: Path) -> Spec:
         return make_spec(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _check_unique_keys(node: yaml.Node | None) -> None:
+    """Raise YAMLError for a key that a mapping has twice, of which YAML would keep the second value."""
+    if isinstance(node, yaml.MappingNode):
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            raise yaml.MarkedYAMLError(
+                problem=f"the key {twice!r} is given twice", problem_mark=node.start_mark
+            )
+        for pair in node.value:
+            for part in pair:
+                _check_unique_keys(part)
+    elif isinstance(node, yaml.SequenceNode):
+        for part in node.value:
+            _check_unique_keys(part)
 
 
 def make_spec(values: Mapping[str, Any]) -> Spec:
