@@ -19,7 +19,7 @@ from benchmarks import ROOT
 from benchmarks.learning.runs import RESULTS, commit_of, train
 from benchmarks.output import provenance
 from cory.cli.evaluate import Options, evaluate
-from cory.config.presets import find
+from cory.config import presets
 
 FOUR_STEPS = ["--learner.minibatch", "32"]
 """As many optimiser steps per iteration as PPO takes in its four epochs."""
@@ -65,7 +65,7 @@ def table(results: list[dict[str, Any]]) -> str:
     ]
     for result in results:
         gain, figures = result["gain"]["task_reward"], result["figures"]
-        combined = figures["task_reward"] - find(PRESET).config.kl.coef * figures["kl"]
+        combined = figures["task_reward"] - presets.get(PRESET).kl.coef * figures["kl"]
         lines.append(
             f"| {result['algorithm']} | {combined:.2f} "
             f"| {gain['gain']:+.2f} ({gain['low']:+.2f} to {gain['high']:+.2f}) "

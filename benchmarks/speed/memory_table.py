@@ -79,7 +79,12 @@ def llama(width: int, inner: int, layers: int, heads: int, kv_heads: int | None 
     )
 
 
-GPT2_LARGE = GPT2Config(n_layer=36, n_embd=1280, n_head=20, attn_pdrop=0, resid_pdrop=0, embd_pdrop=0)
+def gpt2(layers: int, width: int, heads: int) -> GPT2Config:
+    """A GPT-2 of these sizes."""
+    return GPT2Config(n_layer=layers, n_embd=width, n_head=heads, attn_pdrop=0, resid_pdrop=0, embd_pdrop=0)
+
+
+GPT2_LARGE = gpt2(36, 1280, 20)
 EXPERIMENTS = (
     Experiment("GPT2-Large", "IMDB", GPT2_LARGE, 256, 256, 58, 16),
     Experiment("Llama-2-7b", "GSM8K", llama(4096, 11008, 32, 32), 32, 2, 1024, 256),

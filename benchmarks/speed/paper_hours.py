@@ -11,7 +11,7 @@ have full length; judges cost nothing.
 import math
 from typing import Any, NamedTuple, get_args
 
-from transformers import GPT2Config, PretrainedConfig
+from transformers import PretrainedConfig
 
 from benchmarks.speed.memory_table import (
     EXPERIMENTS,
@@ -20,21 +20,17 @@ from benchmarks.speed.memory_table import (
     Experiment,
     Method,
     count,
+    gpt2,
     of_a_decoded_token,
     plan,
 )
-from cory.config.presets import PRESETS
+from cory.config import presets
 from cory.config.schema import Config
 from cory.evaluation.evaluator import Split
 
 CARD = 80
 SPLITS = get_args(Split)
 LLAMA_7B, LLAMA_13B = (experiment.config for experiment in EXPERIMENTS[1:3])
-
-
-def gpt2(layers: int, width: int, heads: int) -> GPT2Config:
-    """A GPT-2 of these sizes."""
-    return GPT2Config(n_layer=layers, n_embd=width, n_head=heads, attn_pdrop=0, resid_pdrop=0, embd_pdrop=0)
 
 
 class Arm(NamedTuple):
@@ -69,7 +65,7 @@ def line_of(arm: Arm) -> dict[str, Any]:
 
     Raises ValueError if the card does not hold the run.
     """
-    run = PRESETS[arm.preset].config
+    run = presets.get(arm.preset)
     response = run.max_response[1]
     experiment = Experiment(
         arm.model or run.policy.model.removesuffix("-hf").removeprefix("meta-llama/"),

@@ -42,19 +42,22 @@ def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, A
         return _last(_team(run, metric))
     if metric.startswith("game/"):
         return _mean([_last(seat.get(metric.partition("/")[2])) for seat in run["game"].values()])
-    if metric.startswith(BETWEEN):
-        metric, curves = metric.removeprefix(BETWEEN), between(run)
-        return _mean([_frontier_value(*one, metric, frontier, run, [name]) for name, one in curves.items()])
-    if _is_of_frontier(metric):
-        policies = {name: run["eval"][name] for name in trained(run["eval"])}
-        curves = {
-            name: (_values(one.get("kl")), _values(one.get("task_reward"))) for name, one in policies.items()
-        }
-        return _mean([_frontier_value(*one, metric, frontier, run, [name]) for name, one in curves.items()])
+    of_curve = metric.removeprefix(BETWEEN)
+    if _is_of_frontier(of_curve):
+        curves = between(run) if metric.startswith(BETWEEN) else _during(run)
+        return _mean([_frontier_value(*one, of_curve, frontier, run, [name]) for name, one in curves.items()])
     ends = [points[-1][1] for points in _quantities(run, metric.removeprefix(APART), kl_coef) if points]
     if metric.startswith(APART):
         return max(ends) - min(ends) if len(ends) > 1 else math.nan
     return _mean(ends)
+
+
+def _during(run: Run) -> dict[str, tuple[list[float], list[float]]]:
+    """By policy: KL and task reward of the evaluations during training."""
+    evaluated = {name: run["eval"][name] for name in trained(run["eval"])}
+    return {
+        name: (_values(one.get("kl")), _values(one.get("task_reward"))) for name, one in evaluated.items()
+    }
 
 
 def between(run: Run) -> dict[str, tuple[list[float], list[float]]]:
@@ -126,13 +129,10 @@ def arms_of(results: Results, name: str) -> list[str]:
     return list(results["pools"].get(name, [name]))
 
 
-def _played(results: Results, name: str, task: str) -> set[int]:
-    """The seeds at which every arm that a name stands for has a run."""
-    found = [
-        {run["seed"] for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)}
-        for arm in arms_of(results, name)
-    ]
-    return set.intersection(*found)
+def _played(results: Results, arms: Sequence[str], task: str) -> set[int]:
+    """The seeds at which every one of the arms has a run."""
+    runs = [run for run in results["runs"] if run["task"] == task]
+    return set.intersection(*({run["seed"] for run in runs if run["arm"] == arm} for arm in arms))
 
 
 def is_measured(results: Results, row: Mapping[str, Any]) -> bool:
@@ -190,7 +190,7 @@ def analyse(results: Results) -> Results:
 def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[str, Any]:
     """Statistics of one comparison on one task; differences are arm minus baseline, undefined ones null."""
     metric, margin = comparison["metric"], float(comparison["margin"])
-    sides_of = comparison["arm"], comparison["baseline"]
+    arms = arms_of(results, comparison["arm"]) + arms_of(results, comparison["baseline"])
     arm = values_by_seed(results, comparison["arm"], task, metric)
     baseline = values_by_seed(results, comparison["baseline"], task, comparison["baseline_metric"] or metric)
     seeds = sorted(arm.keys() & baseline.keys())
@@ -220,7 +220,7 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         or f"{comparison['arm']} is better than {comparison['baseline']} in {metric}",
         "n": len(seeds),
         "seeds": seeds,
-        "left_out": len(set.intersection(*(_played(results, name, task) for name in sides_of)) - set(seeds)),
+        "left_out": len(_played(results, arms, task) - set(seeds)),
         "arm_mean": sides["arm"][0],
         "arm_iqm": sides["arm"][1],
         "arm_sd": sides["arm"][2],
