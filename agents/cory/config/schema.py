@@ -330,11 +330,6 @@ class Config:
         }
         names = [name for name, given in wanted.items() if given]
         several = len(set(self.policy_names)) > 1
-        if names and several and self.policy.kind == "lora_team":
-            raise ValueError(
-                f"{names[0]}: the mean of adapters' factors is no mean of the policies; leave it out, and "
-                "average whole models after training: cory average RUN --out FOLDER"
-            )
         if names and len(set(self.policy.models)) > 1:
             raise ValueError(f"{names[0]}: policies of several models have no mean; leave it out")
         if self.export_average and not (several or self.learner.ema):

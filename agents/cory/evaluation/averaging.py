@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from cory.policies.base import Policy, whole_weights
+from cory.policies.lora_config import LORA_A, LORA_B
 
 NAME = "average"
 """Name of the averaged policy in metrics and folders."""
@@ -37,17 +38,22 @@ def mean_weights(
     if len(shapes) != 1:
         names = ", ".join(policy.name for policy in policies)
         raise ValueError(f"the weights of {names} differ in shape; only policies of one model have a mean")
+    share_P = _shares(policies, weights)
+    with torch.no_grad():
+        return [
+            torch.einsum("p,p...->...", share_P.to(c[0]), torch.stack(c)) for c in zip(*columns, strict=True)
+        ]
+
+
+def _shares(policies: Sequence[Policy], weights: Sequence[float] | None) -> Tensor:
+    """The share of each policy in the mean: `weights` over their sum."""
     if weights is not None and (len(weights) != len(policies) or sum(weights) == 0):
         given = ", ".join(map(str, weights))
         raise ValueError(
             f"weights are {given} for {len(policies)} policies; give one each, of a sum other than 0"
         )
     share_P = torch.ones(len(policies)) if weights is None else torch.tensor(weights)
-    share_P = share_P / share_P.sum()
-    with torch.no_grad():
-        return [
-            torch.einsum("p,p...->...", share_P.to(c[0]), torch.stack(c)) for c in zip(*columns, strict=True)
-        ]
+    return share_P / share_P.sum()
 
 
 def move_to_reference(policy: Policy, share: float) -> None:
@@ -59,9 +65,9 @@ def move_to_reference(policy: Policy, share: float) -> None:
     reference = policy.reference.distribution_weights()
     with torch.no_grad():
         for name, weight in policy.distribution_weights().items():
-            if ".lora_B." in name:
+            if LORA_B in name:
                 weight.mul_(share)
-            elif ".lora_A." not in name and weight.is_floating_point():
+            elif LORA_A not in name and weight.is_floating_point():
                 if name not in reference or reference[name].shape != weight.shape:
                     raise ValueError(f"policy {policy.name!r}: {name} is not in its reference")
                 weight.lerp_(reference[name].to(weight), 1 - share)
@@ -74,21 +80,53 @@ def averaged(
     *,
     columns: Sequence[Sequence[Tensor]] = (),
 ) -> Iterator[Policy]:
-    """The first policy with the mean weights of all; its own are back, bit for bit, after the block."""
-    with whole_weights(policies):
-        first, mean = policies[0], mean_weights(policies, weights, columns=columns)
-        own = [weight.detach().clone() for weight in trained(first)]
+    """The first policy with the mean weights of all; their own are back, bit for bit, after the block.
+
+    Of a LoRA team it is the mean of what the adapters add to the backbone, which is a sum of adapters but no
+    adapter of their rank: the mean of their factors would be another model.
+    """
+    first = policies[0]
+    with whole_weights(policies), first.joined(policies):
+        if any(LORA_B in name for name, _ in first.named_parameters()):
+            values = _adapters_with_shares(policies, weights, columns=columns)
+        else:
+            values = [mean_weights(policies, weights, columns=columns)]
+        written = policies[: len(values)]
+        own = [[weight.detach().clone() for weight in trained(policy)] for policy in written]
         name = first.name
         try:
-            _write(first, mean)
+            _write(written, values)
             first.name = NAME
             yield first
         finally:
             first.name = name
-            _write(first, own)
+            _write(written, own)
 
 
-def _write(policy: Policy, values: Sequence[Tensor]) -> None:
-    with torch.no_grad():
-        for weight, value in zip(trained(policy), values, strict=True):
+def _adapters_with_shares(
+    policies: Sequence[Policy], weights: Sequence[float] | None, *, columns: Sequence[Sequence[Tensor]]
+) -> list[list[Tensor]]:
+    """Weights of each policy with which their adapters add up to the mean: the second factor times the share.
+
+    The value head, which is no adapter, is the mean itself.
+    """
+    columns = columns or [trained(policy) for policy in policies]
+    mean = mean_weights(policies, weights, columns=columns)
+    names = [name for name, weight in policies[0].named_parameters() if weight.requires_grad]
+
+    def scaled(name: str, weight: Tensor, of_all: Tensor, share: float) -> Tensor:
+        if LORA_A in name:
+            return weight.detach().clone()
+        return weight.detach() * share if LORA_B in name else of_all
+
+    return [
+        [scaled(*triple, share) for triple in zip(names, column, mean, strict=True)]
+        for share, column in zip(_shares(policies, weights).tolist(), columns, strict=True)
+    ]
+
+
+@torch.no_grad()
+def _write(policies: Sequence[Policy], values: Sequence[Sequence[Tensor]]) -> None:
+    for policy, column in zip(policies, values, strict=True):
+        for weight, value in zip(trained(policy), column, strict=True):
             weight.copy_(value)

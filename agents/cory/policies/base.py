@@ -299,6 +299,10 @@ class Policy(nn.Module):
         """A context in which this rank holds all weights; all ranks must enter it together."""
         return nullcontext()
 
+    def joined(self, policies: Sequence["Policy"]) -> AbstractContextManager[None]:
+        """A context in which the adapters of `policies` act with its own; here there are none."""
+        return nullcontext()
+
     def fingerprint(self) -> tuple[tuple[int, int, bool], ...]:
         """A value that changes when a weight is written, replaced, frozen or unfrozen; reads no weights."""
         return tuple((p.data_ptr(), p._version, p.requires_grad) for p in self.parameters())

@@ -183,8 +183,6 @@ def own_memory(model: Any) -> Any:
 
 def _load_adapted(path: str | Path, *, device: str) -> tuple[Any, Any]:
     """Load the base model that an adapter names and merge the adapter; all weights are trainable."""
-    from peft import PeftModel
-
     if Path(path).is_dir():
         _check_weights(Path(path), "adapter_model.safetensors")
     base = _base_of(path)
@@ -193,10 +191,17 @@ def _load_adapted(path: str | Path, *, device: str) -> tuple[Any, Any]:
         f"the adapter {path}", "name its base in base_model_name_or_path of its adapter_config.json"
     ):
         model, tokenizer = load_model(base, device=device)
-        merged = PeftModel.from_pretrained(model, str(path)).merge_and_unload()
+        merged = merge_adapter(model, path)
         if _holds_tokenizer(path):
             tokenizer = _tokenizer(path)
     return merged.requires_grad_(True), tokenizer
+
+
+def merge_adapter(model: Any, path: str | Path) -> Any:
+    """Add the adapter of a PEFT folder to the weights of its base model; the model."""
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(model, str(path)).merge_and_unload()
 
 
 def _is_adapter(path: str | Path) -> bool:

@@ -19,10 +19,19 @@ from torch import Tensor, nn
 
 from cory import pocket
 from cory.policies import lora_adapters
+from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.kernels import CpuKernels
-from cory.policies.loading import check_device, load_four_bit, load_model, weight_count
-from cory.policies.lora_config import BACKBONE, SETTINGS, VALUE_HEAD, LoRAConfig, shared_name, weights_sha256
+from cory.policies.loading import check_device, load_four_bit, load_model, merge_adapter, weight_count
+from cory.policies.lora_config import (
+    BACKBONE,
+    LORA_B,
+    SETTINGS,
+    VALUE_HEAD,
+    LoRAConfig,
+    shared_name,
+    weights_sha256,
+)
 from cory.policies.precision import Frozen, Precision, frozen_dtype, store_frozen
 from cory.runtime import memory
 
@@ -43,7 +52,7 @@ class LoraPolicy(CausalLMPolicy):
         del self._modules["model"]
         pairs = lora_adapters.factors(team.model, name)
         self.adapter_name = name
-        self._adapters = (name,) if pairs else ()
+        self._adapters: tuple[str, ...] = (name,) if pairs else ()
         self.adapter = nn.ModuleDict({layer.replace(".", "/"): pair for layer, pair in pairs.items()})
         self.value_head.to(team.device)
 
@@ -71,14 +80,36 @@ class LoraPolicy(CausalLMPolicy):
         with super().forward_context(index), self._team[0].switch.on(self._adapters):
             yield
 
+    @property
+    def _joined(self) -> tuple[str, ...]:
+        """The adapters beside its own that are active when this policy acts."""
+        return tuple(name for name in self._adapters if name != self.adapter_name)
+
+    @contextmanager
+    def joined(self, policies: Sequence[Policy]) -> Iterator[None]:
+        """Inside, what the adapters of `policies`, all of this team, add to the backbone is added up."""
+        if any(self._team[0].policies.get(policy.name) is not policy for policy in policies):
+            raise ValueError(f"policies of several teams cannot act together with {self.name!r}")
+        own = self._adapters
+        self._adapters = tuple(policy.name for policy in policies)
+        try:
+            yield
+        finally:
+            self._adapters = own
+
     def head_parameters(self) -> Sequence[nn.Parameter]:
         """Parameters of the value head: the language-model head belongs to the frozen backbone."""
         return self.value_parameters()
 
     def distribution_weights(self) -> dict[str, Tensor]:
-        """The adapter's parameters; none where it adds nothing to the backbone, as before the first step."""
+        """The adapter's parameters; none where it adds nothing to the backbone, as before the first step.
+
+        Where several are joined, those of all.
+        """
         weights = super().distribution_weights()
-        adds = any(bool(weight.any()) for name, weight in weights.items() if ".lora_B." in name)
+        for other in self._joined:
+            weights |= {f"{other}/{key}": w for key, w in lora_adapters.tensors(self.model, other).items()}
+        adds = any(bool(weight.any()) for name, weight in weights.items() if LORA_B in name)
         return weights if adds else {}
 
     def save(self, folder: str | Path, *, value_head: bool = True) -> None:
@@ -107,6 +138,9 @@ class LoraPolicy(CausalLMPolicy):
         with TemporaryDirectory() as parts:
             self.save(parts)
             whole, tokenizer = load_model(parts)
+            for other in self._joined:
+                lora_adapters.write(self.model, other, self._team[0].settings, parts)
+                whole = merge_adapter(whole, parts)
         CausalLMPolicy(self.name, whole, tokenizer, value_head=self.value_head, kernels="plain").save(folder)
 
     def restore(self, folder: str | Path) -> None:

@@ -13,6 +13,8 @@ SETTINGS = "adapter_config.json"
 BACKBONE = "backbone.json"
 """Beside an adapter: name and sha256 of the backbone it belongs to."""
 VALUE_HEAD = "value_head.safetensors"
+LORA_A, LORA_B = ".lora_A.", ".lora_B."
+"""In the names of an adapter's two factors: it adds lora_B @ lora_A, times alpha / rank, to a layer."""
 
 
 @dataclass(frozen=True, kw_only=True)

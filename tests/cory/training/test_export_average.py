@@ -1,8 +1,11 @@
 """`export_average`: what is written is what was evaluated as `average`, and is evaluated like any policy."""
 
+import json
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
+import peft
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -87,6 +90,27 @@ def test_the_moving_average_of_an_adapter_is_exported_as_a_whole_model(config, t
     assert change.abs().max() > 1e-4
 
 
+def test_the_mean_of_two_adapters_is_the_mean_of_what_they_add_to_the_model(config, tmp_path):
+    """The oracle is the mean of both policies' whole models, merged by PEFT from the exported folders."""
+    run = tmp_path / "run"
+    evaluation = replace(config.evaluation, average=True)
+    policy = replace(config.policy, kind="lora_team")
+    train(replace(config, policy=policy, evaluation=evaluation), run)
+    start = AutoModelForCausalLM.from_pretrained(config.policy.model)
+    one, two = (
+        peft.PeftModel.from_pretrained(deepcopy(start), str(run / f"policies/llm_{i}")).merge_and_unload()
+        for i in (1, 2)
+    )
+    mean, one, two = weights_of(run / "average"), one.state_dict(), two.state_dict()
+    for name, weight in mean.items():
+        torch.testing.assert_close(weight, (one[name] + two[name]) / 2, rtol=1e-4, atol=1e-6)
+    name = "transformer.h.0.attn.c_attn.weight"
+    assert (one[name] - two[name]).abs().max() > 1e-3
+    assert (mean[name] - start.state_dict()[name]).abs().max() > 1e-4
+    rows = (run / "metrics.jsonl").read_text().splitlines()
+    assert any("eval/average/kl" in json.loads(row) for row in rows)
+
+
 def test_the_reference_of_an_average_is_the_model_that_all_policies_started_from():
     config = flagged("--policy.kind", "causal_lm", "--policy.models", "a", "a")
     assert start_models(config, ["llm_2", "average"]) == {"llm_2": "a", "average": "a"}
@@ -98,10 +122,6 @@ def test_the_reference_of_an_average_is_the_model_that_all_policies_started_from
         (("--export-average",), "a lookup table is no model folder"),
         (("--export-average", "--seats", "1"), "needs two policies or more, or learner.ema"),
         (("--export-average", "--policy.kind", "causal_lm", "--policy.shared"), "needs two policies"),
-        (
-            ("--evaluation.average", "--policy.kind", "lora_team"),
-            "evaluation.average: the mean of adapters' factors is no mean of the policies",
-        ),
         (
             ("--learner.ema", "0.5", "--policy.kind", "causal_lm", "--policy.models", "a", "b"),
             "learner.ema: policies of several models have no mean",
