@@ -164,16 +164,27 @@ def make_target(settings: Mapping[str, Any]) -> Target:
 
 
 def setting_value(settings: Mapping[str, Any], name: str, *, log: bool = False) -> float:
-    """A setting of an arm as a number; named payoffs as lambda. ValueError for what is none."""
+    """A setting of an arm as a number; payoffs as lambda. ValueError for what is none."""
     value = settings.get(name)
     try:
-        number = PAYOFFS[value] if isinstance(value, str) and value in PAYOFFS else float(str(value))
+        if isinstance(value, str) and value.startswith("["):
+            number = _weight_of_one_seat(value)
+        else:
+            number = PAYOFFS[value] if isinstance(value, str) and value in PAYOFFS else float(str(value))
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or (log and number <= 0):
         kind = "a number above 0" if log else "a number"
         raise ValueError(f"a sweep over {name!r} needs {kind} in every arm, not {value!r}")
     return number
+
+
+def _weight_of_one_seat(matrix: str) -> float:
+    """The lambda of a payoff that pays one of two seats own + lambda * other; ValueError for others."""
+    match json.loads(matrix):
+        case [[1, weight], [0, 1]] | [[1, 0], [weight, 1]]:
+            return float(weight)
+    raise ValueError(f"payoff {matrix} has more than one weight")
 
 
 def digest(settings: Mapping[str, Any]) -> str:

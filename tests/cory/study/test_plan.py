@@ -120,6 +120,20 @@ def test_sweep_with_the_same_setting_twice_is_refused(values):
         planned(values, arms=arms, sweeps=sweeps, primary=[])
 
 
+def test_payoff_of_one_seat_alone_is_swept_by_its_weight(values):
+    arms = {
+        "a": {"payoff": "independent"},
+        "b": {"payoff": [[1, -0.4], [0, 1]]},
+        "c": {"payoff": [[1, 1], [0, 1]]},
+    }
+    sweep = {"setting": "payoff", "arms": ["a", "b", "c"]}
+    made = planned(values, arms=arms, sweeps={"pioneer": sweep}, primary=[], seeds=1)
+    assert [plan.setting_value(run.settings, "payoff") for run in made.runs] == [0, -0.4, 1]
+    arms["b"] = {"payoff": [[1, 0.5], [0.5, 1]]}
+    with pytest.raises(ValueError, match="'payoff' needs a number"):
+        planned(values, arms=arms, sweeps={"pioneer": sweep}, primary=[])
+
+
 def test_settings_survive_the_journey_to_a_worker(values):
     """A worker reads the flat settings as flags; numbers below 0, lists, none and matrices are among them."""
     arms = {"a": {"payoff": -0.4}, "b": {"payoff": "[[1, 0.5], [0, 1]]"}, "c": {"kl.final": None}}
