@@ -67,15 +67,6 @@ def evaluation_curves(folder: Path) -> dict[str, dict[str, list[float]]]:
     return curves
 
 
-def first_and_last_evaluation(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """The evaluations `before` and `after` training, by policy and quantity."""
-    curves = evaluation_curves(folder)
-    return {
-        when: {policy: {name: values[at] for name, values in of.items()} for policy, of in curves.items()}
-        for when, at in {"before": 0, "after": -1}.items()
-    }
-
-
 def seconds(folder: Path) -> float:
     """Duration of a run, evaluations included."""
     spent = (value for row in metric_rows(folder) for key, value in row.items() if key.startswith("time/"))
