@@ -417,6 +417,30 @@ def test_many_arms_are_drawn_in_groups_by_sweep_and_number_of_seats(values):
     assert legends == groups
 
 
+def test_sweeps_share_a_panel_of_the_frontier_and_name_a_setting_once_where_they_meet(values):
+    arms = {
+        f"{kind}-{i}": {"kl.coef": 0.1 * (i + 1), "payoff": payoff}
+        for kind, payoff in (("own", "independent"), ("sum", "cooperative"))
+        for i in range(7)
+    }
+    sweep = {
+        kind: {"setting": "kl.coef", "arms": [arm for arm in arms if arm.startswith(kind)]}
+        for kind in ("own", "sum")
+    }
+    results = made_up_results(values, arms=arms, primary=[], sweeps=sweep, gains=())
+    results["runs"] = [  # the sweeps meet at the first setting, and are 2 nats apart at the last
+        made_up_run(f"{kind}-{i}", 0, i / 6, kl=i + worse * i / 6)
+        for kind, worse in (("own", 0), ("sum", 2))
+        for i in range(7)
+    ]
+    assert len(panels.groups_of(results)) == 2
+    (axes,) = frontier.draw_frontier(results).axes
+    named = [text.get_text() for text in axes.texts]
+    assert named.count("0.1") == 1
+    assert named.count("0.7") == 2
+    assert [text.get_text() for text in axes.figure.legends[0].texts] == ["own", "sum"]
+
+
 def test_combined_reward_is_left_out_beside_task_reward_where_kl_costs_nothing(values):
     results = made_up_results(values)
     for coefficient, first in ((0.1, "combined reward\n"), (0.0, "task reward\n")):

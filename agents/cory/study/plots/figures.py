@@ -6,7 +6,7 @@ from cory.report.plots import Kind, Plot, draw_kinds
 from cory.study import statistics
 from cory.study.plots.comparisons import draw_differences, draw_ladder
 from cory.study.plots.curves import draw_curves, draw_survival
-from cory.study.plots.frontier import draw_frontier
+from cory.study.plots.frontier import draw_frontier, frontier_groups
 from cory.study.plots.panels import groups_of
 from cory.study.plots.sweeps import draw_sweeps
 from cory.study.results import Results
@@ -27,9 +27,10 @@ CURVES = (
 )
 FRONTIER = (
     "Task reward against KL at the end of training: one small point per run, a large one per arm (mean). "
-    "Lines join the arms of a sweep in the order of their settings, which stand beside them; bars: 95 % "
-    "intervals of the mean reward. The cross is the reference, with its task reward; where it is far from "
-    "the arms, the reward stands in the corner. Dashed: weights between the reference's and the policies'."
+    "Lines join the arms of a sweep in the order of their settings, which stand beside them, once where two "
+    "sweeps have the same at the same place; bars: 95 % intervals of the mean reward. The cross is the "
+    "reference, with its task reward; where it is far from the arms, the reward stands in the corner. "
+    "Dashed: weights between the reference's and the policies'."
 )
 SWEEPS = (
     "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs. "
@@ -54,10 +55,11 @@ def draw(results: Results, folder: Path, *, declared: bool = True) -> list[Plot]
     """
     forest = ("Primary comparisons", FOREST) if declared else ("Differences to the first arm", EXPLORED)
     groups = GROUPS if len(groups_of(results)) > 1 else ""
+    panels = GROUPS if len(frontier_groups(results)) > 1 else ""
     kinds: list[Kind[Results]] = [
         ("differences", *forest, draw_differences),
         ("curves", "Learning curves", CURVES + groups, draw_curves),
-        ("frontier", "Task reward against KL", FRONTIER + groups, draw_frontier),
+        ("frontier", "Task reward against KL", FRONTIER + panels, draw_frontier),
         ("ladder", "Step by step", LADDER, draw_ladder),
         ("sweeps", "Sweeps", SWEEPS, draw_sweeps),
         ("survival", "Collapse", SURVIVAL + groups, draw_survival),

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from cory.report.plots import PALETTE, REFERENCE
 from cory.study import statistics
 from cory.study.analysis import between, interpolated_alike, sweep_settings, values_by_seed
-from cory.study.plots.panels import grid, groups_of, sweep_of
+from cory.study.plots.panels import TOGETHER, grid, groups_of, sweep_of
 from cory.study.plots.sweeps import written
 from cory.study.results import Results
 from cory.tracking.labels import label
@@ -21,7 +21,9 @@ OF_KL = "KL to the reference (nats)"
 NEAR = 3.0
 """How many times wider than the arms' range a panel may become to hold the reference."""
 BESIDE = 0.08
-"""Share of a panel's width below which the next mean is in the way of a setting's number."""
+"""Share of a panel's width and height below which the next mean is in the way of a setting's number."""
+SAME = 0.03
+"""Share of a panel's width and height below which two means are at the same place."""
 FEW = 3
 """Up to so many arms of a reference are named beside others'; more are the other arms."""
 
@@ -36,9 +38,10 @@ def draw_frontier(results: Results) -> Figure | None:
         styles = _styles(results, arms)
         for arm in arms:
             _draw_arm(axes, results, arm, task, styles)
+        named: list[Point] = []
         for name in results["sweeps"]:
             if name in styles:
-                _draw_sweep(axes, results, name, task, arms, styles[name]["color"])
+                named += _draw_sweep(axes, results, name, task, arms, styles[name]["color"], named)
         drawn = bool(axes.lines)
         if drawn:
             _draw_references(axes, references(results, task, arms))
@@ -46,7 +49,13 @@ def draw_frontier(results: Results) -> Figure | None:
         axes.set_ylabel(label("task_reward"))
         return drawn
 
-    return grid(results, ["frontier"], panel, groups_of(results))
+    return grid(results, ["frontier"], panel, frontier_groups(results))
+
+
+def frontier_groups(results: Results) -> list[list[str]]:
+    """The arms of each panel: all together if sweeps, each in one colour, and other arms are few."""
+    arms = list(results["arms"])
+    return [arms] if len({sweep_of(results, arm) or arm for arm in arms}) <= TOGETHER else groups_of(results)
 
 
 def _styles(results: Results, arms: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -79,8 +88,20 @@ def _draw_arm(
         axes.plot(x, y, "--", color=styles[name]["color"], linewidth=1, alpha=0.7)
 
 
-def _draw_sweep(axes: Axes, results: Results, name: str, task: str, arms: Sequence[str], color: str) -> None:
-    """The line through a sweep's means by rising setting, with the intervals of their rewards."""
+def _draw_sweep(
+    axes: Axes,
+    results: Results,
+    name: str,
+    task: str,
+    arms: Sequence[str],
+    color: str,
+    named: Sequence[Point],
+) -> list[Point]:
+    """The line through a sweep's means by rising setting, with the intervals of their rewards.
+
+    Returns the means whose setting is written beside them: not where one of `named` has it at nearly the
+    same place.
+    """
     sweep, points = results["sweeps"][name], []
     for arm, setting in zip(sweep["arms"], sweep_settings(results, sweep, task), strict=True):
         kl, reward = (list(values_by_seed(results, arm, task, one).values()) for one in ("kl", "task_reward"))
@@ -92,18 +113,30 @@ def _draw_sweep(axes: Axes, results: Results, name: str, task: str, arms: Sequen
     points.sort()
     if len(points) > 1:
         axes.plot([x for _, x, _ in points], [y for _, _, y in points], color=color, linewidth=1, alpha=0.7)
-    for i, point in enumerate(points):
+    shown = [
+        point
+        for point in points
+        if not any(point[0] == other[0] and _apart(axes, point, other) < SAME for other in named)
+    ]
+    for point in shown:
+        i = points.index(point)
         place = i if len(results["sweeps"]) == 1 else list(results["sweeps"]).index(name)
         _name_setting(axes, point, [*points[:i], *points[i + 1 :]], above=place % 2 == 0, color=color)
+    return shown
+
+
+def _apart(axes: Axes, point: Point, other: Point) -> float:
+    """The distance of two means along the axis on which it is longer, as a share of the panel."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    return max(abs(point[1] - other[1]) / (right - left), abs(point[2] - other[2]) / (high - low))
 
 
 def _name_setting(axes: Axes, point: Point, others: Sequence[Point], *, above: bool, color: str) -> None:
     """The setting beside its mean: above on the left or below on the right, but not towards a near mean."""
     setting, x, mean = point
-    left, right = axes.get_xlim()
-    nearest = min((other for _, other, _ in others), key=lambda other: abs(other - x), default=x)
-    near = 0 < abs(nearest - x) < BESIDE * (right - left)
-    to_the_left = nearest > x if near else above
+    nearest = min(others, key=lambda other: _apart(axes, point, other), default=None)
+    near = nearest is not None and nearest[1] != x and _apart(axes, point, nearest) < BESIDE
+    to_the_left = nearest[1] > x if nearest and near else above
     offset = (-7 if to_the_left else 7, 5 if above else -12)
     at: dict[str, Any] = {"xytext": offset, "textcoords": "offset points", "fontsize": 9}
     axes.annotate(written(setting), (x, mean), ha="right" if to_the_left else "left", color=color, **at)
