@@ -415,6 +415,9 @@ def test_many_arms_are_drawn_in_groups_by_sweep_and_number_of_seats(values):
     figure = curves.draw_curves(results)
     legends = [[text.get_text() for text in block.legends[0].texts] for block in figure.subfigs]
     assert legends == groups
+    results["runs"][list(arms).index("sweep-1")]["collapsed_at"] = {"llm_1": 10, "llm_2": None}
+    figure = curves.draw_survival(results)
+    assert [[text.get_text() for text in block.legends[0].texts] for block in figure.subfigs] == [list(swept)]
 
 
 def test_sweeps_share_a_panel_of_the_frontier_and_name_a_setting_once_where_they_meet(values):

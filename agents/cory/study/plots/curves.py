@@ -46,9 +46,12 @@ def draw_curves(results: Results) -> Figure | None:
 
 
 def draw_survival(results: Results) -> Figure | None:
-    """The share of policies without a sign of collapse, if any policy has one."""
-    lost = any(at is not None for run in results["runs"] for at in run["collapsed_at"].values())
-    if judged_by_team(results) or not lost:
+    """The share of policies without a sign of collapse, for groups of arms in which any policy has one."""
+    lost = {
+        run["arm"] for run in results["runs"] if any(at is not None for at in run["collapsed_at"].values())
+    }
+    groups = [group for group in groups_of(results) if lost.intersection(group)]
+    if judged_by_team(results) or not groups:
         return None
 
     def panel(axes: Axes, _metric: str, task: str, arms: Sequence[str]) -> bool:
@@ -68,4 +71,4 @@ def draw_survival(results: Results) -> Figure | None:
         axes.set_ylabel("policies without a sign of collapse (share)")
         return bool(played)
 
-    return grid(results, ["survival"], panel, groups_of(results))
+    return grid(results, ["survival"], panel, groups)

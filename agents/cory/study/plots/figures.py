@@ -46,6 +46,7 @@ SURVIVAL = (
     "Each line is thinner than the one before it, so that equal ones can be seen."
 )
 GROUPS = " Arms are drawn in groups, each with its own colours and scale."
+LEFT_OUT = " Groups in which no policy collapsed are left out."
 
 
 def draw(results: Results, folder: Path, *, declared: bool = True) -> list[Plot]:
@@ -55,6 +56,7 @@ def draw(results: Results, folder: Path, *, declared: bool = True) -> list[Plot]
     """
     forest = ("Primary comparisons", FOREST) if declared else ("Differences to the first arm", EXPLORED)
     groups = GROUPS if len(groups_of(results)) > 1 else ""
+    left_out = LEFT_OUT if groups else ""
     panels = GROUPS if len(frontier_groups(results)) > 1 else ""
     kinds: list[Kind[Results]] = [
         ("differences", *forest, draw_differences),
@@ -62,6 +64,6 @@ def draw(results: Results, folder: Path, *, declared: bool = True) -> list[Plot]
         ("frontier", "Task reward against KL", FRONTIER + panels, draw_frontier),
         ("ladder", "Step by step", LADDER, draw_ladder),
         ("sweeps", "Sweeps", SWEEPS, draw_sweeps),
-        ("survival", "Collapse", SURVIVAL + groups, draw_survival),
+        ("survival", "Collapse", SURVIVAL + groups + left_out, draw_survival),
     ]
     return draw_kinds(kinds, results, folder)
