@@ -57,3 +57,11 @@ def test_what_has_no_mean_is_refused_and_nothing_is_written(tmp_path, capsys):
     with pytest.raises(ValueError, match="is not empty"):
         cory.average([one, longer], one)
     assert not (tmp_path / "mean").exists()
+
+
+@pytest.mark.runs_training
+def test_lookup_tables_have_no_mean(tmp_path, capsys):
+    small = {"iterations": 1, "batch": 2, "max_response": (1, 1), "evaluation": {"queries": 2, "every": 0}}
+    cory.train(task="echo", policy={"kind": "table"}, run=tmp_path / "run", **small)
+    assert main(["average", str(tmp_path / "run"), "--out", str(tmp_path / "mean")]) == 2
+    assert "only language models are averaged" in capsys.readouterr().err
