@@ -155,3 +155,14 @@ def test_system_errors_that_libraries_wrap_in_errors_of_their_own_are_os_errors(
     assert raised.value.errno == errno.ENOSPC
     with pytest.raises(LookupError):
         fail("os error")
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_says_how_to_start_again(tmp_path, capsys):
+    run = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        full_between(patch, 0, 9)
+        with room_for(2**30):
+            assert main([*ARGV, "--run", str(run), "--failed-saves", "1"]) == 2
+    printed = " ".join(capsys.readouterr().err.split())
+    assert f"{run} has no checkpoint; to start again, give the same command with --overwrite" in printed
+    assert main([*ARGV, "--run", str(run), "--overwrite"]) == 0

@@ -20,6 +20,9 @@ from cory.runtime.device import allows_tf32, device_name
 RESULTS = "benchmarks/results"
 """Folder of committed results, which a program writes: a change there is no change of the code."""
 
+PACKAGED = ("agents", "cory_env")
+"""Folders in which a new file is new code."""
+
 PACKAGES = ("cory", "torch", "transformers", "numpy", "pettingzoo", "gymnasium")
 
 
@@ -46,7 +49,8 @@ def environment() -> dict[str, Any]:
 def commit() -> str | None:
     """The commit of this project's checkout, `-dirty` with changes; None outside of one or without git.
 
-    Changes of results (`RESULTS`) do not count, so that one study can be run after another.
+    Changes of results (`RESULTS`) do not count, so that one study can be run after another, nor do new files
+    outside of the packages.
     """
     root = Path(__file__).resolve().parents[3]
     project = root / "pyproject.toml"
@@ -58,7 +62,8 @@ def commit() -> str | None:
     if not (found := _git(root, "describe", "--always", "--abbrev=7", "--exclude=*")):
         return None
     changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){RESULTS}")
-    return f"{found}-dirty" if changed else found
+    new = _git(root, "ls-files", "--others", "--exclude-standard", "--", *PACKAGED)
+    return f"{found}-dirty" if changed or new else found
 
 
 def processor() -> str:

@@ -17,7 +17,7 @@ from cory.study.engines import Outcome, load_engine
 from cory.study.export import write_marl_eval
 from cory.study.plan import Plan, PlannedRun, make_plan
 from cory.study.reading import check_keys, make_spec, read_spec
-from cory.study.report import write_report
+from cory.study.report import PAGE, write_report
 from cory.study.results import Results
 from cory.study.spec import Spec
 from cory.study.statistics import MIN_RUNS
@@ -129,9 +129,11 @@ class Study:
         if committed:
             results.check_clean(path, commit(), known.values())
         found = _count_and_save(spec, plan, path, known, drop=drop)
-        write_marl_eval(found, spec.out)
         failed = [one for one in outcomes if one.status != "finished"]
-        page = write_report(found, spec.out, [f"{one.run.name} failed: {one.error}" for one in failed])
+        lines = [f"{one.run.name} failed: {one.error}" for one in failed]
+        with FileLock(spec.out / f"{PAGE}.lock"):  # another process may draw the same figures
+            write_marl_eval(found, spec.out)
+            page = write_report(found, spec.out, lines)
         return Finished(found, path, page, failed)
 
     def _spec(self, *, seeds: int | None, quick: bool, out: str | Path | None) -> Spec:

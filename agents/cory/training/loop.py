@@ -270,10 +270,12 @@ class Loop:
         error.add_note(self.how_to_resume())
 
     def how_to_resume(self) -> str:
-        """The newest checkpoint and the command to resume from it."""
-        finished = checkpoint.finished(self.run)
-        where = f"its newest checkpoint is {finished[-1]}" if finished else "it has no checkpoint"
-        return f"{where}; go on with: cory train --run {self.run} --resume must"
+        """The newest checkpoint and the command to resume from it, or how to start again without one."""
+        if not (finished := checkpoint.finished(self.run)):
+            return f"{self.run} has no checkpoint; to start again, give the same command with --overwrite"
+        return (
+            f"its newest checkpoint is {finished[-1]}; go on with: cory train --run {self.run} --resume must"
+        )
 
     def dump(self, iteration: int) -> str:
         """Write the batches of a diverged iteration into the run directory; a clause that says where."""

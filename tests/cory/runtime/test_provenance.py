@@ -41,8 +41,13 @@ def test_a_checkout_has_its_commit_and_shows_changes(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "cory"\n')
     file = repository(tmp_path, "agents/cory/runtime/provenance.py", monkeypatch)
     assert provenance.commit() == git(tmp_path, "rev-parse", "--short=7", "HEAD")
+    dirty = git(tmp_path, "rev-parse", "--short=7", "HEAD") + "-dirty"
+    new = file.with_name("new.py")
+    new.write_text("")
+    assert provenance.commit() == dirty
+    new.unlink()
     file.write_text("")
-    assert provenance.commit() == git(tmp_path, "rev-parse", "--short=7", "HEAD") + "-dirty"
+    assert provenance.commit() == dirty
 
 
 @needs_git

@@ -142,6 +142,21 @@ def test_runs_that_another_process_adds_while_this_one_trains_are_kept(
     assert json.loads((folder / "results.json").read_text("utf-8"))["runs"] == finished.results["runs"]
 
 
+def test_one_process_at_a_time_draws_the_figures_of_a_folder(copied, no_training, monkeypatch):
+    values, folder = copied
+    drawn = []
+
+    def write_report(*arguments):
+        with pytest.raises(Timeout):
+            FileLock(folder / "report.html.lock", is_singleton=False).acquire(timeout=0)
+        drawn.append(original(*arguments))
+        return drawn[-1]
+
+    original = study.write_report
+    monkeypatch.setattr(study, "write_report", write_report)
+    assert Study(**{**values, "arms": without_broken(values)}).run(train=False).page == drawn[0]
+
+
 def test_stored_runs_are_removed_only_if_that_is_asked_for(copied, no_training):
     values, folder = copied
     arms = without_broken(values)
