@@ -19,7 +19,7 @@ from cory.judges.weighted_sum import closing
 from cory.policies.loading import load_tokenizer
 from cory.study.spec import MAY_DIFFER, SHARE, TARGET, Settings, Spec, flattened, on_task
 from cory.training.evaluate import COMPARED
-from cory.training.factory import make_task
+from cory.training.factory import make_measures, make_task
 from cory.training.targets import Target, load_external
 
 EQUAL = ("evaluation", *MAY_DIFFER)
@@ -140,6 +140,10 @@ def _unmeasured(metric: str, config: Config) -> str | None:
         return f"evaluation.samples of {found[1]} or more"
     if place.split("/")[0] == "team" and not evaluation.team:
         return "evaluation.team"
+    if quantity in ("second_judge", "probability") and quantity not in make_measures(config):
+        return "the task reviews" + (", judged by a classifier" if quantity == "probability" else "")
+    if place == "apart" and len(config.policy_names) < 2:
+        return "two policies or more"
     if place == "average" and not config.learner.ema:
         if len(config.policy_names) < 2:
             return "two policies or more, or learner.ema"

@@ -361,6 +361,9 @@ def test_frontier_joins_the_arms_of_a_sweep_by_rising_setting_and_has_their_inte
     found = {bar.get_xdata()[0]: bar.get_ydata() for bar in bars}
     assert 0.5 < found[2.0][0] < 0.525 < found[2.0][1] < 0.55
     assert 0.78 < found[1.0][0] < 0.825 < found[1.0][1] < 0.87
+    (band,) = axes.patches
+    corners = [(kl, end) for kl, ends in found.items() for end in ends]
+    assert {tuple(corner) for corner in band.get_xy()} == set(corners)
 
 
 def test_frontier_names_the_reference_by_its_reward_and_not_on_the_axis(values):

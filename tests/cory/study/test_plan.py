@@ -87,6 +87,21 @@ def test_comparisons_that_no_evaluation_would_measure_are_refused(values, metric
     make_plan(make_spec(values | {"evaluation": values["evaluation"] | enough}))
 
 
+@pytest.mark.parametrize(
+    ("metric", "needed"),
+    [
+        ("apart/kl", "two policies or more"),
+        ("second_judge", "the task reviews"),
+        ("probability", "the task reviews, judged by a classifier"),
+    ],
+)
+def test_comparisons_that_an_arm_has_no_figure_for_are_refused(values, metric, needed):
+    values["arms"]["independent"] = {"seats": 1}
+    comparison = {"arm": "independent", "baseline": "cooperative", "metric": metric}
+    with pytest.raises(ValueError, match=f"by {metric}: arm 'independent' .* needs {needed}"):
+        make_plan(make_spec(values | {"primary": [comparison]}))
+
+
 def test_arms_with_unequal_evaluation_are_refused(values):
     arms = values["arms"] | {"independent": {"payoff": "independent", "evaluation.samples": 4}}
     with pytest.raises(

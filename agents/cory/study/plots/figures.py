@@ -28,9 +28,9 @@ CURVES = (
 FRONTIER = (
     "Task reward against KL at the end of training: one small point per run, a large one per arm (mean). "
     "Lines join the arms of a sweep in the order of their settings, which stand beside them, once where two "
-    "sweeps have the same at the same place; bars: 95 % intervals of the mean reward. The cross is the "
-    "reference, with its task reward; where it is far from the arms, the reward stands in the corner. "
-    "Dashed: weights between the reference's and the policies'."
+    "sweeps have the same at the same place; bars and the band they span: 95 % intervals of the mean reward. "
+    "The cross is the reference, with its task reward; where it is far from the arms, the reward stands in "
+    "the corner. Dashed: weights between the reference's and the policies'."
 )
 SWEEPS = (
     "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs. "

@@ -97,12 +97,12 @@ def _draw_sweep(
     color: str,
     named: Sequence[Point],
 ) -> list[Point]:
-    """The line through a sweep's means by rising setting, with the intervals of their rewards.
+    """The line through a sweep's means by rising setting, in a band of the intervals of their rewards.
 
     Returns the means whose setting is written beside them: not where one of `named` has it at nearly the
     same place.
     """
-    sweep, points = results["sweeps"][name], []
+    sweep, points, band = results["sweeps"][name], [], []
     for arm, setting in zip(sweep["arms"], sweep_settings(results, sweep, task), strict=True):
         kl, reward = (list(values_by_seed(results, arm, task, one).values()) for one in ("kl", "task_reward"))
         if kl and reward and arm in arms:
@@ -110,7 +110,11 @@ def _draw_sweep(
             points.append((setting, centre, mean))
             if math.isfinite((interval := statistics.bca(reward)).low):
                 axes.plot([centre, centre], interval, color=color, linewidth=1)
+                band.append((setting, centre, *interval))
     points.sort()
+    if len(band) > 1:
+        _, x, low, high = np.array(sorted(band)).T
+        axes.fill([*x, *x[::-1]], [*low, *high[::-1]], color=color, alpha=0.15, linewidth=0)
     if len(points) > 1:
         axes.plot([x for _, x, _ in points], [y for _, _, y in points], color=color, linewidth=1, alpha=0.7)
     shown = [
