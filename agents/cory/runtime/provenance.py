@@ -20,7 +20,7 @@ from cory.runtime.device import allows_tf32, device_name
 RESULTS = "benchmarks/results"
 """Folder of committed results, which a program writes: a change there is no change of the code."""
 
-PACKAGED = ("agents", "cory_env")
+SOURCES = ("agents", "cory_env")
 """Folders in which a new file is new code."""
 
 PACKAGES = ("cory", "torch", "transformers", "numpy", "pettingzoo", "gymnasium")
@@ -62,8 +62,8 @@ def commit() -> str | None:
     if not (found := _git(root, "describe", "--always", "--abbrev=7", "--exclude=*")):
         return None
     changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){RESULTS}")
-    new = _git(root, "ls-files", "--others", "--exclude-standard", "--", *PACKAGED)
-    return f"{found}-dirty" if changed or new else found
+    changed = changed or _git(root, "ls-files", "--others", "--exclude-standard", "--", *SOURCES)
+    return f"{found}-dirty" if changed else found
 
 
 def processor() -> str:

@@ -56,7 +56,6 @@ def draw(results: Results, folder: Path, *, declared: bool = True) -> list[Plot]
     """
     forest = ("Primary comparisons", FOREST) if declared else ("Differences to the first arm", EXPLORED)
     groups = GROUPS if len(groups_of(results)) > 1 else ""
-    left_out = LEFT_OUT if groups else ""
     panels = GROUPS if len(frontier_groups(results)) > 1 else ""
     kinds: list[Kind[Results]] = [
         ("differences", *forest, draw_differences),
@@ -64,6 +63,6 @@ def draw(results: Results, folder: Path, *, declared: bool = True) -> list[Plot]
         ("frontier", "Task reward against KL", FRONTIER + panels, draw_frontier),
         ("ladder", "Step by step", LADDER, draw_ladder),
         ("sweeps", "Sweeps", SWEEPS, draw_sweeps),
-        ("survival", "Collapse", SURVIVAL + groups + left_out, draw_survival),
+        ("survival", "Collapse", SURVIVAL + (groups and groups + LEFT_OUT), draw_survival),
     ]
     return draw_kinds(kinds, results, folder)
