@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 import cory
 from cory.cli.main import main
 from tests.helpers.models import make_model
+from tests.helpers.runs import without_report
 from tests.helpers.tables import letters
 
 
@@ -60,7 +61,8 @@ def test_what_has_no_mean_is_refused_and_nothing_is_written(tmp_path, capsys):
 
 
 @pytest.mark.runs_training
-def test_lookup_tables_have_no_mean(tmp_path, capsys):
+def test_lookup_tables_have_no_mean(tmp_path, capsys, monkeypatch):
+    without_report(monkeypatch)
     small = {"iterations": 1, "batch": 2, "max_response": (1, 1), "evaluation": {"queries": 2, "every": 0}}
     cory.train(task="echo", policy={"kind": "table"}, run=tmp_path / "run", **small)
     assert main(["average", str(tmp_path / "run"), "--out", str(tmp_path / "mean")]) == 2
