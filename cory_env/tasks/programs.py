@@ -4,9 +4,6 @@
 
 Language and interpreter are those of `cory_env.grading.expression_language`, so responses run without a
 sandbox. The problems are generated, so there is no data set, no licence and no name on the Hub.
-
-A committed run (benchmarks/learning/small_tasks.py, single-agent PPO of a small model, signs +-, numbers up
-to 99, seed 0), held-out functions right in one try: 8.6 % -> 13.3 % (gain 2.5 to 7.2 points, 95 %).
 """
 
 from collections.abc import Sequence

@@ -9,9 +9,6 @@ test. The authors' own SVAMP.json holds all 1,000 and is split by hash. A row:
     Equation  ( 76.0 - 25.0 )
     Answer    51.0
     Type      Subtraction
-
-A committed run (benchmarks/learning/small_tasks.py, single-agent PPO of a 0.2 M model, seed 0), held-out
-problems right in one try: 7.4 % -> 11.6 % (gain 1.8 to 7.1 points, 95 %).
 """
 
 from typing import ClassVar

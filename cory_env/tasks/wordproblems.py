@@ -11,10 +11,6 @@ On the Hub `ChilleD/MultiArith` has the first (420 in train, 180 in test); all t
     sQuestion   For Halloween Debby and her sister combined the candy they received. Debby had 32 pieces of
                 candy while her sister had 42. If they ate 35 pieces the first night, how many pieces do they
                 have left?
-
-Committed runs (benchmarks/learning/small_tasks.py, single-agent PPO of a 0.2 M model, seed 0), held-out
-problems right in one try: addsub 13.2 % -> 22.9 % (gain 4.4 to 15.4 points, 95 %), singleeq 8.7 % -> 13.2 %
-(1.1 to 8.7), multiarith 3.9 % -> 8.5 % (1.9 to 8.2).
 """
 
 import re

@@ -74,10 +74,10 @@ POCKET = Config(
     learner=LearnerConfig(value_lr=3e-3),
 )
 POCKET_SOURCES = {
-    "KL estimator and coefficient, learning rate: benchmarks/learning/pocket_sweep.py, test figures in "
-    "view": HERE,
-    "value head: learning rate 3e-3, value clip 5: benchmarks/learning/value_head_sweep.py, by the "
-    "validation split": HERE,
+    "KL estimator and coefficient, learning rate: benchmarks/results/learning/pocket_sweep.json, test "
+    "figures in view": HERE,
+    "value head: learning rate 3e-3, value clip 5: benchmarks/results/learning/value_head_sweep.json, by "
+    "the validation split": HERE,
 }
 
 POCKET_ARITHMETIC = Config(

@@ -1,4 +1,4 @@
-"""PPO as a plug-in: a start for variants, and what `benchmarks/speed/plugin.py` measures."""
+"""PPO as a plug-in: a start for variants."""
 
 from cory.algorithms.ppo import Config, advantage, token_loss, verdict
 

@@ -1,1 +1,0 @@
-"""Training runs over seeds and settings, and their tables."""
