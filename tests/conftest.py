@@ -21,7 +21,7 @@ RUNS_TRAINING = (
     "cory/algorithms/test_algorithms.py",
     "cory/algorithms/test_bandit.py",
     "cory/algorithms/test_coma.py",
-    "cory/algorithms/test_contributing.py",
+    "cory/algorithms/test_extending.py",
     "cory/algorithms/test_happo.py",
     "cory/algorithms/test_mappo.py",
     "cory/algorithms/test_plugins.py",

@@ -20,12 +20,12 @@ from cory.rollout.role_exchange import ExchangeConfig
 from cory_env import tasks
 
 ROOT = Path(__file__).parents[1]
-README, CONTRIBUTING, PYTHON = ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/python.md"
+README, EXTENDING, PYTHON = ROOT / "README.md", ROOT / "docs/extending.md", ROOT / "docs/python.md"
 ENVIRONMENT, REWARDS = ROOT / "docs/environment.md", ROOT / "docs/data_and_rewards.md"
 CONCEPTS = ROOT / "docs/concepts.md"
 CODE_PAGES = [
     README,
-    CONTRIBUTING,
+    EXTENDING,
     PYTHON,
     ENVIRONMENT,
     REWARDS,
@@ -37,7 +37,7 @@ CODE_PAGES = [
     *(ROOT / f"docs/{name}.md" for name in ("tasks", "training")),
 ]
 PAGES = [
-    *(README, CONTRIBUTING, ROOT / "tests/golden/README.md"),
+    *(README, ROOT / "CONTRIBUTING.md", ROOT / "tests/golden/README.md"),
     *sorted(ROOT.glob("docs/*.md")),
     *sorted(ROOT.glob("agents/cory/pocket/*/README.md")),
 ]
@@ -111,7 +111,7 @@ def tiny_preset(monkeypatch):
     "page",
     [
         pytest.param(README, marks=pytest.mark.runs_training),
-        CONTRIBUTING,
+        EXTENDING,
         pytest.param(PYTHON, marks=pytest.mark.runs_training),
         ENVIRONMENT,
         REWARDS,

@@ -47,7 +47,7 @@ def kind(name: str) -> Any:
     elif name not in names():
         raise ValueError(
             f"no task called {name!r}; there are {', '.join(names())}; a task of your own is given as "
-            f"module:Class or file.py:Class, or installed with an entry point of {GROUP} (CONTRIBUTING.md)"
+            f"module:Class or file.py:Class, or installed with an entry point of {GROUP} (docs/extending.md)"
         )
     elif name in installed.names:
         module = installed[name].load()
@@ -75,6 +75,6 @@ def load(name: str, **given: Any) -> Task:
     if missing := [part for part in parts if not hasattr(task, part)]:
         raise ValueError(
             f"task {name!r} is incomplete: {type(task).__name__} has no {', '.join(missing)}; "
-            "see CONTRIBUTING.md"
+            "see docs/extending.md"
         )
     return task

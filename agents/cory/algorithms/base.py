@@ -126,7 +126,7 @@ class Algorithm:
         missing = [part for part in ("Config", "advantage", "token_loss") if not hasattr(module, part)]
         if missing:
             raise ValueError(
-                f"algorithm {name!r} ({module.__name__}) has no {', '.join(missing)}; see CONTRIBUTING.md"
+                f"algorithm {name!r} ({module.__name__}) has no {', '.join(missing)}; see docs/extending.md"
             )
         params = getattr(module.Config, "__dataclass_params__", None)
         if not getattr(params, "frozen", False):

@@ -102,7 +102,7 @@ def test_an_algorithm_in_a_file_is_ppo_if_it_says_so(file):
 @pytest.mark.parametrize(
     ("code", "fault"),
     [
-        ("x = 1", "has no Config, advantage, token_loss; see CONTRIBUTING.md"),
+        ("x = 1", "has no Config, advantage, token_loss; see docs/extending.md"),
         ("import no_such_module", "cannot be imported .*no_such_module"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The algorithms that CONTRIBUTING walks through, and the table of docs/algorithms.md."""
+"""The algorithms that docs/extending.md walks through, and the table of docs/algorithms.md."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from tests.helpers.games import made_up_games, relay_sums
 from tests.helpers.tables import flagged
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "CONTRIBUTING.md"
+PAGE = ROOT / "docs/extending.md"
 TABLE = (ROOT / "docs/algorithms.md").read_text("utf-8")
 
 
