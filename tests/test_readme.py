@@ -151,14 +151,6 @@ def test_readme_is_short():
     assert len((before + after).splitlines()) <= 175
 
 
-def test_make_targets_exist():
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
-    named = {words[1] for words in commands() if words[0] == "make"}
-    for page in PAGES:
-        named |= set(re.findall(r"`make ([a-z-]+)", page.read_text("utf-8")))
-    assert {"train", "test", "test-fast", "lint"} <= named <= targets
-
-
 def test_every_command_shown_is_one_we_install_or_a_common_tool():
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
     common = {"make", "git", "pip", ".venv/bin/python", ".venv/bin/pre-commit"}
