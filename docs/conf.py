@@ -37,7 +37,6 @@ nitpick_ignore = [  # types of arguments that no page describes
     ("py:class", "cory.distributed.sharding.Shards"),
     ("py:class", "cory.learner.pass_metrics.PartMetrics"),
     ("py:class", "cory.policies.base.T"),
-    ("py:class", "cory.policies.kernels.CpuKernels"),
     ("py:class", "cory.runtime.clock.Clock"),
     ("py:class", "cory.runtime.attempts.T"),
     ("py:class", "cory.study.plan.PlannedRun"),

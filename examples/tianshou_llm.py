@@ -63,7 +63,7 @@ def train(*, iterations: int, seed: int, lr: float = 1e-4) -> Iterator[tuple[flo
     """The pioneer's mean score and payoff in the games of every iteration, before its update."""
     torch.manual_seed(seed)
     np.random.seed(seed)  # Tianshou draws from it
-    model = CausalLMPolicy.load("pioneer", pocket.ARITHMETIC_LM, kernels="plain")
+    model = CausalLMPolicy.load("pioneer", pocket.ARITHMETIC_LM)
     tokenizer = wrap(model.tokenizer, eos=model.eos, vocab_size=model.vocab_size)
     task = Task(tokenizer, worked=True, digits=1, terms=3, signs="+-")
     observer = copy.deepcopy(model).requires_grad_(False)

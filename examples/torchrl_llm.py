@@ -86,7 +86,7 @@ class Learner:
 def train(*, iterations: int, seed: int, steps: int = 100, lr: float = 1e-4) -> Iterator[dict[str, float]]:
     """The mean score of each seat in the games of every iteration, before its update."""
     torch.manual_seed(seed)
-    first = CausalLMPolicy.load("pocket", pocket.ARITHMETIC_LM, kernels="plain")
+    first = CausalLMPolicy.load("pocket", pocket.ARITHMETIC_LM)
     tokenizer = wrap(first.tokenizer, eos=first.eos, vocab_size=first.vocab_size)
     task = Task(tokenizer, worked=True, digits=1, terms=3, signs="+-")
     groups = {seat: [seat] for seat in SEATS}

@@ -92,11 +92,6 @@ class Rows:
         """Model input that predicts every response token [B, L - 1]: `joined()` without its last column."""
         return self.joined()[:, :-1]
 
-    def input_mask(self) -> Tensor:
-        """True = a real token of `input_ids()` [B, L - 1]."""
-        length_B = self.prompt_length_B + self.response_length_B - 1
-        return torch.arange(self.max_length - 1, device=length_B.device) < length_B[:, None]
-
     def predicting_positions(self) -> Tensor:
         """Index [K] into the flattened `input_ids()` of the token before each chosen token."""
         B, T = self.response_BT.shape

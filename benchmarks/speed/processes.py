@@ -25,10 +25,6 @@ class Worker:
 
     kind: Literal["cory", "lora_team", "hf", "trl"] = "cory"
     precision: Precision = "float32"
-    kernels: Literal["auto", "plain"] = "auto"
-    """CORY's `policy.kernels`."""
-    matmul: Literal["auto", "mkl"] = "auto"
-    """CORY's `matmul`: the library of float32 matrix products."""
     options: Mapping[str, int | str] = field(default_factory=dict)
     """Arguments of the vanilla HF baseline."""
     seat: Literal["pioneer_0", "observer_1"] = "pioneer_0"
@@ -54,13 +50,7 @@ HF_VARIANTS = {
     "hf fp32, head at responses": Worker(kind="hf", options={"logits_at": "responses"}),
 }
 """Variants of the vanilla HF baseline, each with one difference from `hf fp32`."""
-OPTIMIZATIONS = {
-    "cory fp32, kernels plain": Worker(kernels="plain"),
-    "cory bf16, kernels plain": Worker(kernels="plain", precision="bfloat16"),
-    "cory fp32, matmul mkl": Worker(matmul="mkl"),
-}
-"""CORY with one CPU optimization off."""
-WORKERS = {**CORY, **HF, **TRL, **HF_VARIANTS, **OPTIMIZATIONS}
+WORKERS = {**CORY, **HF, **TRL, **HF_VARIANTS}
 
 PAIRS = (
     ("cory fp32", "hf fp32"),

@@ -10,8 +10,7 @@
 
 `python -m benchmarks.speed.roofline` prints how fast each library multiplies on this machine.
 
-Padding, softmax and optimizer are not part of the lower bound, and all of them take time. Part of it, and
-left out by the CPU kernels: the last layer's MLP on tokens whose hidden state is not used.
+Padding, softmax and optimizer are not part of the lower bound, and all of them take time.
 
 Shapes: B rows.
 """

@@ -8,7 +8,6 @@
     python -m benchmarks.speed.throughput --scaling           # time and memory by size; plotted
     python -m benchmarks.speed.throughput --baselines         # every workload with the baselines (2 hours)
     python -m benchmarks.speed.throughput --hf-variants       # W1 by variants of the vanilla HF baseline
-    python -m benchmarks.speed.throughput --optimizations     # W1 with one CPU optimization off
     python -m benchmarks.speed.throughput --device cuda       # the workloads of a GPU
 
 Every worker is a process of its own; workers take turns, an iteration each, and the median of the rounds
@@ -30,7 +29,6 @@ from benchmarks import ROOT
 from benchmarks.output import write_figures
 from benchmarks.speed.processes import (
     HF_VARIANTS,
-    OPTIMIZATIONS,
     PAIRS,
     WORKERS,
     Figures,
@@ -138,7 +136,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="file for every figure")
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument("--scaling", action="store_true", help="time and memory by size, plotted")
-    modes.add_argument("--optimizations", action="store_true", help="W1 with one CPU optimization off")
     modes.add_argument("--hf-variants", action="store_true", help="W1 by variants of the HF baseline")
     modes.add_argument("--baselines", action="store_true", help="each workload with TRL and HF")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ...")
@@ -165,14 +162,6 @@ def parse_arguments() -> argparse.Namespace:
 def plan(options: argparse.Namespace) -> list[tuple[str, Workload, Sequence[str], str]]:
     """What is measured: title, workload, workers, and `iterate` or `sample`."""
     known = {**WORKLOADS, **GPU_WORKLOADS, **REHEARSALS}
-    if options.optimizations:
-        off = {
-            precision: [name for name in OPTIMIZATIONS if precision in name] for precision in ("fp32", "bf16")
-        }
-        return [
-            (f"W1, optimizations off, {precision}", WORKLOADS["W1"], [f"cory {precision}", *names], "iterate")
-            for precision, names in off.items()
-        ]
     if options.hf_variants:
         return [("W1, HF variants", WORKLOADS["W1"], ["hf fp32", *HF_VARIANTS], "iterate")]
     if options.baselines:

@@ -1,8 +1,7 @@
 """The process behind a row of throughput.py: one iteration, and its figures, for each line of standard input.
 
 The first line is the job, as JSON: `kind` (cory, lora_team, hf), `workload` (fields of `workloads.Workload`),
-`precision`, `kernels` and `matmul` (of CORY's kinds), `options` (of the vanilla HF baseline), `threads`,
-`device`, `run` (iterate or sample).
+`precision`, `options` (of the vanilla HF baseline), `threads`, `device`, `run` (iterate or sample).
 """
 
 import json
@@ -42,7 +41,7 @@ class CoryWorker:
 
     def __init__(self, job: Figures, folder: Path) -> None:
         workload = self.workload = Workload(**job["workload"])
-        cpu.configure_runtime(threads=job["threads"], matmul=job.get("matmul", "auto"))
+        cpu.configure_runtime(threads=job["threads"])
         silence_transformers()
         self.device = job["device"]
         model = workload.embedded or str(workload.save(folder))
@@ -58,7 +57,6 @@ class CoryWorker:
                     model=model,
                     kind="lora_team" if job["kind"] == "lora_team" else "causal_lm",
                     precision=job["precision"],
-                    kernels=job.get("kernels", "auto"),
                     device=self.device,
                 ),
             )

@@ -54,8 +54,7 @@ def test_the_lower_bound_by_hand():
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_an_iteration_does_few_more_operations_than_the_lower_bound(tmp_path, architecture):
-    """More: attention to both sides of the diagonal and to padding. Fewer: the last of two layers runs on
-    fewer tokens (unpadding.py)."""
+    """Attention to both sides of the diagonal, and padding."""
     trainer = make_trainer(Workload(architecture=architecture, **SMALL | {"query": (2, 7)}), tmp_path)
     trainer.iterate(0)
     with roofline.FlopCounter() as counter:
@@ -64,7 +63,7 @@ def test_an_iteration_does_few_more_operations_than_the_lower_bound(tmp_path, ar
         roofline.lower_bound(trainer.policies[name], trainer.batches[seat], epochs=4)
         for seat, name in trainer.seating(1).items()
     )
-    assert 0.8 < counter.flops / bound < 0.9
+    assert 1.0 < counter.flops / bound < 1.2
 
 
 def test_no_tensor_holds_the_logits_of_a_batch(tmp_path):

@@ -35,13 +35,6 @@ def test_predicting_positions_are_those_before_each_chosen_token():
     assert rows().predicting_positions().tolist() == [1, 2, 5]
 
 
-def test_the_input_mask_marks_real_tokens_of_the_input():
-    short = batch(prompt_length_B=torch.tensor([1, 3]), response_length_B=torch.tensor([1, 2]))
-    # 1 6 and 3 4 5 8 9: the inputs are 1 and 3 4 5 8
-    assert short.input_ids().shape == (2, 4)
-    assert short.input_mask().tolist() == [[True, False, False, False], [True] * 4]
-
-
 def test_a_wrong_shape_is_named():
     with pytest.raises(ValueError, match=r"Batch.payoff_B has shape \(3,\); response_BT asks for \(2,\)"):
         batch(payoff_B=torch.zeros(3))

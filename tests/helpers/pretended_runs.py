@@ -117,7 +117,7 @@ def config_of(case: str, device: str) -> Config:
         task="tests.helpers.tasks:OddIds",
         task_options=None,
         batch=8,
-        policy=PolicyConfig(device=device, kernels="plain", precision="float32"),
+        policy=PolicyConfig(device=device, precision="float32"),
         learner=LearnerConfig(lr=1e-4 if case in LANGUAGE_MODELS else 0.1),
         evaluation=EvaluationConfig(queries=2, every=0),
         sample_rows=1,

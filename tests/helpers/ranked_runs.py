@@ -69,7 +69,7 @@ CASES: dict[str, dict[str, Any]] = {
 RUN = {"iterations": 4, "checkpoint_every": 2, "keep_checkpoints": 9, "evaluation.every": 2, "threads": 1}
 
 MODEL_RUN = LANGUAGE_MODEL | {
-    "iterations": 2, "checkpoint_every": 1, "keep_checkpoints": 9, "threads": 1, "policy.kernels": "plain",
+    "iterations": 2, "checkpoint_every": 1, "keep_checkpoints": 9, "threads": 1,
 }  # fmt: skip
 
 

@@ -176,9 +176,17 @@ def flags_of(path: Path) -> list[str]:
     return flags_from(dict(leaves))
 
 
+GONE = {"policy.kernels": "auto"}
+"""Settings that have been removed, with the default that runs were stored with."""
+
+
 def flags_from(settings: dict[str, Any]) -> list[str]:
-    """Settings keyed by flag name (`kl.coef`, or nested dictionaries) as command-line words."""
-    return [word for name, value in _leaves(settings) for word in _words(name, value)]
+    """Settings keyed by flag name (`kl.coef`, or nested dictionaries) as command-line words.
+
+    A stored setting that has been removed since is left out where it was at its default.
+    """
+    leaves = [leaf for leaf in _leaves(settings) if leaf not in GONE.items()]
+    return [word for name, value in leaves for word in _words(name, value)]
 
 
 def completed(settings: Mapping[str, Any]) -> dict[str, Any]:

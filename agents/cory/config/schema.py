@@ -40,10 +40,6 @@ class PolicyConfig:
     lookup table indexed by (position, prompt token at that position), for tiny games. Or an entry point of
     `cory.policies`, or `module:Class`."""
 
-    kernels: Literal["auto", "plain"] = "auto"
-    """`auto`: faster replacements of some modules and hooks for unpadding, on a CPU only. `plain`: none, the
-    model's modules stay what they were."""
-
     shared: bool = False
     """Whether one policy sits in all seats (parameter sharing)."""
 

@@ -114,12 +114,7 @@ class ExternalPolicy(Policy):
         return torch.full((len(state_KD),), torch.nan, device=self.device)
 
     def logit_statistics(
-        self,
-        logits_KV: Tensor,
-        token_K: Tensor,
-        ref_logits_KV: Tensor | None = None,
-        *,
-        kl_gradient: bool = True,
+        self, logits_KV: Tensor, token_K: Tensor, ref_logits_KV: Tensor | None = None
     ) -> LogitStatistics:
         """The reference's log-prob of every token; NaN for the rest."""
         assert ref_logits_KV is not None

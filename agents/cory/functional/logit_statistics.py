@@ -43,17 +43,16 @@ class Softmax(NamedTuple):
 
 
 def logit_statistics(
-    logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None = None, *, kl_gradient: bool = True
+    logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None = None
 ) -> LogitStatistics:
     """Log-prob, entropy and KL of each token's distribution.
 
         log p(token)        entropy = -sum_v p log p        KL = sum_v p (log p - log p_ref)
 
-    Gradients flow to `logits_NV` (finite) once; that of the KL only with `kl_gradient`, which keeps the
-    reference's logits until the backward pass. **If the logits require grad they are overwritten in place**:
+    Gradients flow to `logits_NV` (finite) once. **If the logits require grad they are overwritten in place**:
     pass a tensor of your own, not a view of weights.
     """
-    found = _LogitStatistics.apply(logits_NV, token_N, ref_logits_NV, kl_gradient)  # type: ignore[no-untyped-call]
+    found = _LogitStatistics.apply(logits_NV, token_N, ref_logits_NV)  # type: ignore[no-untyped-call]
     return LogitStatistics(*found)
 
 
@@ -96,33 +95,21 @@ def softmax(logits_NV: Tensor) -> Softmax:
 class _LogitStatistics(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None, kl_gradient: bool
+        ctx: Any, logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None
     ) -> tuple[Tensor, ...]:
         found = compute(logits_NV, token_N, ref_logits_NV, overwrite=ctx.needs_input_grad[0])
         ctx.p_NV = logits_NV.detach() if ctx.needs_input_grad[0] else None
-        save_for_gradient(ctx, found, token_N, ref_logits_NV, kl_gradient=kl_gradient)
+        ctx.save_for_backward(token_N, found.entropy_N, found.kl_N, ref_logits_NV)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(found.ref_logprob_N)
         return tuple(found)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None, None]:
         p_NV, ctx.p_NV = ctx.p_NV, None
         token_N, entropy_N, kl_N, ref_logits_NV = ctx.saved_tensors
-        return gradient(p_NV, token_N, entropy_N, kl_N, ref_logits_NV, grads), None, None, None
-
-
-def save_for_gradient(
-    ctx: Any,
-    found: LogitStatistics,
-    token_N: Tensor,
-    ref_logits_NV: Tensor | None,
-    *more: Tensor,
-    kl_gradient: bool,
-) -> None:
-    """Save what `gradient` needs beside the probabilities, followed by `more`; mark what has no gradient."""
-    ctx.save_for_backward(token_N, found.entropy_N, found.kl_N, ref_logits_NV if kl_gradient else None, *more)
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(found.ref_logprob_N, *([] if kl_gradient else [found.kl_N]))
+        return gradient(p_NV, token_N, entropy_N, kl_N, ref_logits_NV, grads), None, None
 
 
 def compute(

@@ -25,8 +25,6 @@ from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, memory_budget
 from cory.token_loss import LossFunction, TokenLoss, Tokens, check_loss
 
 T = TypeVar("T")
-Kernels = Literal["auto", "plain"]
-"""`auto`: the CPU kernels of `cory.policies.kernels` on a CPU. `plain`: none of them anywhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +74,6 @@ class Policy(nn.Module):
     """Longest prompt + response in tokens; None = unlimited."""
     precision: str = "float32"
     """Precision of matrix products."""
-    kernels: Kernels = "auto"
     mismatch: Literal["none", "released"] = "none"
     """`released`: sample with repetition penalty 1.1 and dropout but score without, as the released code
     does. For comparison only."""
@@ -109,11 +106,6 @@ class Policy(nn.Module):
     def device(self) -> torch.device:
         """Device of the parameters."""
         return next(self.parameters()).device
-
-    @property
-    def uses_cpu_kernels(self) -> bool:
-        """Whether CPU kernels are in use: asked for, and on a CPU."""
-        return self.kernels == "auto" and self.device.type == "cpu"
 
     @property
     def memory(self) -> MemoryBudget:
@@ -179,29 +171,15 @@ class Policy(nn.Module):
         """
         return self.hidden_states(rows)
 
-    def statistics(
-        self,
-        state_KD: Tensor,
-        token_K: Tensor,
-        ref_logits_KV: Tensor | None = None,
-        *,
-        kl_gradient: bool = True,
-    ) -> LogitStatistics:
-        """Log-prob, entropy and KL of the chosen tokens' distributions; gradients flow once."""
-        return self.logit_statistics(self.logits(state_KD), token_K, ref_logits_KV, kl_gradient=kl_gradient)
-
     def logit_statistics(
-        self,
-        logits_KV: Tensor,
-        token_K: Tensor,
-        ref_logits_KV: Tensor | None = None,
-        *,
-        kl_gradient: bool = True,
+        self, logits_KV: Tensor, token_K: Tensor, ref_logits_KV: Tensor | None = None
     ) -> LogitStatistics:
-        """Statistics of logits that may be overwritten: in blocks on a CPU, else by plain autograd."""
-        if not self.uses_cpu_kernels:
-            return plain_logit_statistics(logits_KV, token_K, ref_logits_KV)
-        return logit_statistics(logits_KV, token_K, ref_logits_KV, kl_gradient=kl_gradient)
+        """Log-prob, entropy and KL of the chosen tokens' distributions; gradients flow once.
+
+        The logits may be overwritten. In blocks on a CPU, else by plain autograd.
+        """
+        statistics = logit_statistics if self.device.type == "cpu" else plain_logit_statistics
+        return statistics(logits_KV, token_K, ref_logits_KV)
 
     def sample(
         self,
@@ -356,7 +334,7 @@ class Policy(nn.Module):
             if ref_state_KD is not None:
                 with torch.no_grad():
                     ref_logits_NV = self.reference.logits(ref_state_KD[at])
-            found = self.statistics(state_ND, token_K[at], ref_logits_NV)
+            found = self.logit_statistics(self.logits(state_ND), token_K[at], ref_logits_NV)
             tokens = Tokens(
                 logprob_K=found.logprob_N,
                 value_K=self.values(state_ND),

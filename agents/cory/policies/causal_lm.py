@@ -1,16 +1,14 @@
 """A Hugging Face causal LM with a linear value head on its last hidden states.
 
-With `kernels="plain"`, and on every device but a CPU, the model's classes and modules stay what was handed
-in. Knows no games.
+The model's classes and modules stay what was handed in. Knows no games.
 
 Shapes: B rows, P prompt tokens, L tokens of prompt + response, K chosen tokens, D width, V vocabulary.
 """
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import partial
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,12 +18,10 @@ from torch import Tensor, nn
 
 from cory.batch import Rows
 from cory.distributed.sharding import Shards, load_state, whole_state
-from cory.functional.logit_statistics import LogitStatistics
 from cory.generation.sampling import Decoder, Sampled
 from cory.generation.strategies import PenalisedDecoder, dropout_from
-from cory.policies.base import Kernels, Policy
+from cory.policies.base import Policy
 from cory.policies.gradient_checkpointing import layers_of, recomputable_layers, recomputing
-from cory.policies.kernels import CpuKernels, fused_lm_head
 from cory.policies.kv_cache import CachedDecoder
 from cory.policies.loading import eos_ids, head_shape, load_model, pad_id
 from cory.policies.lora_config import VALUE_HEAD
@@ -59,12 +55,10 @@ class CausalLMPolicy(Policy):
         value_head: nn.Linear | None = None,
         gradient_checkpointing: bool = False,
         precision: Precision = "auto",
-        kernels: Kernels | CpuKernels = "auto",
     ) -> None:
         """`gradient_checkpointing` recomputes layers in the backward pass instead of keeping activations.
 
-        `precision` is that of matrix products; trained weights are float32 in any case. `kernels`: see
-        `cory.policies.base.Kernels`; policies that share a model share its `CpuKernels`.
+        `precision` is that of matrix products; trained weights are float32 in any case.
         """
         super().__init__()
         check_precision(precision)
@@ -81,12 +75,8 @@ class CausalLMPolicy(Policy):
             recomputable_layers(model)
         self.gradient_checkpointing = gradient_checkpointing
         self._precision = precision
-        self.kernels = kernels if isinstance(kernels, str) else "auto"
         self.shards: Shards | None = None
         """Its layers, where ranks share them out; policies on one model share this too."""
-        self.cpu_kernels: CpuKernels | None = None
-        if self.kernels == "auto" and model.device.type == "cpu":
-            self.cpu_kernels = kernels if isinstance(kernels, CpuKernels) else CpuKernels(model)
 
     def _own_format(self, model: Any) -> Any:
         """The model with weights in float32, but for those in 4 bits."""
@@ -165,31 +155,15 @@ class CausalLMPolicy(Policy):
         """Parameters inside the layers that stay whole on every rank."""
         return []
 
-    @contextmanager
-    def forward_context(self, index: tuple[Tensor, Tensor] | None = None) -> Iterator[None]:
-        """Context of a forward pass: precision and, with `index` (real_BL, predicting_K), unpadding."""
-        unpadded = (
-            nullcontext() if self.cpu_kernels is None or index is None else self.cpu_kernels.unpadded(*index)
-        )
-        with autocast(self._precision, self.device), unpadded:
-            yield
+    def forward_context(self) -> AbstractContextManager[Any]:
+        """Context of a forward pass: the precision of its products."""
+        return autocast(self._precision, self.device)
 
-    def trunk(
-        self, *, real_BL: Tensor | None = None, predicting_K: Tensor | None = None, **inputs: Any
-    ) -> Any:
-        """The transformer without its head, for training, scoring and decoding.
-
-        `real_BL` marks the real tokens and `predicting_K` indexes, flattened, those whose hidden states are
-        used (by default the last column's); other hidden states are undefined.
-        """
-        index = None
-        if real_BL is not None:
-            B, L = real_BL.shape
-            last_B = (torch.arange(B, device=real_BL.device) + 1) * L - 1
-            index = (real_BL, last_B if predicting_K is None else predicting_K)
-        with self.forward_context(index):
+    def trunk(self, **inputs: Any) -> Any:
+        """The transformer without its head, for training, scoring and decoding."""
+        with self.forward_context():
             if self.gradient_checkpointing and torch.is_grad_enabled():
-                with recomputing(self.model, partial(self.forward_context, index)):
+                with recomputing(self.model, self.forward_context):
                     return self.model.base_model(**inputs)
             return self.model.base_model(**inputs)
 
@@ -207,38 +181,17 @@ class CausalLMPolicy(Policy):
         )
 
     def hidden_states(self, rows: Rows) -> Tensor:
-        predicting_K = rows.predicting_positions()
-        out = self.trunk(
-            real_BL=rows.input_mask(), predicting_K=predicting_K, input_ids=rows.input_ids(), use_cache=False
-        )
-        states_KD: Tensor = out.last_hidden_state.flatten(0, 1)[predicting_K]
+        out = self.trunk(input_ids=rows.input_ids(), use_cache=False)
+        states_KD: Tensor = out.last_hidden_state.flatten(0, 1)[rows.predicting_positions()]
         return states_KD
 
     def logits(self, state_KD: Tensor) -> Tensor:
         head = self.model.get_output_embeddings()
         with self.forward_context():
-            padded = self.cpu_kernels is not None and fused_lm_head.applies(head)
-            logits_KV = fused_lm_head.apply_head(head, state_KD) if padded else head(state_KD)
+            logits_KV: Tensor = head(state_KD)
         if logits_KV.shape[1] > self.vocab_size:  # a slice has a copy for its gradient
             logits_KV = logits_KV[:, : self.vocab_size]
         return logits_KV if self.temperature == 1.0 else logits_KV / self.temperature
-
-    def statistics(
-        self, state_KD: Tensor, token_K: Tensor, ref_logits_KV: Tensor | None = None, **options: Any
-    ) -> LogitStatistics:
-        head = self.model.get_output_embeddings()
-        if self.cpu_kernels is None or not fused_lm_head.applies(head):
-            return super().statistics(state_KD, token_K, ref_logits_KV, **options)
-        with self.forward_context():
-            return fused_lm_head.head_statistics(
-                head,
-                state_KD,
-                token_K,
-                ref_logits_KV,
-                vocab_size=self.vocab_size,
-                temperature=self.temperature,
-                **options,
-            )
 
     def values(self, state_KD: Tensor) -> Tensor:
         values_K: Tensor = self.value_head(state_KD.float()).squeeze(-1)

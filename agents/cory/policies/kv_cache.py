@@ -114,7 +114,7 @@ class CachedDecoder:
             else GrowingCache(config=self.config)
         )
         ids_BP = prompt_BP.gather(1, position_BP) * real_BP
-        return self._forward(ids_BP, position_BP, real_BP, real_BX=real_BP)
+        return self._forward(ids_BP, position_BP, real_BP)
 
     def step(self, token_B: Tensor) -> Tensor:
         self.token_B1.copy_(token_B[:, None])
@@ -126,11 +126,8 @@ class CachedDecoder:
         self.column += 1
         return logits_BV
 
-    def _forward(
-        self, ids_BX: Tensor, position_BX: Tensor, mask_BL: Tensor, real_BX: Tensor | None = None
-    ) -> Tensor:
+    def _forward(self, ids_BX: Tensor, position_BX: Tensor, mask_BL: Tensor) -> Tensor:
         out = self.trunk(
-            real_BL=real_BX,
             input_ids=ids_BX,
             attention_mask=mask_BL,
             position_ids=position_BX,

@@ -21,7 +21,6 @@ from cory import pocket
 from cory.policies import lora_adapters
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.policies.kernels import CpuKernels
 from cory.policies.loading import check_device, load_four_bit, load_model, merge_adapter, weight_count
 from cory.policies.lora_config import (
     BACKBONE,
@@ -75,9 +74,9 @@ class LoraPolicy(CausalLMPolicy):
         return [weight for name, weight in self.model.named_parameters() if ".lora_" in name]
 
     @contextmanager
-    def forward_context(self, index: tuple[Tensor, Tensor] | None = None) -> Iterator[None]:
+    def forward_context(self) -> Iterator[None]:
         """As in every causal LM, with this policy's adapter active and no other."""
-        with super().forward_context(index), self._team[0].switch.on(self._adapters):
+        with super().forward_context(), self._team[0].switch.on(self._adapters):
             yield
 
     @property
@@ -141,7 +140,7 @@ class LoraPolicy(CausalLMPolicy):
             for other in self._joined:
                 lora_adapters.write(self.model, other, self._team[0].settings, parts)
                 whole = merge_adapter(whole, parts)
-        CausalLMPolicy(self.name, whole, tokenizer, value_head=self.value_head, kernels="plain").save(folder)
+        CausalLMPolicy(self.name, whole, tokenizer, value_head=self.value_head).save(folder)
 
     def restore(self, folder: str | Path) -> None:
         """Load what `save` wrote, in place; ValueError on a backbone with other weights."""
@@ -188,8 +187,6 @@ class LoraTeam:
             if config.adapter is not None:
                 lora_adapters.read(model, name, config.adapter)
         self.switch = lora_adapters.Switch(model)
-        if options.get("kernels", "auto") == "auto" and model.device.type == "cpu":
-            options["kernels"] = CpuKernels(model)
         model.requires_grad_(False)
         self.policies = {name: LoraPolicy(name, self, **options) for name in names}
         self.reference = LoraPolicy(REFERENCE, self, **options).requires_grad_(False)

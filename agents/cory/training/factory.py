@@ -120,7 +120,6 @@ def policy_options(config: Config) -> dict[str, Any]:
     return {
         "temperature": settings.temperature,
         "precision": settings.precision,
-        "kernels": "plain" if config.shard else settings.kernels,
         "gradient_checkpointing": settings.gradient_checkpointing,
     }
 

@@ -12,7 +12,6 @@ from cory.config.parsing import flat
 from cory.config.schema import Config
 from cory.distributed import ranks
 from cory.judges.weighted_sum import closing
-from cory.policies.causal_lm import CausalLMPolicy
 from cory.report.page import write_report
 from cory.runtime.memory import free_bytes
 from cory.runtime.signals import Signals
@@ -160,9 +159,6 @@ def opening_lines(trainer: Trainer, run: Path, start: int, resumed: Path | None)
     config = trainer.config
     lines = [f"{config.task}, {config.algorithm}, seats: {config.seats}; writes to {run}"]
     lines += [describe(trainer) + (f"; resumed at iteration {start}" if resumed else "")]
-    policy = next(iter(trainer.policies.values()))
-    if isinstance(policy, CausalLMPolicy) and policy.cpu_kernels is not None:
-        lines.append(f"CPU kernels (--policy.kernels plain does without): {policy.cpu_kernels.describe()}")
     return lines + list(data_of(trainer)["left_out"])
 
 

@@ -12,7 +12,7 @@ from cory.policies.causal_lm import CausalLMPolicy
 
 @pytest.fixture(scope="module")
 def policy():
-    return CausalLMPolicy.load("any", pocket.ARITHMETIC_LM, kernels="plain")
+    return CausalLMPolicy.load("any", pocket.ARITHMETIC_LM)
 
 
 def observations(policy, *responses):

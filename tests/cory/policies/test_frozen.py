@@ -58,7 +58,7 @@ def test_a_team_stores_its_linear_layers_in_bfloat16_and_all_else_in_float32(bac
 def test_tokens_statistics_and_gradients_are_those_of_float32_bit_for_bit(backbone):
     results = []
     for frozen in ("float32", "bfloat16"):
-        policy = stirred(backbone, frozen, kernels="plain").policies["llm_2"]
+        policy = stirred(backbone, frozen).policies["llm_2"]
         batch = make_batch(policy)
         learner = make_learner(policy)
         used = gradients_used(learner)
@@ -75,7 +75,7 @@ def test_tokens_statistics_and_gradients_are_those_of_float32_bit_for_bit(backbo
 
 @pytest.mark.parametrize(("frozen", "kept"), [("float32", True), ("bfloat16", False)])
 def test_no_copies_of_the_backbone_are_held_for_the_backward_pass(backbone, frozen, kept):
-    policy = stirred(backbone, frozen, kernels="plain").policies["llm_1"]
+    policy = stirred(backbone, frozen).policies["llm_1"]
     batch = make_batch(policy)
     own = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
     layers = lora_adapters.linear_layers(policy.model).items()

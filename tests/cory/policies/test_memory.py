@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from cory.policies import chunked_loss
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.runtime import memory
 from cory.runtime.memory import MemoryBudget, free_bytes, memory_budget
@@ -139,3 +140,12 @@ def test_free_memory_of_a_cpu_without_a_container_is_that_of_the_machine(contain
     assert free_bytes(CPU) == 64 * GIB
     # a tenth of 64 GiB is 6.4: 4; a 64th is 1
     assert memory_budget(CPU) == MemoryBudget(activations=4 * GIB, logits=GIB)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sizes"),
+    [(2560, [640] * 4), (667, [667]), (668, [336, 332]), (2547, [640] * 3 + [627]), (1, [1]), (0, [])],
+)
+def test_chunks_are_few_and_of_equal_size(tokens, sizes):
+    """At most 667 tokens in each."""
+    assert [len(range(tokens)[at]) for at in chunked_loss.chunks(tokens, 667)] == sizes

@@ -183,6 +183,14 @@ def test_stored_settings_without_a_newer_one_are_the_same_run(values):
     assert plan.differing(stored | {"learner.lr": 0.5}, wanted) == ["learner.lr was 0.5 and is 0.1"]
 
 
+def test_stored_setting_that_has_been_removed_counts_where_it_had_its_default(values):
+    wanted = planned(values).runs[0].settings
+    assert plan.differing(wanted | {"policy.kernels": "auto"}, wanted) == []
+    assert "policy.kernels was 'plain' and is None" in plan.differing(
+        wanted | {"policy.kernels": "plain"}, wanted
+    )
+
+
 def test_run_directory_with_other_settings_or_learning_version_is_refused(values, tmp_path):
     run = planned(values).runs[0]
     folder = tmp_path / run.name

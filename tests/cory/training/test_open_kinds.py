@@ -34,7 +34,7 @@ class OwnTable(TablePolicy):
 
     @classmethod
     def load(cls, name, path, *, device, **options):
-        assert {"temperature", "precision", "kernels", "gradient_checkpointing"} == options.keys()
+        assert {"temperature", "precision", "gradient_checkpointing"} == options.keys()
         letters = Echo().tokenizer
         policy = cls(
             name, vocab_size=letters.vocab_size, eos=letters.eos, pad=letters.pad, max_response=3

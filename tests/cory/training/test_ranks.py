@@ -58,7 +58,7 @@ def run_all(folder: Path) -> None:
         processes = [start_rank(folder, rank, port) for rank in range(RANKS)]
         train(config, folder / "alone", log="quiet")
         train(model, folder / "model-alone", log="quiet")
-    whole = {"shard": False, "policy.kernels": "plain"}
+    whole = {"shard": False}
     alone = {
         case: played(config_of(folder, settings | whole if case in SHARDED else settings))
         for case, settings in CASES.items()
