@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from cory_env.tokenizer import Tokenizer
-from cory_env.types import Query
+from cory_env.types import Query, Response
 
 BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
@@ -24,7 +24,8 @@ def game_text(
     width = max(len(seat) for seat in responses)
     lines = [f"  {'query':<{width}}  {printable(query.text)}"]
     for seat, ids in responses.items():
-        line = f"{'>' if seat == turn else ' '} {seat:<{width}}  {printable(tokenizer.decode(ids))}"
+        text = printable(Response.of(ids, tokenizer).text)
+        line = f"{'>' if seat == turn else ' '} {seat:<{width}}  {text}"
         if seat in scores:
             line += f"  (score {scores[seat]:.3g})"
         style = BOLD if seat == turn else "" if ids else DIM

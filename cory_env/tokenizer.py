@@ -3,6 +3,7 @@
 The game carries token ids only; queries and templates are encoded before it, responses decoded after it.
 """
 
+import copy
 import json
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +34,7 @@ class Tokenizer(Protocol):
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids` without EOS and pad."""
+        """Return the text of `ids` without special tokens; an ordinary token that serves as pad stays."""
         ...
 
 
@@ -84,17 +85,58 @@ class Adapter:
             raise ValueError(
                 "this tokenizer names no EOS token; pass the ids that end a response as eos={...}"
             )
-        self.pad = min(self.eos) if pad is None else int(pad)
+        # A pad token that was added to a tokenizer need not be one of the model's.
+        self.pad = min(self.eos) if pad is None or pad >= vocab_size else int(pad)
         outside = sorted(i for i in self.eos | {self.pad} if not 0 <= i < vocab_size)
         if outside:
             raise ValueError(f"EOS or pad id {outside[0]} is outside the vocabulary of {vocab_size} ids")
-        self._hidden = self.eos | {self.pad}
+        self._special = self._special_ids()
+        self.start = self._start()
         anchor = self.encode("\n")
         self._opens_with_space = self.encode("\na")[len(anchor) :] != self.encode("a")
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text`; special tokens written out in it (as in rendered chats) become ids."""
         raise NotImplementedError
+
+    def _encode_whole(self, text: str) -> list[int]:
+        """Return the ids of `text` with what the tokenizer puts before and behind it."""
+        raise NotImplementedError
+
+    def _backend(self) -> Any:
+        """Return the `tokenizers.Tokenizer`; None for a tokenizer written in Python."""
+        raise NotImplementedError
+
+    def _added(self) -> Mapping[int, Any]:
+        """Return id -> added token."""
+        raise NotImplementedError
+
+    def _start(self) -> tuple[int, ...]:
+        """Return what the tokenizer puts before a text; what it puts behind one, such as EOS, is left out."""
+        alone, whole = self.encode("a"), self._encode_whole("a")
+        for i in range(len(whole) - len(alone) + 1):
+            if whole[i : i + len(alone)] == alone:
+                return tuple(whole[:i])
+        raise ValueError(
+            f"this tokenizer writes 'a' as {alone}, and {whole} with its special tokens; use one that puts them "
+            "before or behind a text"
+        )
+
+    def _special_ids(self) -> frozenset[int]:
+        """Return the ids of special tokens.
+
+        Transformers flags any token that serves as pad or EOS when it loads a tokenizer. One that is a single
+        character, or that the merges of a BPE make from its text, is an ordinary token all the same.
+        """
+        backend = self._backend()
+        model = None if backend is None else backend.model
+        merges = type(model).__name__ == "BPE" and not model.ignore_merges
+        flagged = {i: token.content for i, token in self._added().items() if token.special}
+        return frozenset(
+            i
+            for i, text in flagged.items()
+            if len(text) > 1 and not (merges and [token.id for token in model.tokenize(text)] == [i])
+        )
 
     def encode_inside(self, text: str) -> list[int]:
         """Return the ids of `text` where it continues other text.
@@ -110,12 +152,12 @@ class Adapter:
         raise ValueError(f"this tokenizer merges {text!r} with any text before it; begin it otherwise")
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids` without EOS and pad, with spaces unchanged."""
+        """Return the text of `ids` without special tokens, with spaces unchanged."""
         raise NotImplementedError
 
     def _visible(self, ids: Sequence[int]) -> list[int]:
-        """Return `ids` without EOS and pad."""
-        return [int(i) for i in ids if i not in self._hidden]
+        """Return `ids` without special tokens."""
+        return [int(i) for i in ids if i not in self._special]
 
 
 class Wrapped(Adapter):
@@ -124,6 +166,16 @@ class Wrapped(Adapter):
     def encode(self, text: str) -> list[int]:
         """See `Adapter.encode`."""
         return list(self.inner.encode(text, add_special_tokens=False))
+
+    def _encode_whole(self, text: str) -> list[int]:
+        return list(self.inner.encode(text))
+
+    def _backend(self) -> Any:
+        return self.inner.backend_tokenizer if self.inner.is_fast else None
+
+    def _added(self) -> Mapping[int, Any]:
+        added: Mapping[int, Any] = self.inner.added_tokens_decoder
+        return added
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Adapter.decode`."""
@@ -148,6 +200,16 @@ class Loaded(Adapter):
         """See `Adapter.encode`."""
         return list(self.inner.encode(text, add_special_tokens=False).ids)
 
+    def _encode_whole(self, text: str) -> list[int]:
+        return list(self.inner.encode(text).ids)
+
+    def _backend(self) -> Any:
+        return self.inner
+
+    def _added(self) -> Mapping[int, Any]:
+        added: Mapping[int, Any] = self.inner.get_added_tokens_decoder()
+        return added
+
     def decode(self, ids: Sequence[int]) -> str:
         """See `Adapter.decode`."""
         return str(self.inner.decode(self._visible(ids), skip_special_tokens=False))
@@ -158,16 +220,48 @@ def encode_inside(tokenizer: Tokenizer, text: str) -> list[int]:
     return tokenizer.encode_inside(text) if isinstance(tokenizer, Adapter) else tokenizer.encode(text)
 
 
-def wrap(tokenizer: Any, *, eos: Iterable[int] | None = None, vocab_size: int | None = None) -> Tokenizer:
+def start_of(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the ids that a tokenizer puts before a text of its own, such as BOS."""
+    return tokenizer.start if isinstance(tokenizer, Adapter) else ()
+
+
+def without_start(ids: Sequence[int], start: Sequence[int]) -> Sequence[int]:
+    """Return `ids` without the ids `start` at their beginning."""
+    return ids[len(start) :] if start and tuple(ids[: len(start)]) == tuple(start) else ids
+
+
+def encode_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the ids of `text` as a whole prompt: BOS once if the tokenizer puts it before texts, no EOS."""
+    start = start_of(tokenizer)
+    return [*start, *without_start(tokenizer.encode(text), start)]
+
+
+def for_chats(tokenizer: Tokenizer) -> Tokenizer:
+    """Return the tokenizer for prompts that its chat template writes, BOS included: it puts nothing before."""
+    if not isinstance(tokenizer, Adapter):
+        return tokenizer
+    bare = copy.copy(tokenizer)
+    bare.start = ()
+    return bare
+
+
+def wrap(
+    tokenizer: Any,
+    *,
+    eos: Iterable[int] | None = None,
+    pad: int | None = None,
+    vocab_size: int | None = None,
+) -> Tokenizer:
     """Adapt a loaded Hugging Face tokenizer to the game.
 
-    `eos` defaults to the tokenizer's own; instruct models end on several, listed in their generation config.
+    `eos` and `pad` default to the tokenizer's own; instruct models end on several ids, listed in their
+    generation config, and an EOS id stands in for a pad beyond the vocabulary.
     """
     own = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
     return Wrapped(
         tokenizer,
         eos=own if eos is None else eos,
-        pad=tokenizer.pad_token_id,
+        pad=tokenizer.pad_token_id if pad is None else pad,
         vocab_size=len(tokenizer) if vocab_size is None else vocab_size,
     )
 

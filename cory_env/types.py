@@ -1,7 +1,7 @@
 """Core types of the game (query, response), seat names, and checks of values that users pass in."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,7 @@ class Response:
     """Every token the seat chose, EOS included when it was chosen."""
 
     text: str
-    """The decoded ids, without EOS."""
+    """The decoded ids, without EOS and special tokens."""
 
     seat: str = ""
     """The seat that wrote it, for tasks that score seats differently."""
@@ -40,7 +40,12 @@ class Response:
     @classmethod
     def of(cls, ids: Sequence[int], tokenizer: Tokenizer, *, seat: str = "") -> "Response":
         """Decode `ids` into a response; the text is for judges and logs and is never encoded again."""
-        return cls(tuple(ids), tokenizer.decode(ids), seat)
+        return cls(tuple(ids), tokenizer.decode(without_end(ids, tokenizer.eos)), seat)
+
+
+def without_end(ids: Sequence[int], eos: Collection[int]) -> Sequence[int]:
+    """Return `ids` without the EOS that ends them, if one does."""
+    return ids[:-1] if ids and ids[-1] in eos else ids
 
 
 def seat_names(seats: int) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from cory_env.tasks.base import (
     checked_scores,
     takes_arrays,
 )
+from cory_env.tokenizer import start_of, without_start
 from cory_env.types import Query, Response, response_range, seat_names
 from cory_env.views import QUERY, View, check_window, resolve_views
 
@@ -70,7 +71,8 @@ class VectorGame:
                 f"caps run from {self.caps_BN.min()} to {self.caps_BN.max()}; keep them in 1 to {high}"
             )
         self.queries = list(queries)
-        self._shown = {QUERY: pack([query.ids for query in queries], tokenizer.pad)}
+        start = start_of(tokenizer)
+        self._shown = {QUERY: pack([without_start(query.ids, start) for query in queries], tokenizer.pad)}
         self._written: list[tuple[np.ndarray, np.ndarray]] = []
         self._responses: dict[str, list[Response]] = {}
         self._scores_BN: np.ndarray | None = None
@@ -175,8 +177,9 @@ class VectorGame:
             responses = list(chain.from_iterable(map(self.responses, self.seats)))
             return checked_scores(task, self.queries * N, responses).reshape(N, B).T.copy()
         columns = []
+        query_BQ, length_B = pack([query.ids for query in self.queries], task.tokenizer.pad)
         for seat, written in zip(self.seats, self._written, strict=True):
-            score_B = task.score_arrays(*self._shown[QUERY], *written, seat=seat)
+            score_B = task.score_arrays(query_BQ, length_B, *written, seat=seat)
             columns.append(check_scores(task, score_B, self.queries, partial(self.responses, seat)))
         return np.stack(columns, axis=1)
 

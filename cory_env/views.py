@@ -10,8 +10,8 @@ from functools import partial
 
 from cory_env.tasks.base import Task, annotates
 from cory_env.templates import Template, parse_template, read_template
-from cory_env.tokenizer import Tokenizer, encode_inside
-from cory_env.types import seat_names
+from cory_env.tokenizer import Tokenizer, encode_inside, start_of, without_start
+from cory_env.types import seat_names, without_end
 
 QUERY = -1
 """Segment that stands for the query, where other numbers stand for the response of a seat."""
@@ -36,6 +36,9 @@ class View:
     eos: frozenset[int]
     """Ids that end a response; they are left out of the prompt."""
 
+    start: tuple[int, ...] = ()
+    """What the tokenizer puts before a text, such as BOS; a query that begins with it is inserted without."""
+
     annotation: int = 0
     """The most tokens that the task adds behind a response (`cory_env.tasks.base.Annotates`)."""
 
@@ -49,10 +52,9 @@ class View:
             if isinstance(segment, tuple):
                 ids += segment
             elif segment == QUERY:
-                ids += query
+                ids += without_start(query, self.start)
             else:
-                response = responses[segment]
-                ids += response[:-1] if response and response[-1] in self.eos else response
+                ids += without_end(responses[segment], self.eos)
         return tuple(ids)
 
     def max_prompt(self, max_query: int, max_response: int) -> int:
@@ -131,8 +133,13 @@ def compile_view(
         segments += [] if placeholder is None else [needed[placeholder]]
     if not query and not any(isinstance(segment, tuple) for segment in segments):
         raise ValueError(f"the template of {seat} may give a prompt without tokens: {template!r}; add a word")
+    start = start_of(tokenizer)
+    if start and isinstance(template, str):  # a chat template writes BOS itself
+        segments.insert(0, start)
+        if isinstance(segments[1], tuple):
+            segments[1] = tuple(without_start(segments[1], start))
     text = "".join(literal + (f"{{{name}}}" if name else "") for literal, name in pieces)
-    return View(seat=seat, template=text, segments=tuple(segments), eos=tokenizer.eos)
+    return View(seat=seat, template=text, segments=tuple(segments), eos=tokenizer.eos, start=start)
 
 
 def check_window(views: Sequence[View], *, max_query: int, max_response: int, window: int) -> None:

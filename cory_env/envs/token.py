@@ -244,7 +244,7 @@ class raw_env(AECEnv):
 
     def text(self, seat: str) -> str:
         """Return the response of `seat` so far as text."""
-        return self.task.tokenizer.decode(self.game.responses[seat])
+        return Response.of(self.game.responses[seat], self.task.tokenizer).text
 
     def get_state(self) -> dict[str, Any]:
         """Return a game in progress as plain values, for `set_state` of an env with the same options."""

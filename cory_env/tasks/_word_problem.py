@@ -11,7 +11,7 @@ from cory_env.data import splits, tables
 from cory_env.grading.numeric_answers import extract_answer, is_correct, is_marked
 from cory_env.tasks.base import split_of, too_long, with_validation
 from cory_env.templates import read_template
-from cory_env.tokenizer import Tokenizer, encode_inside
+from cory_env.tokenizer import Tokenizer, encode_inside, for_chats
 from cory_env.types import Query, Response
 
 SYSTEM = (
@@ -78,7 +78,7 @@ class Problems:
         where = self.hub if data is None else data
         if where is None:
             raise ValueError(f"the {name} task has no data set on the Hub; give a file with data=...")
-        self.tokenizer = tokenizer
+        self.tokenizer = for_chats(tokenizer) if chat else tokenizer
         self.chat = chat
         self.format_reward = format_reward
         self.length_penalty = length_penalty

@@ -9,7 +9,7 @@ import numpy as np
 
 from cory_env.arrays import length_mask
 from cory_env.tasks.base import split_of, with_validation
-from cory_env.tokenizer import CharTokenizer, Tokenizer
+from cory_env.tokenizer import CharTokenizer, Tokenizer, start_of
 from cory_env.types import Query, Response
 
 POOL = 1024
@@ -28,7 +28,7 @@ class Task:
         """
         self.tokenizer: Tokenizer = CharTokenizer("abcdef") if tokenizer is None else tokenizer
         self.max_query = length
-        special = self.tokenizer.eos | {self.tokenizer.pad}
+        special = {*self.tokenizer.eos, self.tokenizer.pad, *start_of(self.tokenizer)}
         letters = np.array([i for i in range(self.tokenizer.vocab_size) if i not in special])
         if length < 1 or len(letters) < 2:
             raise ValueError(

@@ -17,8 +17,8 @@ import numpy as np
 from cory_env.data import splits, tables
 from cory_env.grading.reward_functions import Cases, Judge, Prompt, ask
 from cory_env.tasks.base import split_of, too_long, with_validation
-from cory_env.tokenizer import Message, Tokenizer, Wrapped
-from cory_env.types import Query, Response
+from cory_env.tokenizer import Message, Tokenizer, Wrapped, encode_prompt, for_chats
+from cory_env.types import Query, Response, without_end
 
 COLUMNS = ("prompt", "messages", "query", "question", "instruction", "text")
 """Default names of the column of prompts; the first one present is used."""
@@ -87,6 +87,8 @@ class Task:
         self.tokenizer, self.judge = tokenizer, judge
         rows, self.column, self.columns = _read(data, COLUMNS if column is None else (column,), config)
         self.chat = chat or any(not isinstance(row[self.column], str) for row in rows["train"])
+        if self.chat:
+            self.tokenizer = for_chats(tokenizer)
         self._suffix = _chat_suffix(tokenizer) if self.chat else ""
         self.reference, self.observer = reference, observer or (CHAT if self.chat else TEXT)
         _require(self.reference, "{response}")
@@ -107,7 +109,7 @@ class Task:
     def _query(self, row: tables.Row, where: str | Path) -> Query:
         prompt: Prompt = row[self.column]
         if not self.chat:
-            return Query(str(prompt), tuple(self.tokenizer.encode(str(prompt))), row)
+            return Query(str(prompt), tuple(encode_prompt(self.tokenizer, str(prompt))), row)
         assert isinstance(self.tokenizer, Wrapped)
         text = self.tokenizer.chat(_messages(prompt))
         if not text.endswith(self._suffix):
@@ -145,7 +147,8 @@ class Task:
     def _text(self, query: Query, response: Response) -> str:
         """Return query and response as one text: decoded together, or line by line in a chat."""
         if not self.chat:
-            return self.tokenizer.decode(query.ids + response.ids)
+            ids = without_end(response.ids, self.tokenizer.eos)
+            return self.tokenizer.decode([*query.ids, *ids])
         chat = _as_text(_messages(query.row.get(self.column, query.text)))
         return f"{chat}\nassistant: {response.text}"
 

@@ -11,7 +11,7 @@ from cory_env.data import splits, tables
 from cory_env.grading.reward_functions import Cases, Judge, ask
 from cory_env.tasks.base import check_query, split_of
 from cory_env.tokenizer import Tokenizer
-from cory_env.types import Query, Response
+from cory_env.types import Query, Response, without_end
 
 LONGEST_TOKEN = 32
 """Upper bound of the characters in a token, so that only the head of a review needs encoding."""
@@ -134,7 +134,10 @@ class Task:
         cases = Cases(
             prompts=[query.text for query in queries],
             answers=[response.text for response in responses],
-            texts=[self.tokenizer.decode(query.ids + response.ids) for query, response in pairs],
+            texts=[
+                self.tokenizer.decode([*query.ids, *without_end(response.ids, self.tokenizer.eos)])
+                for query, response in pairs
+            ],
         )
         return ask(self.judge, cases)
 

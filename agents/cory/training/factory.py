@@ -249,7 +249,9 @@ def _table(name: str, task: Task, config: Config) -> Policy:
 def tokens_of(policy: Policy) -> Tokenizer | None:
     """The tokens of a policy; None if it has no tokenizer and plays in those of the task."""
     tokenizer = getattr(policy, "tokenizer", None)
-    return None if tokenizer is None else wrap(tokenizer, eos=policy.eos, vocab_size=policy.vocab_size)
+    if tokenizer is None:
+        return None
+    return wrap(tokenizer, eos=policy.eos, pad=policy.pad, vocab_size=policy.vocab_size)
 
 
 def make_task(

@@ -14,6 +14,7 @@ from cory.evaluation.evaluator import Responses
 from cory.evaluation.text_metrics import diversity
 from cory.functional.advantage import Advantage
 from cory_env.tokenizer import Tokenizer
+from cory_env.types import Response
 
 
 def iteration_metrics(
@@ -174,7 +175,7 @@ def _token_kl(batch: Batch, row: int, tokenizer: Tokenizer) -> list[tuple[str, f
     found: list[tuple[str, float]] = []
     before, waiting = "", 0.0
     for place in range(length):
-        text, waiting = tokenizer.decode(ids[: place + 1]), waiting + kl[place]
+        text, waiting = Response.of(ids[: place + 1], tokenizer).text, waiting + kl[place]
         if text.endswith("\N{REPLACEMENT CHARACTER}") and place + 1 < length:
             continue
         found.append((text[len(before) :], round(waiting, 2)))
