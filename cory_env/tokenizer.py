@@ -107,8 +107,8 @@ class Adapter:
         """Return the `tokenizers.Tokenizer`; None for a tokenizer written in Python."""
         raise NotImplementedError
 
-    def _added(self) -> Mapping[int, Any]:
-        """Return id -> added token."""
+    def _flagged(self) -> dict[int, str]:
+        """Return the tokens that are called special, by id."""
         raise NotImplementedError
 
     def _start(self) -> tuple[int, ...]:
@@ -118,8 +118,8 @@ class Adapter:
             if whole[i : i + len(alone)] == alone:
                 return tuple(whole[:i])
         raise ValueError(
-            f"this tokenizer writes 'a' as {alone}, and {whole} with its special tokens; use one that puts them "
-            "before or behind a text"
+            f"this tokenizer writes 'a' as {alone}, and {whole} with its special tokens; use one that puts "
+            "them before or behind a text"
         )
 
     def _special_ids(self) -> frozenset[int]:
@@ -129,12 +129,11 @@ class Adapter:
         character, or that the merges of a BPE make from its text, is an ordinary token all the same.
         """
         backend = self._backend()
-        model = None if backend is None else backend.model
+        model: Any = None if backend is None else backend.model
         merges = type(model).__name__ == "BPE" and not model.ignore_merges
-        flagged = {i: token.content for i, token in self._added().items() if token.special}
         return frozenset(
             i
-            for i, text in flagged.items()
+            for i, text in self._flagged().items()
             if len(text) > 1 and not (merges and [token.id for token in model.tokenize(text)] == [i])
         )
 
@@ -173,9 +172,10 @@ class Wrapped(Adapter):
     def _backend(self) -> Any:
         return self.inner.backend_tokenizer if self.inner.is_fast else None
 
-    def _added(self) -> Mapping[int, Any]:
-        added: Mapping[int, Any] = self.inner.added_tokens_decoder
-        return added
+    def _flagged(self) -> dict[int, str]:
+        if not self.inner.is_fast:
+            return dict(zip(self.inner.all_special_ids, self.inner.all_special_tokens, strict=True))
+        return _special_of(self.inner.added_tokens_decoder)
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Adapter.decode`."""
@@ -206,13 +206,17 @@ class Loaded(Adapter):
     def _backend(self) -> Any:
         return self.inner
 
-    def _added(self) -> Mapping[int, Any]:
-        added: Mapping[int, Any] = self.inner.get_added_tokens_decoder()
-        return added
+    def _flagged(self) -> dict[int, str]:
+        return _special_of(self.inner.get_added_tokens_decoder())
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Adapter.decode`."""
         return str(self.inner.decode(self._visible(ids), skip_special_tokens=False))
+
+
+def _special_of(added: Mapping[int, Any]) -> dict[int, str]:
+    """Return the texts of the special ones among added tokens, by id."""
+    return {i: token.content for i, token in added.items() if token.special}
 
 
 def encode_inside(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -237,7 +241,7 @@ def encode_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def for_chats(tokenizer: Tokenizer) -> Tokenizer:
-    """Return the tokenizer for prompts that its chat template writes, BOS included: it puts nothing before."""
+    """Return the tokenizer for prompts that its chat template begins, BOS included: it adds nothing."""
     if not isinstance(tokenizer, Adapter):
         return tokenizer
     bare = copy.copy(tokenizer)

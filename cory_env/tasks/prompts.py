@@ -93,6 +93,11 @@ class Task:
         self.reference, self.observer = reference, observer or (CHAT if self.chat else TEXT)
         _require(self.reference, "{response}")
         _require(self.observer, "{query}", "{references}")
+        if self.chat and not self.observer.startswith("{query}"):
+            raise ValueError(
+                f"the observer's template {self.observer!r} puts words before a chat, which the chat "
+                "template begins; begin with {query}"
+            )
         every = {split: [self._query(row, data) for row in of_split] for split, of_split in rows.items()}
         fitting = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in every.items()}
         self.longest = max_query

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, OPTConfig, T5Config, pipeline
 from cory.config.schema import Config, PolicyConfig
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.policies.loading import load_model, load_tokenizer
-from cory.training.factory import make_players
+from cory.training.factory import make_players, tokens_of
 from tests.helpers.models import make_model, make_tokenizer
 
 
@@ -184,7 +184,9 @@ def test_special_ids_outside_the_models_vocabulary_are_not_used():
     model = make_model("gpt2", V)
     tokenizer.add_special_tokens({"pad_token": "<pad>"})
     assert tokenizer.pad_token_id == V
-    assert CausalLMPolicy("llm_1", model, tokenizer).pad == 0
+    policy = CausalLMPolicy("llm_1", model, tokenizer)
+    game_tokenizer = tokens_of(policy)
+    assert (policy.pad, game_tokenizer.pad, game_tokenizer.vocab_size) == (0, 0, V)
     model.generation_config.eos_token_id = [0, V]
     assert CausalLMPolicy("llm_1", model, tokenizer).eos == {0}
     tokenizer.eos_token = "<pad>"
