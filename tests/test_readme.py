@@ -13,7 +13,7 @@ import torch
 from cory import algorithms
 from cory.cli.main import USAGE, main
 from cory.config import presets
-from cory.evaluation.evaluator import EvaluationConfig
+from cory.evaluation.config import EvaluationConfig
 from cory.functional import kl
 from cory.judges import parsing
 from cory.rollout.role_exchange import ExchangeConfig

@@ -3,10 +3,13 @@
 Shapes: K chosen tokens.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Tokens(NamedTuple):

@@ -17,7 +17,7 @@ import cory
 import cory_env
 from cory.cli.main import main
 from cory.config.schema import Config, PolicyConfig
-from cory.evaluation.evaluator import EvaluationConfig
+from cory.evaluation.config import EvaluationConfig
 from cory.judges.classifier import Classifier
 from cory.policies.loading import load_model
 from cory.training import checkpoint

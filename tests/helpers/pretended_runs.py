@@ -24,7 +24,7 @@ from torch import Tensor
 from cory import algorithms, rng
 from cory.batch import Batch, columns
 from cory.config.schema import Config, PolicyConfig
-from cory.evaluation.evaluator import EvaluationConfig
+from cory.evaluation.config import EvaluationConfig
 from cory.judges.classifier import Classifier
 from cory.learner.optimizer import LearnerConfig
 from cory.pocket import JUDGE

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cory.config.schema import Config
 from cory.distributed import ranks, sharding
-from cory.evaluation.evaluator import EvaluationConfig
+from cory.evaluation.config import EvaluationConfig
 from cory.training.run import train
 from cory.training.trainer import Trainer
 from tests.helpers.runs import with_cached_entry_points, without_report

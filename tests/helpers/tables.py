@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from cory import algorithms
 from cory.config.parsing import read
 from cory.config.schema import Config, PolicyConfig
-from cory.evaluation.evaluator import EvaluationConfig
+from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import KLConfig
 from cory.learner.optimizer import LearnerConfig
 from cory.rollout.role_exchange import ExchangeConfig

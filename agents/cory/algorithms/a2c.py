@@ -3,16 +3,21 @@
 Shapes: B games, T response tokens, K chosen tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from cory.algorithms.base import State
 from cory.algorithms.reinforce import check_entropy_coef, policy_gradient
-from cory.batch import Batch
 from cory.functional.advantage import Advantage, gae, whiten
 from cory.token_loss import TokenLoss, Tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cory.batch import Batch
 
 
 @dataclass(frozen=True, kw_only=True)

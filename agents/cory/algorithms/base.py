@@ -3,15 +3,16 @@
 Shapes: T response tokens, K chosen tokens.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from torch import Tensor
-
-from cory.token_loss import TokenLoss
+if TYPE_CHECKING:
+    from cory.token_loss import TokenLoss
 
 Verdict = Literal["step", "skip", "stop"]
 """What to do with a minibatch's gradient: take the step, skip it, or end this policy's update."""
@@ -46,6 +47,8 @@ def check_state(state: Any, owner: str, algorithm: str) -> None:
 
 
 def _check_value(value: Any, where: str) -> None:
+    from torch import Tensor
+
     if isinstance(value, Mapping):
         for key, one in value.items():
             if not isinstance(key, str | int):
@@ -121,7 +124,7 @@ class Algorithm:
     """(learners, config) -> the team's state, by default an empty `State`."""
 
     @classmethod
-    def from_module(cls, name: str, module: ModuleType) -> "Algorithm":
+    def from_module(cls, name: str, module: ModuleType) -> Algorithm:
         """Collect the hooks of `module`; ValueError if one is missing, or its Config is not frozen."""
         missing = [part for part in ("Config", "advantage", "token_loss") if not hasattr(module, part)]
         if missing:

@@ -20,17 +20,21 @@ does not hold what Q depends on, as the query of relay, take the central critic 
 Shapes: B games, T response tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
 from cory.algorithms.base import Requirements, State
 from cory.algorithms.ppo import token_loss, verdict
-from cory.batch import Batch
 from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cory.batch import Batch
 
 __all__ = ["Config", "advantage", "needs", "token_loss", "verdict"]
 
@@ -63,8 +67,10 @@ def advantage(
 
     ValueError if a seat is not paid the sum of all scores.
     """
+    import torch
+
     score_NB = torch.stack([batch.score_B for batch in batches.values()])
-    if any(not torch.allclose(batch.payoff_B, score_NB.sum(0), atol=1e-4) for batch in batches.values()):
+    if any(not batch.payoff_B.allclose(score_NB.sum(0), atol=1e-4) for batch in batches.values()):
         raise ValueError("coma shares one score among all seats; play it with --payoff cooperative")
     (pioneer, first), *observers = batches.items()
     next_B = observers[0][1].values_BT[:, 0] if observers else torch.zeros_like(first.score_B)

@@ -7,18 +7,23 @@ tokens of short responses more weight.
 Shapes: B games, T response tokens, K chosen tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
 from cory.algorithms.base import Requirements, State, Verdict
 from cory.algorithms.reinforce import check_entropy_coef
 from cory.algorithms.rloo import check_group
-from cory.batch import Batch
 from cory.functional.advantage import Advantage, group_standardised, per_response, totals
 from cory.token_loss import TokenLoss, Tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cory.batch import Batch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,18 +10,21 @@ so that each policy improves on what the others have become. Order: that of play
 Shapes: B games, T response tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cory import rng
 from cory.algorithms import ppo
 from cory.algorithms.ppo import advantage, token_loss, verdict
-from cory.batch import Batch
 from cory.functional.advantage import Advantage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cory.batch import Batch
 
 __all__ = ["Config", "advantage", "corrected", "token_loss", "update_all", "verdict"]
 
@@ -51,7 +54,8 @@ def update_all(
     team: Any, batches: Mapping[str, Batch], advantages: Mapping[str, Advantage], config: Config
 ) -> dict[str, dict[str, float]]:
     """Update the policies in sequence; metrics by policy, with the mean and largest correction it had."""
-    correction_B = torch.ones_like(next(iter(batches.values())).score_B)
+    score_B = next(iter(batches.values())).score_B
+    correction_B = score_B.new_ones(score_B.shape)
     metrics = {}
     for name in order(team, config):
         seats = team.seats_of(name)

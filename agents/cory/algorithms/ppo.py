@@ -3,19 +3,22 @@
 Shapes: B games, T response tokens, K chosen tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from cory.algorithms.base import State, Verdict
 from cory.algorithms.reinforce import check_entropy_coef, drift
-from cory.batch import Batch
 from cory.functional.advantage import Advantage, gae, whiten
 from cory.runtime.arithmetic import running_sums
 from cory.token_loss import TokenLoss, Tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cory.batch import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +107,10 @@ def leaked_advantage(rewards_BT: Tensor, batch: Batch, *, decay: float) -> Tenso
     Its rewards of 0 in the padding become c = m - m / sd, and a row with n columns of padding (up to the
     batch's longest prompt + response) sums them to c (1 + decay + ... + decay^(n-1)).
     """
+    import torch
+
     chosen_N = rewards_BT[batch.mask_BT]
-    spurious = chosen_N.mean() * (1 - torch.rsqrt(chosen_N.var() + 1e-8))
+    spurious = chosen_N.mean() * (1 - (chosen_N.var() + 1e-8).rsqrt())
     length_B = batch.prompt_length_B + batch.response_length_B
     padding_B = length_B.max() - length_B
     powers_N = decay ** torch.arange(int(padding_B.max()) + 1, device=length_B.device, dtype=rewards_BT.dtype)
@@ -115,14 +120,14 @@ def leaked_advantage(rewards_BT: Tensor, batch: Batch, *, decay: float) -> Tenso
 
 def policy_loss(logprob_K: Tensor, old_logprob_K: Tensor, advantage_K: Tensor, *, clip: float) -> Tensor:
     """Return -min(ratio A, clip(ratio) A) of each token, ratio = pi / pi_old."""
-    ratio_K = torch.exp(logprob_K - old_logprob_K)
-    return -torch.minimum(ratio_K * advantage_K, ratio_K.clamp(1 - clip, 1 + clip) * advantage_K)
+    ratio_K = (logprob_K - old_logprob_K).exp()
+    return -(ratio_K * advantage_K).minimum(ratio_K.clamp(1 - clip, 1 + clip) * advantage_K)
 
 
 def value_loss(value_K: Tensor, old_value_K: Tensor, return_K: Tensor, *, clip: float) -> Tensor:
     """Return max((V - R)^2, (clip(V) - R)^2) / 2 of each token; clip(V) is within `clip` of the old value."""
-    clipped_K = torch.clamp(value_K, old_value_K - clip, old_value_K + clip)
-    return torch.maximum((value_K - return_K).square(), (clipped_K - return_K).square()) / 2
+    clipped_K = value_K.clamp(old_value_K - clip, old_value_K + clip)
+    return (value_K - return_K).square().maximum((clipped_K - return_K).square()) / 2
 
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:

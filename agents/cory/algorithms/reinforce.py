@@ -3,16 +3,20 @@
 Shapes: B games, T response tokens, K chosen tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from cory.algorithms.base import Requirements, State
-from cory.batch import Batch
 from cory.functional.advantage import Advantage, totals, undiscounted
 from cory.token_loss import TokenLoss, Tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cory.batch import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,8 @@ def advantage(
     The baseline is computed from earlier iterations only, so it does not bias the gradient. It belongs to the
     policy, not to the seat; a policy in several seats has one baseline from all of them.
     """
+    import torch
+
     advantages = {}
     totals_by_state: dict[int, list[Tensor]] = {}
     for seat, batch in batches.items():

@@ -26,17 +26,21 @@ knows nothing every seat is then credited with its own score alone.
 Shapes: B games, T response tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
 from cory.algorithms.base import Requirements, State
 from cory.algorithms.ppo import token_loss, verdict
-from cory.batch import Batch
-from cory.functional.advantage import Advantage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cory.batch import Batch
+    from cory.functional.advantage import Advantage
 
 __all__ = ["Config", "advantage", "credits", "needs", "token_loss", "verdict"]
 
@@ -79,7 +83,7 @@ def advantage(
     total_B = sum(batch.score_B for batch in batches.values())
     for seat, batch in batches.items():
         payoff_B = batch.score_B + config.others * (total_B - batch.score_B)
-        if not torch.allclose(payoff_B, batch.payoff_B, rtol=1e-4, atol=1e-4):
+        if not payoff_B.allclose(batch.payoff_B, rtol=1e-4, atol=1e-4):
             raise ValueError(
                 f"seq credits {seat} for its own score and {config.others:g} times those of the others, and "
                 "the payoff is another one; set payoff and algorithm.others to the same number, or payoff "
@@ -96,8 +100,8 @@ def advantage(
 
 def credits(batches: Mapping[str, Batch], config: Config) -> dict[str, Tensor]:
     """What each seat is credited with, [B] by seat, in the order of play."""
-    later_B = torch.zeros_like(next(iter(batches.values())).score_B)
-    found = {}
+    found: dict[str, Tensor] = {}
+    later_B: Tensor | float = 0.0
     for i, (seat, batch) in enumerate(reversed(list(batches.items()))):
         found[seat] = batch.score_B + config.others * later_B
         score_B, value_B = batch.score_B, batch.values_BT[:, 0]

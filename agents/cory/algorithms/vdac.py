@@ -17,17 +17,21 @@ PPO.
 Shapes: B games, T response tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import replace
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
 from cory.algorithms.base import Requirements, State
 from cory.algorithms.ppo import Config, token_loss, verdict
-from cory.batch import Batch
 from cory.functional.advantage import Advantage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cory.batch import Batch
 
 __all__ = ["Config", "advantage", "check_common_payoff", "earlier_values", "needs", "token_loss", "verdict"]
 
@@ -52,7 +56,7 @@ def advantage(
     }
     return {
         seat: found._replace(
-            return_BT=torch.where(batches[seat].mask_BT, found.return_BT - earlier[seat][:, None], 0.0)
+            return_BT=(found.return_BT - earlier[seat][:, None]).where(batches[seat].mask_BT, 0.0)
         )
         for seat, found in ppo.advantage(total, rewards, config, states).items()
     }
@@ -60,7 +64,8 @@ def advantage(
 
 def earlier_values(batches: Mapping[str, Batch]) -> dict[str, Tensor]:
     """Sum of the first-token values of the seats before each seat, [B] by seat; 0 for the first."""
-    sum_B = torch.zeros_like(next(iter(batches.values())).values_BT[:, 0])
+    first_B = next(iter(batches.values())).values_BT[:, 0]
+    sum_B = first_B.new_zeros(first_B.shape)
     earlier = {}
     for seat, batch in batches.items():
         earlier[seat] = sum_B
@@ -72,7 +77,7 @@ def check_common_payoff(batches: Mapping[str, Batch]) -> None:
     """Raise ValueError unless all seats are paid the same in every game."""
     (first, batch), *others = batches.items()
     for seat, other in others:
-        if not torch.allclose(batch.payoff_B, other.payoff_B, rtol=1e-4, atol=1e-4):
+        if not batch.payoff_B.allclose(other.payoff_B, rtol=1e-4, atol=1e-4):
             raise ValueError(
                 f"VDAC decomposes the value of one payoff for the team, and {first} and {seat} are paid "
                 "differently; play it with --payoff cooperative or best"

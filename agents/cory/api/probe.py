@@ -19,7 +19,8 @@ from cory.config.parsing import flat
 from cory.config.schema import Config
 from cory.evaluation import probe as measures
 from cory.evaluation import records
-from cory.evaluation.evaluator import EvaluationConfig, Responses, evaluate_standalone
+from cory.evaluation.config import EvaluationConfig
+from cory.evaluation.evaluator import Responses, evaluate_standalone
 from cory.evaluation.probe_games import OBSERVER, PIONEER, ProbeConfig, ProbeGames, play_probe
 from cory.functional import kl, token_rewards
 from cory.functional.advantage import Advantage

@@ -93,7 +93,7 @@ def _source(name: str, group: str) -> str:
     return "module" if "." in name or ":" in name else "built in"
 
 
-def _options(kind: type[Any], prefix: str) -> list[tuple[str, str, str]]:
+def _options(kind: Any, prefix: str) -> list[tuple[str, str, str]]:
     """Return flag, default and effect of every field of an options dataclass."""
     texts, defaults = effects(kind), kind()
     return [

@@ -9,16 +9,11 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, requires, version
 from pathlib import Path
 
-import psutil
-import torch
 from packaging.requirements import Requirement
 
 from cory import __version__
 from cory.config.parsing import parse
 from cory.runtime import cpu
-from cory.runtime.device import computes_bfloat16, default_device, device_name
-from cory.runtime.memory import free_bytes
-from cory.runtime.provenance import commit, processor
 
 EXTRAS = {
     "math": "the judge math-verify:COLUMN",
@@ -57,6 +52,12 @@ def command(argv: Sequence[str]) -> None:
 
 def machine() -> list[str]:
     """System, processor, memory and free disk space."""
+    import psutil
+    import torch
+
+    from cory.runtime.memory import free_bytes
+    from cory.runtime.provenance import processor
+
     memory, folder = psutil.virtual_memory(), Path.cwd()
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
     cores = f"{psutil.cpu_count(logical=False) or '?'} cores, {os.cpu_count()} threads"
@@ -72,6 +73,11 @@ def machine() -> list[str]:
 
 def devices() -> list[str]:
     """What policies can train on, and how."""
+    import torch
+
+    from cory.runtime.device import computes_bfloat16, default_device, device_name
+    from cory.runtime.memory import free_bytes
+
     cpu.configure_runtime(threads=0, matmul="auto")
     lines = [f"cpu: {torch.get_num_threads()} threads, float32 products by {cpu.chosen_matmul()}"]
     for index in range(torch.accelerator.device_count()):
@@ -86,6 +92,8 @@ def devices() -> list[str]:
 
 def versions() -> list[str]:
     """Versions of this project and of what it requires; a requirement that is not met is named."""
+    from cory.runtime.provenance import commit
+
     python = f"Python {platform.python_version()} in {sys.prefix}"
     return [f"cory {__version__} ({commit() or 'no checkout'}), {python}", *map(_state, _requirements(None))]
 

@@ -5,18 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from tyro.conf import Positional
 
-from cory.config import presets
 from cory.config.parsing import parse, split_arguments
-from cory.evaluation import records
-from cory.evaluation.summary import sample_lines, write
-from cory.evaluation.tables import make_tables, print_tables, remarks
-from cory.generation.strategies import SamplingStrategy
-from cory.training.evaluate import evaluate_targets
-from cory.training.factory import configure_runtime, silence_transformers
-from cory.training.targets import find_all
+from cory.generation import SamplingStrategy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +61,16 @@ def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
 
     The same weights give the same numbers as during the run.
     """
+    from rich.console import Console
+
+    from cory.config import presets
+    from cory.evaluation import records
+    from cory.evaluation.summary import sample_lines, write
+    from cory.evaluation.tables import make_tables, print_tables, remarks
+    from cory.training.evaluate import evaluate_targets
+    from cory.training.factory import configure_runtime, silence_transformers
+    from cory.training.targets import find_all
+
     silence_transformers()
     if not options.targets:
         raise ValueError("cory evaluate takes runs and models; name one or more before the options")

@@ -1,21 +1,22 @@
 """`cory play`: watch games of saved policies, or take a seat yourself."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
 from tyro.conf import Positional
 
 from cory import rng
 from cory.config.parsing import parse, split_arguments
-from cory.policies.base import Policy
-from cory.training.factory import game_options, load_players, silence_transformers
-from cory.training.targets import find
-from cory_env.envs.token import raw_env
 from cory_env.render import printable
 from cory_env.types import one_of, seat_names
+
+if TYPE_CHECKING:
+    from cory.policies.base import Policy
+    from cory_env.envs.token import raw_env
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,10 @@ def command(argv: Sequence[str]) -> None:
     ours, settings = split_arguments(argv, Options)
     about = "Watch games of the policies of a run, or of a model, or take a seat yourself."
     options: Options = parse(Options, ours, about=about, command="cory play")
+    from cory.training.factory import game_options, load_players, silence_transformers
+    from cory.training.targets import find
+    from cory_env.envs.token import raw_env
+
     silence_transformers()
     target = find(str(options.target), preset=options.preset, flags=settings)
     config = target.config
@@ -86,6 +91,9 @@ def play_game(env: raw_env, policies_by_seat: Mapping[str, Policy], *, you: str 
 
 def sample(env: raw_env, seat: str, policy: Policy, key: rng.Key) -> list[int]:
     """The response of `policy`."""
+    import numpy as np
+    import torch
+
     prompt, cap = env.game.prompt(seat), env.infos[seat]["cap"]
     sampled = policy.sample(
         torch.tensor([prompt]),

@@ -5,17 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from tyro.conf import Positional
 
-from cory.api.probe import check_seats, probe_target, write
-from cory.config import presets
 from cory.config.parsing import parse, split_arguments
-from cory.evaluation.probe_games import ProbeConfig
-from cory.evaluation.tables import print_tables
-from cory.report import probe as tables
-from cory.training.factory import configure_runtime, silence_transformers
-from cory.training.targets import find
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +54,16 @@ def probe(options: Options, settings: Sequence[str] = ()) -> list[dict[str, Any]
 
     Targets are checked before the first one is probed.
     """
+    from rich.console import Console
+
+    from cory.api.probe import check_seats, probe_target, write
+    from cory.config import presets
+    from cory.evaluation.probe_games import ProbeConfig
+    from cory.evaluation.tables import print_tables
+    from cory.report import probe as tables
+    from cory.training.factory import configure_runtime, silence_transformers
+    from cory.training.targets import find
+
     silence_transformers()
     if not options.targets:
         raise ValueError("cory probe takes runs and models; name one or more before the options")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from cory.api import hub_push
 from cory.config.parsing import parse
 
 
@@ -34,6 +33,8 @@ def command(argv: Sequence[str]) -> None:
     """`cory push RUN OWNER/NAME`."""
     about = "Upload the policies of a run to the Hugging Face hub, with a model card."
     options: Options = parse(Options, argv, about=about, command="cory push")
+    from cory.api import hub_push
+
     if options.dry_run:
         upload = hub_push.prepare(options.run, options.repo, policies=options.policies, online=False)
         for path, file in upload.files.items():

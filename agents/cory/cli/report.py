@@ -7,7 +7,6 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from cory.config.parsing import parse
-from cory.report.page import write_report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +37,7 @@ def command(argv: Sequence[str]) -> None:
         raise ValueError("cory report draws plots and report.html again; name one or more run directories")
     if options.out is not None and len(options.runs) < 2 and not options.as_paper:
         raise ValueError("--out names the page that compares runs; name two or more, or pass --as-paper")
+    from cory.report.page import write_report
     from cory.study.comparison import write_comparison, write_paper_figures
 
     if options.as_paper:

@@ -4,12 +4,15 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cory.config import presets
 from cory.config.help import COMMON, HELP
 from cory.config.parsing import flags_of, read_command, value_of
 from cory.config.schema import Config, RunOptions
-from cory.tracking.progress import Log
+
+if TYPE_CHECKING:
+    from cory.tracking.progress import Log
 
 WORDS = ("run", "preset", "config", "overwrite", "resume", "quiet", "json_log")
 """Options of the command itself."""

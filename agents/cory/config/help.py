@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import MISSING, Field, field, fields, is_dataclass, make_dataclass
+from functools import cache
 from typing import Annotated, Any, get_type_hints
 
 from tyro.conf import Suppress, arg
@@ -40,7 +41,7 @@ def with_effects(kind: Any, default: Any = None, *, shown: Collection[str] | Non
 
 def _documented(kind: Any, default: Any, shown: Collection[str] | None, prefix: str) -> Any:
     """Return the dataclass to show, None if it has nothing to show."""
-    hints, texts = get_type_hints(kind, include_extras=True), effects(kind)
+    hints = get_type_hints(kind, include_extras=True)
     members: list[tuple[str, Any, Any]] = []
     visible = False
     for one in fields(kind):
@@ -56,7 +57,7 @@ def _documented(kind: Any, default: Any, shown: Collection[str] | None, prefix: 
         elif (
             shown is None or name in shown or any(one.endswith(".") and name.startswith(one) for one in shown)
         ):
-            hint = Annotated[hints[one.name], arg(help=texts.get(one.name, ""))]
+            hint = Annotated[hints[one.name], arg(help=effects(kind).get(one.name, ""))]
             visible = True
         else:
             hint = Annotated[hints[one.name], Suppress]
@@ -77,6 +78,7 @@ def _copied(kind: Any, value: Any) -> Any:
     return kind(**{one.name: getattr(value, one.name) for one in fields(value)})
 
 
+@cache
 def effects(kind: Any) -> dict[str, str]:
     """Return the docstring of each field of a class and its bases, in one paragraph."""
     from docstring_parser import parse_from_object

@@ -13,7 +13,7 @@ from cory.algorithms.ppo import Config as PPOConfig
 from cory.algorithms.seq import Config as SeqConfig
 from cory.config.schema import Config, PolicyConfig
 from cory.config.task_options import task_options
-from cory.evaluation.evaluator import EvaluationConfig
+from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
 from cory.judges.config import JudgeConfig

@@ -9,11 +9,11 @@ from tyro.conf import arg
 
 from cory import algorithms
 from cory.config.task_options import task_options
-from cory.evaluation.evaluator import EvaluationConfig
+from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
 from cory.judges.config import JudgeConfig
-from cory.learner.central_critic import CriticConfig
+from cory.learner.critic_config import CriticConfig
 from cory.learner.optimizer import LearnerConfig
 from cory.learner.sharing import SharingConfig
 from cory.policies.lora_config import LoRAConfig

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 from cory.distributed import ranks
 from cory.evaluation import text_metrics
-from cory.generation.strategies import SamplingStrategy
+from cory.evaluation.config import EvaluationConfig
+from cory.generation import SamplingStrategy
 from cory.policies.base import Policy
 from cory.policies.scoring import evaluate
 from cory.rollout.rollout import sample_responses
@@ -26,58 +27,6 @@ Split = Literal["validation", "test"]
 
 Measure = Callable[[Sequence[str], np.ndarray], np.ndarray]
 """A function (texts of query + response, their task rewards) -> one number per text."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationConfig:
-    """Schedule, size and sampling of held-out evaluations."""
-
-    every: int = 10
-    """Iterations between evaluations during training; 0 = only before and after."""
-
-    queries: int = 512
-    """Held-out queries per evaluation; the same for all, since distinct-n falls as texts are added."""
-
-    samples: int = 1
-    """Responses to each query; pass@k is reported for k up to this."""
-
-    sampling: SamplingStrategy = "own"
-    """`own` samples the policy's distribution; `paper` with repetition penalty 1.1, then top-k 10, then top-p
-    0.7; `greedy` takes the likeliest token. KL and perplexity are of the policy's own in any case."""
-
-    average: bool = False
-    """Whether the mean of the weights of two or more policies is evaluated too, as `average`; with
-    `learner.ema` it is that of their moving averages, also of one policy, and is evaluated anyway."""
-
-    team: bool = False
-    """Whether games of all seats on the held-out queries are evaluated too, as `team`: what the policies do
-    together."""
-
-    threshold: float | None = None
-    """The task reward from which a response counts as correct; by default 1 if all rewards are 0 or 1."""
-
-    batch: int = 256
-    """Queries per batch; affects speed and memory only."""
-
-    seed: int = 20_000
-    """Random seed of evaluations; the same for all policies, so that comparisons are paired."""
-
-    def __post_init__(self) -> None:
-        if self.every < 0:
-            raise ValueError(
-                f"evaluation.every is {self.every}; give iterations, or 0 for before and after only"
-            )
-        for name in ("queries", "samples", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"evaluation.{name} is {getattr(self, name)}; give 1 or more")
-        if self.sampling not in get_args(SamplingStrategy):
-            known = ", ".join(get_args(SamplingStrategy))
-            raise ValueError(f"evaluation.sampling is {self.sampling!r}; there are {known}")
-        if self.sampling == "greedy" and self.samples > 1:
-            raise ValueError(
-                f"evaluation.samples is {self.samples} and greedy sampling gives the same response each "
-                "time; give 1, or another evaluation.sampling"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

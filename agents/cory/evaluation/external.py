@@ -13,8 +13,8 @@ from torch import Tensor
 
 from cory.batch import Rows
 from cory.functional.logit_statistics import LogitStatistics
+from cory.generation import SamplingStrategy
 from cory.generation.sampling import Sampled
-from cory.generation.strategies import SamplingStrategy
 from cory.policies.base import Policy
 from cory_env.types import token_id
 

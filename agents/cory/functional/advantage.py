@@ -3,12 +3,14 @@
 Shapes: B games, T response tokens.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from cory.runtime.arithmetic import running_sums
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Advantage(NamedTuple):
@@ -35,6 +37,8 @@ def gae(
     The episode of a seat ends with its response, so V and A are zero past its last token; `beyond_B` sets
     another A there, which only the released code's reward whitening needs.
     """
+    import torch
+
     columns: list[Tensor] = []
     next_value_B = torch.zeros_like(rewards_BT[:, 0])
     beyond_B = next_advantage_B = next_value_B if beyond_B is None else beyond_B
@@ -56,25 +60,25 @@ def whiten(values_BT: Tensor, mask_BT: Tensor, *, shift_mean: bool = True) -> Te
     """
     chosen_N = values_BT[mask_BT]
     mean = chosen_N.mean()
-    variance = chosen_N.var() if len(chosen_N) > 1 else torch.zeros_like(mean)
-    whitened_BT = (values_BT - mean) * torch.rsqrt(variance + 1e-8)
-    return torch.where(mask_BT, whitened_BT if shift_mean else whitened_BT + mean, 0.0)
+    variance = chosen_N.var() if len(chosen_N) > 1 else mean.new_zeros(())
+    whitened_BT = (values_BT - mean) * (variance + 1e-8).rsqrt()
+    return (whitened_BT if shift_mean else whitened_BT + mean).where(mask_BT, 0.0)
 
 
 def undiscounted(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Reward-to-go of each chosen token [B, T]: sum of r_s over s >= t."""
-    chosen_BT = torch.where(mask_BT, rewards_BT, 0.0)
-    return torch.where(mask_BT, running_sums(chosen_BT.flip(1)).flip(1), 0.0)
+    chosen_BT = rewards_BT.where(mask_BT, 0.0)
+    return running_sums(chosen_BT.flip(1)).flip(1).where(mask_BT, 0.0)
 
 
 def totals(rewards_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Return of each response [B]: the sum of its token rewards."""
-    return torch.where(mask_BT, rewards_BT, 0.0).sum(1)
+    return rewards_BT.where(mask_BT, 0.0).sum(1)
 
 
 def per_response(advantage_B: Tensor, rewards_BT: Tensor, mask_BT: Tensor) -> Advantage:
     """The same advantage at every chosen token of a response, with undiscounted returns."""
-    return Advantage(torch.where(mask_BT, advantage_B[:, None], 0.0), undiscounted(rewards_BT, mask_BT))
+    return Advantage(advantage_B[:, None].where(mask_BT, 0.0), undiscounted(rewards_BT, mask_BT))
 
 
 def leave_one_out(totals_B: Tensor, *, group: int) -> Tensor:

@@ -3,16 +3,19 @@
 Shapes: B games, T response tokens, K chosen tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from cory.runtime.plugins import load_function
 
-Estimator = Callable[[Tensor, Tensor, Tensor], Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Estimator = Callable[["Tensor", "Tensor", "Tensor"], "Tensor"]
 """(logprobs, reference logprobs, exact KL) -> estimate, all of one shape."""
 
 GROUP = "cory.kl"
@@ -127,6 +130,8 @@ def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_B
     k1, k3 and full have the same mean. ValueError for an estimator that returns another shape,
     FloatingPointError for one of your own that is not finite at a token.
     """
+    from torch import Tensor
+
     found_BT = estimator(kind)(logprobs_BT, ref_logprobs_BT, exact_kl_BT)
     if not isinstance(found_BT, Tensor) or found_BT.shape != logprobs_BT.shape:
         got = tuple(found_BT.shape) if isinstance(found_BT, Tensor) else type(found_BT).__name__

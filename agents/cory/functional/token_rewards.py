@@ -6,12 +6,14 @@ scale or normalise payoffs before they become rewards.
 Shapes: B games, T response tokens.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Scaling = Literal["none", "scale", "normalise"]
 
@@ -47,7 +49,7 @@ class Moments:
         """Sample standard deviation."""
         return math.sqrt(self.var * self.count / (self.count - 1))
 
-    def after(self, payoff_B: Tensor) -> "Moments":
+    def after(self, payoff_B: Tensor) -> Moments:
         """The moments with one more batch included (Chan et al. 1979, the parallel update)."""
         count = payoff_B.numel()
         total = self.count + count
@@ -59,6 +61,8 @@ class Moments:
 
 def scaled(payoff_B: Tensor, moments: Moments, config: PayoffScalingConfig) -> Tensor:
     """Payoffs scaled as in the released code; `moments` must already include this batch."""
+    import torch
+
     spread = moments.std + torch.finfo(payoff_B.dtype).eps if config.scaling != "none" else 1.0
     shift = moments.mean if config.scaling == "normalise" else 0.0
     scaled_B = (payoff_B - shift) / spread
@@ -67,6 +71,6 @@ def scaled(payoff_B: Tensor, moments: Moments, config: PayoffScalingConfig) -> T
 
 def token_rewards(payoff_B: Tensor, kl_BT: Tensor, mask_BT: Tensor, *, kl_coef: float) -> Tensor:
     """r_t = -kl_coef * kl_t, plus the payoff at the last chosen token (CORY, eq. 2 and 4); zero past it."""
-    rewards_BT = torch.where(mask_BT, -kl_coef * kl_BT, 0.0)
+    rewards_BT = (-kl_coef * kl_BT).where(mask_BT, 0.0)
     last_B1 = mask_BT.sum(dim=1, keepdim=True) - 1
     return rewards_BT.scatter_add(1, last_B1, payoff_B[:, None].to(rewards_BT))

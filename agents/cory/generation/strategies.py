@@ -8,11 +8,11 @@ Shapes: B rows, P prompt tokens, T response tokens, V vocabulary.
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from cory.generation import SamplingStrategy
 from cory.generation.sampling import Decoder
 from cory.runtime.arithmetic import running_sums
 
@@ -86,11 +86,6 @@ class GreedyDecoder:
         others_BV = torch.ones_like(logits_BV, dtype=torch.bool)
         others_BV.scatter_(1, logits_BV.argmax(-1, keepdim=True), False)
         return logits_BV.masked_fill(others_BV, torch.finfo(logits_BV.dtype).min)
-
-
-SamplingStrategy = Literal["own", "paper", "greedy"]
-"""`own`: the policy's own distribution. `paper`: repetition penalty 1.1, then top-k 10, then top-p 0.7.
-`greedy`: always the most likely token."""
 
 
 def with_strategy(decoder: Decoder, strategy: SamplingStrategy) -> Decoder:

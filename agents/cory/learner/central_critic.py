@@ -8,7 +8,7 @@ Shapes: B games, P prompt tokens, T response tokens, K chosen tokens, D width.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,37 +18,9 @@ from torch import Tensor, nn
 
 from cory import rng
 from cory.batch import Batch, Rows
+from cory.learner.critic_config import CriticConfig
 from cory.policies.base import Policy
 from cory.runtime.plugins import load_plugin
-
-
-@dataclass(frozen=True, kw_only=True)
-class CriticConfig:
-    """The critic whose values advantages are computed with."""
-
-    kind: str = "own"
-    """`own`: that of the algorithm, which is each policy's value head, or for mappo the central critic.
-    `central`: one critic for all seats that sees everything; the policies' value heads are then not trained
-    (`value_loss` of a policy is reported, not minimised). Or one of your own, made and called as
-    `CentralCritic`: `module:Class`, `file.py:Class` or an entry point of `cory.critics`."""
-
-    lr: float = 3e-3
-    """Learning rate of the central critic's Adam."""
-
-    epochs: int = 8
-    """Its passes over each batch."""
-
-    hidden: int = 64
-    """Width of its heads' hidden layer."""
-
-    def __post_init__(self) -> None:
-        if self.kind != "own":
-            critic_class(self.kind)
-        if not 0 < self.lr < float("inf"):
-            raise ValueError(f"critic.lr is {self.lr}; give a finite number above 0")
-        for name in ("epochs", "hidden"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"critic.{name} is {getattr(self, name)}; give 1 or more")
 
 
 def transcripts(batches: Mapping[str, Batch]) -> dict[str, Rows]:

@@ -1,13 +1,17 @@
 """Optimizer and learning-rate schedules."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import torch
-
-from cory.policies.base import Policy
 from cory.runtime.optional import import_bitsandbytes
+
+if TYPE_CHECKING:
+    import torch
+
+    from cory.policies.base import Policy
 
 Decay = Literal["constant", "linear", "cosine"]
 
@@ -106,6 +110,8 @@ class LearnerConfig:
 
 def make_optimizer(policy: Policy, config: LearnerConfig) -> torch.optim.Optimizer:
     """Adam with two parameter groups: the value head, and everything else that is trainable."""
+    import torch
+
     values = {id(p) for p in policy.value_parameters()}
     trainable = [p for p in policy.parameters() if p.requires_grad]
     groups: list[dict[str, Any]] = [

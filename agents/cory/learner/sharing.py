@@ -10,20 +10,21 @@ multiplied by the truncated ratio pi(token) / mu(token) of each token, mu being 
 Shapes: B games, T response tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from cory.algorithms.base import Algorithm
-from cory.batch import Batch
 from cory.functional.advantage import Advantage
-from cory.learner.team import Team
-from cory.policies.base import Policy
-from cory.policies.scoring import make_batch
 
-Shared = dict[str, list[tuple[Batch, Advantage]]]
+if TYPE_CHECKING:
+    from cory.algorithms.base import Algorithm
+    from cory.batch import Batch
+    from cory.learner.team import Team
+    from cory.policies.base import Policy
+
+Shared = dict[str, list[tuple["Batch", Advantage]]]
 """Rows that each policy learns from beside its own, by policy."""
 
 
@@ -75,6 +76,8 @@ def of_other_seating(
     team: Team, batches: Mapping[str, Batch], algorithm: Algorithm, options: Any, truncate: float
 ) -> dict[str, tuple[Batch, Advantage]]:
     """The games as if the policies of `team` had played them, by seat."""
+    from cory.policies.scoring import make_batch
+
     scored = {
         seat: make_batch(team.policy(seat), batch, batch.behaviour_logprobs_BT, batch.score_B, batch.payoff_B)
         for seat, batch in batches.items()
@@ -92,19 +95,21 @@ def in_first_view(
     Their advantage is the difference of the scores over its standard deviation in the batch, at every token;
     the values are their own targets.
     """
+    from cory.policies.scoring import make_batch
+
     difference_B = batch.score_B - first.score_B
-    better_X = torch.nonzero(difference_B > 0).squeeze(1)
+    better_X = (difference_B > 0).nonzero().squeeze(1)
     if not len(better_X):
         return None
     chosen, prompts = batch.take(better_X), first.take(better_X)
     rows = replace(chosen, prompt_BP=prompts.prompt_BP, prompt_length_B=prompts.prompt_length_B)
     scored = make_batch(policy, rows, chosen.behaviour_logprobs_BT, chosen.score_B, chosen.score_B)
     gain_X = difference_B[better_X] / (difference_B.std() + 1e-4)
-    advantage = Advantage(torch.where(scored.mask_BT, gain_X[:, None], 0.0), scored.values_BT)
+    advantage = Advantage(gain_X[:, None].where(scored.mask_BT, 0.0), scored.values_BT)
     return scored, weighted(scored, advantage, truncate)
 
 
 def weighted(batch: Batch, advantage: Advantage, truncate: float) -> Advantage:
     """The advantage times the ratio of the policy to what sampled each token, at most `truncate`."""
-    ratio_BT = torch.exp(batch.old_logprobs_BT - batch.behaviour_logprobs_BT).clamp(max=truncate)
+    ratio_BT = (batch.old_logprobs_BT - batch.behaviour_logprobs_BT).exp().clamp(max=truncate)
     return advantage._replace(advantage_BT=advantage.advantage_BT * ratio_BT)

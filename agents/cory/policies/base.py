@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from cory.batch import Batch, Rows
 from cory.functional import kl
 from cory.functional.logit_statistics import LogitStatistics, logit_statistics, plain_logit_statistics
+from cory.generation import SamplingStrategy
 from cory.generation.acting import Actor
 from cory.generation.sampling import Decoder, Sampled, merge, sample
-from cory.generation.strategies import SamplingStrategy, with_strategy
+from cory.generation.strategies import with_strategy
 from cory.policies.chunked_loss import SumOverChunks
 from cory.runtime.attempts import in_smaller_passes
 from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, memory_budget

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cory.batch import Batch, Rows, columns, stack
 from cory.distributed import ranks
-from cory.generation.strategies import SamplingStrategy
+from cory.generation import SamplingStrategy
 from cory.policies.base import Policy
 from cory.policies.scoring import make_batch
 from cory.rollout.spec import RolloutSpec

@@ -3,13 +3,13 @@
 Shapes: N rows, X columns.
 """
 
+from __future__ import annotations
+
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from cory.runtime.device import allow_tf32
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
@@ -22,6 +22,10 @@ def configure_arithmetic(*, deterministic: bool = False, tf32: bool = False) -> 
     so call this before. Uninitialised memory is not filled: no result depends on it. With `tf32`, products of
     float32 matrices are rounded to TF32 where an accelerator has it.
     """
+    import torch
+
+    from cory.runtime.device import allow_tf32
+
     if deterministic:
         os.environ.setdefault(CUBLAS_WORKSPACE, ":4096:8")
     torch.use_deterministic_algorithms(deterministic)
@@ -32,6 +36,8 @@ def configure_arithmetic(*, deterministic: bool = False, tf32: bool = False) -> 
 
 def is_deterministic() -> bool:
     """Whether operations are deterministic or raise."""
+    import torch
+
     return torch.are_deterministic_algorithms_enabled()
 
 
@@ -43,6 +49,8 @@ def running_sums(tensor_NX: Tensor) -> Tensor:
     """
     if not is_deterministic() or tensor_NX.device.type == "cpu":
         return tensor_NX.cumsum(-1)
+    import torch
+
     rows = len(tensor_NX)
     torch.use_deterministic_algorithms(False)
     try:

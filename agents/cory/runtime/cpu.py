@@ -9,10 +9,7 @@ import platform
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import torch
-
 Matmul = Literal["auto", "mkl", "onednn"]
-_BACKENDS: Any = torch.backends  # its annotations lack the attributes used here
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """Parameters of glibc's `mallopt` (malloc.h)."""
 
@@ -25,6 +22,8 @@ def configure_runtime(*, threads: int = 0, matmul: Matmul = "auto") -> None:
 
     Call it before the first matrix product.
     """
+    import torch
+
     if threads:
         torch.set_num_threads(threads)
     limit_kernel_caches()
@@ -62,7 +61,7 @@ def choose_matmul(matmul: Matmul) -> None:
     """
     if matmul not in get_args(Matmul):
         raise ValueError(f"matmul is {matmul!r}; there are {', '.join(get_args(Matmul))}")
-    setting = _BACKENDS.mkldnn.matmul
+    setting = _backends().mkldnn.matmul
     setting.fp32_precision = "none"
     if matmul == "mkl" or (matmul == "auto" and not _mkl_is_slow()):
         return
@@ -78,7 +77,7 @@ def choose_matmul(matmul: Matmul) -> None:
 
 def chosen_matmul() -> str:
     """Return the library in use."""
-    return "onednn" if _BACKENDS.mkldnn.matmul.fp32_precision == "bf16" else "mkl"
+    return "onednn" if _backends().mkldnn.matmul.fp32_precision == "bf16" else "mkl"
 
 
 def is_exact() -> bool:
@@ -86,6 +85,8 @@ def is_exact() -> bool:
 
     Tests the shapes that select different kernels: few and many rows, transposed factors, batches.
     """
+    import torch
+
     value = 1 + 2**-12
     for rows, inner, columns in ((1, 256, 512), (64, 256, 4096), (640, 512, 256)):
         eye_KN = torch.eye(inner, columns)
@@ -98,9 +99,16 @@ def is_exact() -> bool:
     return True
 
 
+def _backends() -> Any:
+    """`torch.backends`, whose annotations lack the attributes used here."""
+    import torch
+
+    return torch.backends
+
+
 def _mkl_is_slow() -> bool:
     """Whether MKL and oneDNN are both available and the processor is not Intel's."""
-    if not (_BACKENDS.mkl.is_available() and _BACKENDS.mkldnn.is_available()):
+    if not (_backends().mkl.is_available() and _backends().mkldnn.is_available()):
         return False
     path = Path("/proc/cpuinfo")
     maker = path.read_text(encoding="utf-8") if path.exists() else platform.processor()

@@ -11,7 +11,7 @@ import torch
 from cory import algorithms
 from cory.batch import Batch
 from cory.config.schema import Config
-from cory.learner.central_critic import CriticConfig
+from cory.learner.critic_config import CriticConfig
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cory.config.schema import Config
-from cory.learner.central_critic import CriticConfig
+from cory.learner.critic_config import CriticConfig
 from cory.training.trainer import Trainer
 from tests.helpers.games import relay_sums
 from tests.helpers.tables import TABLES, flagged

@@ -9,7 +9,7 @@ import torch
 from cory import algorithms
 from cory.algorithms import seq
 from cory.batch import Batch
-from cory.learner.central_critic import CriticConfig
+from cory.learner.critic_config import CriticConfig
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged

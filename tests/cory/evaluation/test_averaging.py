@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM
 
 import cory
 from cory.evaluation.averaging import averaged, mean_weights, move_to_reference, trained
-from cory.evaluation.evaluator import EvaluationConfig
+from cory.evaluation.config import EvaluationConfig
 from cory.policies.table import TablePolicy
 from cory.training.trainer import Trainer
 from tests.helpers.models import make_team, model_logits, policy_logits, stir, weights_of

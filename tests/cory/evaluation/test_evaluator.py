@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from cory.evaluation.evaluator import EvaluationConfig, evaluate_in_game, evaluate_standalone
+from cory.evaluation.config import EvaluationConfig
+from cory.evaluation.evaluator import evaluate_in_game, evaluate_standalone
 from cory.training.metrics import evaluation_metrics
 from cory_env.tokenizer import wrap
 from cory_env.types import Query

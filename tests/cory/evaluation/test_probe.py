@@ -10,7 +10,8 @@ from cory.api.probe import advantages
 from cory.batch import Batch
 from cory.config.parsing import read
 from cory.evaluation import probe
-from cory.evaluation.evaluator import EvaluationConfig, evaluate_standalone
+from cory.evaluation.config import EvaluationConfig
+from cory.evaluation.evaluator import evaluate_standalone
 from cory.evaluation.probe_games import OBSERVER, PIONEER, READ, ProbeConfig, play_probe
 from cory.functional.advantage import Advantage
 from cory.policies.table import TablePolicy

@@ -11,9 +11,10 @@ import torch
 from cory.batch import Batch
 from cory.config.schema import Config, PolicyConfig
 from cory.config.task_options import task_options
-from cory.evaluation.evaluator import EvaluationConfig
+from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import KLConfig
-from cory.learner.central_critic import CentralCritic, CriticConfig, transcripts
+from cory.learner.central_critic import CentralCritic, transcripts
+from cory.learner.critic_config import CriticConfig
 from cory.learner.optimizer import LearnerConfig
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.table import TablePolicy

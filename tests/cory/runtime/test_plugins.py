@@ -9,7 +9,8 @@ import torch
 from cory import algorithms
 from cory.functional import kl
 from cory.learner import central_critic
-from cory.learner.central_critic import CentralCritic, CriticConfig
+from cory.learner.central_critic import CentralCritic
+from cory.learner.critic_config import CriticConfig
 from cory.rollout.role_exchange import ExchangeConfig, seating_at
 from cory.runtime.plugins import load_file, load_plugin
 from cory.training.trainer import Trainer

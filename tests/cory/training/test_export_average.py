@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from cory.cli.main import main
 from cory.config.parsing import flat
-from cory.evaluation.evaluator import EvaluationConfig
+from cory.evaluation.config import EvaluationConfig
 from cory.learner.optimizer import LearnerConfig
 from cory.training import checkpoint
 from cory.training.factory import start_models

@@ -8,7 +8,7 @@ import torch
 
 from cory.config import presets
 from cory.functional.advantage import Advantage
-from cory.learner.central_critic import CriticConfig
+from cory.learner.critic_config import CriticConfig
 from cory.policies.lora import LoraTeam
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.training.factory import load_team

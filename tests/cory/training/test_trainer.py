@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from cory.algorithms.ppo import Config as PPOConfig
 from cory.cli.main import main
 from cory.config.schema import PayoffConfig, PolicyConfig
-from cory.evaluation.evaluator import EvaluationConfig
+from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
 from cory.learner.optimizer import LearnerConfig

@@ -6,7 +6,8 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
 from cory.config import presets
-from cory.evaluation.evaluator import EvaluationConfig, evaluate_standalone
+from cory.evaluation.config import EvaluationConfig
+from cory.evaluation.evaluator import evaluate_standalone
 from cory.pocket import ARITHMETIC_LLAMA, ARITHMETIC_LM
 from cory.training.factory import make_players
 from cory.training.trainer import Trainer
