@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Pretrain
 from cory.policies import lora_adapters
 from cory.policies.lora_config import LoRAConfig
 from cory.policies.precision import castable, storable
-from cory.runtime.memory import Architecture, MemoryBudget, budget_of
+from cory.runtime.memory import Architecture, MemoryBudget, share_of
 from cory.training.memory_estimate import Workload, pass_rows, peak, phases
 
 CARDS = (16, 24, 40, 48, 80, 141)
@@ -176,7 +176,7 @@ def plan(
         "weights": weights,
     }
     for card in sizes:
-        budget = budget_of(max(1, int(card * 1e9 - CUDA - weights)))
+        budget = MemoryBudget.of(share_of(int(card * 1e9 - CUDA - weights)))
         found = phases(work, budget)
         phase, needed = peak(found)
         if weights + CUDA + sum(needed.values()) <= card * 1e9:

@@ -19,12 +19,10 @@ from pathlib import Path
 from types import FrameType
 
 import safetensors.torch
-import torch
 
 import cory
 from cory.cli.main import main
 from cory.runtime.clock import Clock
-from cory.runtime.memory import memory_budget
 from cory.runtime.signals import Signals
 from cory.tracking import tracker
 from cory.training.trainer import Trainer
@@ -169,7 +167,6 @@ def fork(function: Callable[[], int], log: Path) -> int:
 
     The child exits with what `function` returns, or with 70 after an exception.
     """
-    memory_budget(torch.device("cpu"))  # inherited: compared runs must not depend on what is free meanwhile
     gc.freeze()
     child = os.fork()
     if child:

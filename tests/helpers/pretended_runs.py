@@ -268,6 +268,7 @@ def described() -> dict[str, Any]:
     with pretended_device():
         device = torch.device(DEVICE)
         there = [default_device(), computes_bfloat16(device), free_bytes(device)]
+        there.append(Trainer(changed(TABLES, {"batch": 4})).config.memory)
     return {"there": there, "gone": [default_device(), device_name()]}
 
 

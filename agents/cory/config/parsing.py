@@ -18,6 +18,9 @@ from cory.config.help import HELP, with_effects
 from cory.config.schema import Config, RunOptions
 from cory.config.task_options import task_options
 
+MEASURED = ("memory", "lora.four_bit")
+"""Settings in whose place a run writes what it measured where they are `auto`."""
+
 
 def read(argv: Sequence[str], *, default: Config, about: str, command: str) -> Config:
     """`default` changed by flags; the options of `--task` and `--algorithm` are those of the named ones."""
@@ -199,6 +202,20 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError:
         return dict(settings)
     return as_json(config)
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any], *, allowed: tuple[str, ...] = ()) -> list[str]:
+    """Flat settings that differ, in words, but for those whose names begin with one of `allowed`.
+
+    `auto` is what the run before has measured (`MEASURED`).
+    """
+    return [
+        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+        and not name.startswith(allowed)
+        and not (name in MEASURED and now.get(name) == "auto")
+    ]
 
 
 def as_json(config: Config) -> dict[str, Any]:

@@ -229,6 +229,11 @@ class Config:
     sample_rows: int = 8
     """Games per evaluation written to samples.jsonl."""
 
+    memory: int | Literal["auto"] = "auto"
+    """Bytes of activations that one pass may take, and a quarter as many of logits, beside the weights. It
+    decides how passes are split, which changes the last digits of sums. `auto` is 1 GiB on a CPU; on an
+    accelerator half of its free memory, which the run writes into its config.yaml."""
+
     threads: int = 0
     """CPU threads; 0 = as many as torch finds."""
 
@@ -261,6 +266,8 @@ class Config:
         }.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; give {least} or more")
+        if self.memory != "auto" and self.memory < 1:
+            raise ValueError(f"memory is {self.memory}; give the bytes of a pass, from 1, or auto")
         if self.grace < 0 or self.failed_saves < 1 or self.checkpoint_minutes < 0:
             raise ValueError(
                 f"grace is {self.grace}, checkpoint_minutes {self.checkpoint_minutes}, failed_saves "

@@ -22,7 +22,7 @@ from cory.generation.sampling import Decoder, Sampled, merge, sample
 from cory.generation.strategies import with_strategy
 from cory.policies.chunked_loss import SumOverChunks
 from cory.runtime.attempts import in_smaller_passes
-from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, memory_budget
+from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, pass_bytes
 from cory.token_loss import LossFunction, TokenLoss, Tokens, check_loss
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Policy(nn.Module):
     version: int = 0
     """Optimiser steps taken: identifies the weights a rollout was played with."""
     budget: MemoryBudget | None = None
-    """Memory for passes and logits, that of the run; None = measured on the device at first use."""
+    """Memory for passes and logits, that of the run; None = that of `memory` auto."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Policy(nn.Module):
     def memory(self) -> MemoryBudget:
         """Memory that passes may take."""
         if self.budget is None:
-            self.budget = memory_budget(self.device)
+            self.budget = MemoryBudget.of(pass_bytes("auto", self.device))
         return self.budget
 
     def max_rows(self, length: int, *, learning: bool = True) -> int:

@@ -1,10 +1,10 @@
-"""Free memory of a device, the share of it that passes may use, and what a row of a pass needs."""
+"""How much memory passes may use, what a row of a pass needs, and the free memory of a device."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import psutil
 import torch
@@ -12,6 +12,8 @@ import torch
 from cory.distributed import ranks
 from cory.runtime.device import free_on_accelerator
 
+CPU_BYTES = 1 << 30
+"""`auto` on a CPU: a constant, since a pass that is split otherwise changes the last digits of sums."""
 BYTES_PER_LOGIT = 12
 """Float32 logits, probabilities (or the reference's logits) and one gradient product."""
 ACTIVATIONS_PER_CHANNEL, INPUTS_PER_CHANNEL = 34, 2
@@ -33,6 +35,11 @@ class MemoryBudget:
 
     activations: int
     logits: int
+
+    @classmethod
+    def of(cls, activations: int) -> "MemoryBudget":
+        """That of the setting `memory`: a quarter of it beside it for logits."""
+        return cls(activations=activations, logits=max(1, activations // 4))
 
     def state(self) -> dict[str, int]:
         """Return the budget as JSON."""
@@ -95,41 +102,32 @@ def row_bytes(
     return size * length * layer * layers
 
 
+def pass_bytes(memory: int | Literal["auto"], device: torch.device) -> int:
+    """Bytes of activations a pass, by the setting `memory`: `auto` is `CPU_BYTES`, or by free memory.
+
+    Free memory of an accelerator is that at the first call.
+    """
+    if memory != "auto":
+        return memory
+    return CPU_BYTES if device.type == "cpu" else _share_of_accelerator(device)
+
+
 @cache
-def memory_budget(device: torch.device) -> MemoryBudget:
-    """Return the budget on `device`, from the free memory at the first call."""
-    return budget_of(free_bytes(device), cpu=device.type == "cpu")
-
-
-def smallest_budget(device: torch.device) -> MemoryBudget:
-    """A budget of a run's own, the smallest of all ranks: they split passes alike."""
-    own = ranks.gathered("memory", lambda: memory_budget(device))
-    return min_of(own)
+def _share_of_accelerator(device: torch.device) -> int:
+    return share_of(free_bytes(device))
 
 
 def agree_on_smallest(budget: MemoryBudget) -> None:
     """Make the budget that of the rank with the smallest: memory may have run out on some."""
     if ranks.count() > 1:
-        smallest = min_of(ranks.of_all("the memory budget", budget))
-        budget.activations, budget.logits = smallest.activations, smallest.logits
+        budgets = ranks.of_all("the memory budget", budget)
+        budget.activations = min(one.activations for one in budgets)
+        budget.logits = min(one.logits for one in budgets)
 
 
-def min_of(budgets: Sequence[MemoryBudget]) -> MemoryBudget:
-    """The smaller parts of several budgets."""
-    return MemoryBudget(
-        activations=min(budget.activations for budget in budgets),
-        logits=min(budget.logits for budget in budgets),
-    )
-
-
-def budget_of(free: int, *, cpu: bool = False) -> MemoryBudget:
-    """Return the budget where `free` bytes are free, rounded down to powers of two.
-
-    On an accelerator half of the free memory is for activations and an eighth for logits. On a CPU, whose
-    memory is shared with other processes and whose caches favour small chunks, it is a tenth and a 64th.
-    """
-    activations, logits = (10, 64) if cpu else (2, 8)
-    return MemoryBudget(activations=_power_of_two(free // activations), logits=_power_of_two(free // logits))
+def share_of(free: int) -> int:
+    """Half of the free bytes of an accelerator, rounded down to a power of two, so that little changes it."""
+    return 1 << (max(free // 2, 1).bit_length() - 1)
 
 
 def free_bytes(device: torch.device) -> int:
@@ -141,7 +139,3 @@ def free_bytes(device: torch.device) -> int:
         if Path(limit).exists() and (text := Path(limit).read_text().strip()) != "max":
             free = min(free, int(text) - int(Path(usage).read_text()))
     return max(free, 1)
-
-
-def _power_of_two(count: int) -> int:
-    return 1 << (max(count, 1).bit_length() - 1)

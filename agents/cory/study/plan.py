@@ -230,12 +230,7 @@ def differing(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
     """The settings that differ, in words; empty for the same run."""
     if dict(stored) == dict(wanted):
         return []
-    stored = completed(stored)
-    return [
-        f"{name} was {stored.get(name)!r} and is {wanted.get(name)!r}"
-        for name in sorted({*stored, *wanted})
-        if stored.get(name) != wanted.get(name)
-    ]
+    return parsing.changes(completed(stored), wanted)
 
 
 @lru_cache(maxsize=1024)  # studies plan the same arms again whenever they are counted

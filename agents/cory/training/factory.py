@@ -27,6 +27,7 @@ from cory.policies.table import TablePolicy
 from cory.runtime import cpu
 from cory.runtime.arithmetic import configure_arithmetic
 from cory.runtime.device import default_device
+from cory.runtime.memory import MemoryBudget, pass_bytes
 from cory_env import tasks
 from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.tasks.base import Task
@@ -54,6 +55,17 @@ def configure_runtime(config: Config) -> None:
     """Threads, allocator, matmul library and arithmetic of this process, by the settings of a run."""
     cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
     configure_arithmetic(deterministic=config.deterministic, tf32=config.policy.tf32)
+
+
+def resolved(config: Config, players: Players) -> Config:
+    """The settings with what was measured in place of `auto`, so that a resume and a rerun take the same."""
+    policy = next(iter(players.policies.values()))
+    lora = config.lora
+    if config.policy.kind == "lora_team" and lora.four_bit == "auto":
+        quantised = getattr(policy.reference.model, "is_quantized", False)
+        lora = replace(lora, four_bit="yes" if quantised else "no")
+    memory = config.memory if policy.device.type == "cpu" else policy.memory.activations
+    return replace(config, memory=memory, lora=lora)
 
 
 def silence_transformers() -> None:
@@ -182,12 +194,18 @@ def _players(
     policies: dict[str, Policy],
     judge: Judge | CaseJudge | None,
 ) -> Players:
-    """Freeze the references, link every policy to its own, and make the task unless it is given."""
+    """Freeze the references, link every policy to its own, and make the task unless it is given.
+
+    All share one memory budget.
+    """
     for name, policy in policies.items():
         references[name].requires_grad_(False)
         references[name].set_reference(references[name])
         policy.set_reference(references[name])
     first = next(iter(references.values()))
+    budget = MemoryBudget.of(pass_bytes(config.memory, first.device))
+    for model in (*references.values(), *policies.values()):
+        model.budget = budget
     return Players(task or make_task(config, tokens_of(first), judge=judge), references, policies)
 
 

@@ -306,7 +306,7 @@ class Loop:
             f"{config.max_response[1]} tokens and {tokenizer.vocab_size} ids "
             f"({str(error).splitlines()[0][:120]}); raise learner.microbatches (now "
             f"{config.learner.microbatches}), set policy.gradient_checkpointing or policy.kind lora_team, "
-            "or lower batch"
+            "or lower batch or memory"
         )
 
 

@@ -157,5 +157,5 @@ def warning(found: Phases, free: int) -> str | None:
     return (
         f"warning: {phase} needs about {total / 1e9:.1f} GB beside the weights ({parts}) and "
         f"{free / 1e9:.1f} GB are free; raise learner.microbatches, set policy.gradient_checkpointing, use "
-        "policy.kind lora_team, or lower batch or max_response"
+        "policy.kind lora_team, or lower batch, max_response or memory"
     )

@@ -4,13 +4,15 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
 
-from cory.config.parsing import completed
+from cory.config.parsing import changes, completed
+from cory.config.schema import Config
 from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.training import checkpoint
 
@@ -92,11 +94,7 @@ def check_settings_unchanged(run: Path, folder: Path, now: Mapping[str, Any]) ->
     """Raise ValueError with all settings that differ from a checkpoint's and may not be changed on resume."""
     before = completed(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
     now = yaml.safe_load(yaml.safe_dump(dict(now)))
-    changed = [
-        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
-        for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name) and not name.startswith(CHANGEABLE)
-    ]
+    changed = changes(before, now, allowed=CHANGEABLE)
     if now.get("learner.decay") != "constant" and before.get("iterations") != now.get("iterations"):
         changed.append(
             f"iterations was {before['iterations']} and is {now['iterations']} (learner.decay depends on it)"
@@ -106,6 +104,16 @@ def check_settings_unchanged(run: Path, folder: Path, now: Mapping[str, Any]) ->
             f"{run} began with other settings: {'; '.join(changed)}. Leave them as they were, or start "
             "another run"
         )
+
+
+def with_measured(config: Config, folder: Path) -> Config:
+    """The settings with what the run measured that a checkpoint is of, in place of `auto`."""
+    saved = completed(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+    if config.memory == "auto":
+        config = replace(config, memory=saved["memory"])
+    if config.lora.four_bit == "auto":
+        config = replace(config, lora=replace(config.lora, four_bit=saved["lora.four_bit"]))
+    return config
 
 
 def rewind(run: Path, iteration: int) -> None:

@@ -21,7 +21,7 @@ from cory.tracking.tracker import Tracker
 from cory.training import checkpoint, memory_estimate
 from cory.training.factory import configure_runtime, silence_transformers
 from cory.training.loop import Loop, documents
-from cory.training.resume import check_complete, locked, never_started
+from cory.training.resume import check_complete, locked, never_started, with_measured
 from cory.training.run_directory import (
     begin,
     check_unoccupied,
@@ -65,6 +65,8 @@ def train(
     found, resumed, skipped = ranks.of_first(
         "the run directory", lambda: examine(config, run, resume=resume, overwrite=overwrite)
     )
+    if resumed is not None:
+        config = with_measured(config, resumed)
     trainer = trainer or Trainer(config)  # bad settings are refused before anything is written
     with ExitStack() as stack:
         stack.enter_context(closing(trainer.task))

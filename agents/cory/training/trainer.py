@@ -31,10 +31,17 @@ from cory.rollout.rollout import play_shared
 from cory.rollout.spec import RolloutSpec
 from cory.runtime.clock import Clock
 from cory.runtime.device import synchronize
-from cory.runtime.memory import smallest_budget
+from cory.runtime.memory import agree_on_smallest
 from cory.runtime.signals import Interrupt, never
 from cory.training import metrics
-from cory.training.factory import make_critic, make_game, make_learners, make_players, share_out
+from cory.training.factory import (
+    make_critic,
+    make_game,
+    make_learners,
+    make_players,
+    resolved,
+    share_out,
+)
 from cory.training.held_out import HeldOut
 from cory.training.snapshot import Snapshot
 from cory.training.state import TrainedState
@@ -62,10 +69,10 @@ class Trainer:
                 "--shard shares weights out among processes and this is the only one; start several with "
                 "torchrun or accelerate launch, or leave it out"
             )
-        self.config = config
-        self.task, self.references, self.policies = make_players(
-            config, task=task, policies=policies, judge=judge
-        )
+        players = make_players(config, task=task, policies=policies, judge=judge)
+        self.task, self.references, self.policies = players
+        agree_on_smallest(next(iter(self.policies.values())).memory)
+        self.config = config = resolved(config, players)
         if config.shard:
             share_out(self.references, self.policies)
         self.learners = dict(learners) if learners is not None else make_learners(config, self.policies)
@@ -77,7 +84,6 @@ class Trainer:
         models = [*self.policies.values(), *self.references.values()]
         of_team = self.algorithm.team_state(self.learners, config.algorithm_options)
         self.state = TrainedState(self.learners, models, of_team=of_team, critic=self.critic)
-        self.state.use_memory(smallest_budget(models[0].device))
         self.batches: dict[str, Batch] = {}
         """Batches of the current iteration, for error reports."""
         self.learning = False

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from cory.policies import chunked_loss
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.runtime import memory
-from cory.runtime.memory import MemoryBudget, free_bytes, memory_budget
+from cory.runtime.memory import MemoryBudget, free_bytes, pass_bytes
 from tests.helpers.models import make_policy
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
@@ -19,17 +19,17 @@ GIB = 1 << 30
 
 @pytest.fixture(autouse=True)
 def fresh_budget():
-    """A budget is measured once per process: forget it before and after each test."""
-    memory_budget.cache_clear()
+    """An accelerator is measured once per process: forget it before and after each test."""
+    memory._share_of_accelerator.cache_clear()
     yield
-    memory_budget.cache_clear()
+    memory._share_of_accelerator.cache_clear()
 
 
 def pretend_cuda(monkeypatch, free: int) -> MemoryBudget:
     """The budget of a CUDA device with `free` bytes."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 * GIB))
-    memory_budget.cache_clear()
-    return memory_budget(CUDA)
+    memory._share_of_accelerator.cache_clear()
+    return MemoryBudget.of(pass_bytes("auto", CUDA))
 
 
 def seven_billion(**options) -> CausalLMPolicy:
@@ -109,7 +109,7 @@ def test_a_budget_survives_as_json(monkeypatch):
 def test_a_budget_is_measured_once(monkeypatch):
     first = pretend_cuda(monkeypatch, 80 * GIB)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (GIB, 80 * GIB))
-    assert memory_budget(CUDA) == first
+    assert MemoryBudget.of(pass_bytes("auto", CUDA)) == first
 
 
 @pytest.fixture
@@ -138,8 +138,6 @@ def test_free_memory_of_a_cpu_respects_the_limit_of_its_container(container, lim
 
 def test_free_memory_of_a_cpu_without_a_container_is_that_of_the_machine(container):
     assert free_bytes(CPU) == 64 * GIB
-    # a tenth of 64 GiB is 6.4: 4; a 64th is 1
-    assert memory_budget(CPU) == MemoryBudget(activations=4 * GIB, logits=GIB)
 
 
 @pytest.mark.parametrize(
@@ -149,3 +147,14 @@ def test_free_memory_of_a_cpu_without_a_container_is_that_of_the_machine(contain
 def test_chunks_are_few_and_of_equal_size(tokens, sizes):
     """At most 667 tokens in each."""
     assert [len(range(tokens)[at]) for at in chunked_loss.chunks(tokens, 667)] == sizes
+
+
+@pytest.mark.parametrize("gib", [2, 20])
+def test_memory_for_a_pass_on_a_cpu_does_not_depend_on_what_is_free(gib, monkeypatch):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=gib * GIB))
+    assert MemoryBudget.of(pass_bytes("auto", CPU)) == MemoryBudget(activations=GIB, logits=GIB // 4)
+
+
+def test_a_number_of_bytes_is_taken_on_every_device(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: pytest.fail("nothing is measured"))
+    assert pass_bytes(12_345, CPU) == pass_bytes(12_345, CUDA) == 12_345

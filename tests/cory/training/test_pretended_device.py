@@ -84,5 +84,5 @@ def test_a_policy_plays_the_same_tokens_in_an_environment(found):
     assert found["acted"]["there"] == found["acted"]["cpu"]
 
 
-def test_auto_takes_the_accelerator_with_its_precision_and_memory(found):
-    assert found["described"] == {"there": [NAME, True, FREE], "gone": ["cpu", None]}
+def test_auto_takes_the_accelerator_with_its_precision_and_half_of_its_free_memory(found):
+    assert found["described"] == {"there": [NAME, True, FREE, FREE // 2], "gone": ["cpu", None]}

@@ -15,6 +15,9 @@ from cory.tracking.tracker import METRICS
 CHANGE_NO_NUMBER = frozenset(IRRELEVANT) - {"evaluation.queries"}
 """Settings of judge and evaluation in which compared runs may differ."""
 
+NO_ARMS = ("seed", "memory")
+"""Settings that make no other arm: memory is what an accelerator had free, and changes last digits."""
+
 MAX_NAME = 60
 SEED = re.compile(r"[-_/.]?seed[-_=]?\d+$")
 
@@ -52,7 +55,7 @@ def arms_of(folders: Sequence[Path]) -> list[Arm]:
         _add(runs, seed, folder)
     merged: dict[str, tuple[dict[str, Any], dict[int, Path]]] = {}
     for settings, runs in found.values():  # settings that one version lacks are at their defaults
-        whole = {name: value for name, value in completed(settings).items() if name != "seed"}
+        whole = {name: value for name, value in completed(settings).items() if name not in NO_ARMS}
         of_arm = merged.setdefault(repr(sorted(whole.items())), (whole, {}))[1]
         for seed, folder in runs.items():
             _add(of_arm, seed, folder)
