@@ -4,7 +4,8 @@
 
 One page per study; a table of all verdicts in docs/studies/index.md, and in README one of the paper's claims.
 
-It trains nothing and needs no network; unchanged results give unchanged files.
+It trains nothing and needs no network. Statistics and verdicts of the results files are counted again from
+their runs; unchanged statistics give unchanged files.
 """
 
 import argparse
@@ -17,11 +18,11 @@ from PIL import Image
 
 from benchmarks import ROOT
 from cory.study import results as study_results
-from cory.study.analysis import analyse, is_measured
+from cory.study.analysis import analyse, is_measured, result_words
 from cory.study.plan import PlannedRun, make_plan
 from cory.study.plots import draw
 from cory.study.reading import read_spec
-from cory.study.report import RESULT_WORDS, margin, markdown, markdown_rows, notes
+from cory.study.report import RESULT_WORDS, difference, margin, markdown, markdown_rows, notes
 from cory.study.results import Results
 from cory.training.checkpoint import write_text
 
@@ -65,7 +66,11 @@ def write_pages(results: Path, pages: Path, readme: Path, studies: Path = STUDIE
 
     ValueError for a results file that was changed by hand, and for a `readme` without the two marks.
     """
-    stored = [*(measured := load_all(results)), *without_results(measured, studies)]
+    measured = load_all(results)
+    for one in measured:
+        if study_results.load(one.file) != one.results:
+            study_results.save(one.file, one.results)
+    stored = [*measured, *without_results(measured, studies)]
     text = with_claims_of_the_paper(readme.read_text("utf-8"), stored)
     pages.mkdir(parents=True, exist_ok=True)
     written = [_write_page(one, pages) for one in measured]
@@ -75,12 +80,12 @@ def write_pages(results: Path, pages: Path, readme: Path, studies: Path = STUDIE
 
 
 def load_all(folder: Path) -> list[Stored]:
-    """The results files of a folder, by name; ValueError if two are of the same study."""
+    """The results files of a folder, by name, counted again; ValueError if two are of the same study."""
     stored = []
     for file in sorted(folder.glob("*.json")):
         found = study_results.load(file)
         assert found is not None
-        stored.append(Stored(file, found))
+        stored.append(Stored(file, analyse(found)))
     files: dict[str, Path] = {}
     for one in stored:
         if one.name in files:
@@ -112,6 +117,8 @@ def index(stored: Sequence[Stored]) -> str:
         *KEY,
         "",
         *overview(stored),
+        "",
+        by_chance(stored),
         "",
         "## Claims",
         "",
@@ -165,6 +172,15 @@ def overview(stored: Sequence[Stored]) -> list[str]:
         claims = ", ".join(f"{count} {result}" for result, count in counts.items() if count)
         rows.append([_link(one, ""), one.results["question"], str(len(one.results["runs"])), claims])
     return markdown_rows(("study", "question", "runs", "claims"), rows)
+
+
+def by_chance(stored: Sequence[Stored]) -> str:
+    """How many of the intervals are expected to miss the true difference."""
+    claims = sum(row["low"] is not None for one in stored for row in one.results["statistics"])
+    return (
+        f"A 95 % interval misses the true difference once in twenty: of these {claims} intervals about "
+        f"{round(0.05 * claims)} do, by chance alone. No verdict is corrected for that."
+    )
 
 
 def verdict_table(stored: Sequence[Stored], *, measured: bool = True) -> list[str]:
@@ -275,11 +291,8 @@ def reduce_colours(path: Path) -> None:
 
 def _result(row: Mapping[str, Any]) -> str:
     """Verdict, number of seeds, and the difference with its interval if it has one."""
-    text = f"**{row['result']}**, n = {row['n']}"
-    if row["difference"] is None:
-        return text
-    interval = "" if row["low"] is None else f" ({row['low']:+.3f} to {row['high']:+.3f})"
-    return f"{text}: {row['difference']:+.3f}{interval}"
+    text = f"**{result_words(row)}**, n = {row['n']}"
+    return text if row["difference"] is None else f"{text}: {difference(row)}"
 
 
 if __name__ == "__main__":

@@ -176,10 +176,29 @@ def test_two_results_of_one_study_are_refused(stored, tmp_path):
         studies_pages.load_all(tmp_path)
 
 
+def test_statistics_of_results_files_are_counted_again_from_their_runs(stored, pages, tmp_path):
+    """As after a change of the statistics: 0.45 was stored as 0.4, and is counted from the runs."""
+    results = study_results.load(stored / "relay_smoke.json")
+    old = [row | {"difference": 0.4} for row in results["statistics"]]
+    study_results.save(tmp_path / "relay_smoke.json", results | {"statistics": old})
+    (tmp_path / "README.md").write_text("".join(studies_pages.MARKS))
+    studies_pages.write_pages(tmp_path, tmp_path / "pages", tmp_path / "README.md", tmp_path / "none")
+    again = (tmp_path / "pages/relay-smoke.md").read_text("utf-8")
+    assert again == (pages / "relay-smoke.md").read_text("utf-8")
+    assert study_results.load(tmp_path / "relay_smoke.json") == results
+
+
+def test_index_says_how_many_intervals_miss_by_chance(pages):
+    text = (pages / "index.md").read_text("utf-8")
+    assert "of these 2 intervals about 0 do, by chance alone." in text
+
+
 def test_committed_verdict_table_is_that_of_the_committed_results():
     measured = studies_pages.load_all(studies_pages.RESULTS)
     if not measured:
         pytest.skip("no results of studies are committed")
+    for one in measured:
+        assert study_results.load(one.file) == one.results, f"{one.file} was counted by other statistics"
     committed = [*measured, *studies_pages.without_results(measured, studies_pages.STUDIES)]
     text = (studies_pages.PAGES / "index.md").read_text("utf-8")
     assert text == studies_pages.index(committed), "run python -m benchmarks.studies_pages"

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from cory.evaluation import averaging
-from cory.study import looks, statistics
+from cory.study import statistics
 from cory.study.plan import setting_value
 from cory.study.records import Points, reference_of, trained
 from cory.study.results import Results
@@ -27,14 +28,12 @@ COPIED = ("arm", "baseline", "metric", "baseline_metric", "margin", "direction",
 """What a row of statistics has from its comparison."""
 
 Run = Mapping[str, Any]
-Times = list[list[float]]
-Happened = list[list[bool]]
 
 
 def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, Any]) -> float:
     """One number for a run: at the end of training, mean over its policies. NaN if it was not measured."""
     if metric == "survival":
-        return _mean(_lifetimes(run, run["iterations"])[0])
+        return _lifetime(run, run["iterations"])[0]
     if metric == GAME_TOTAL:
         scores = [_last(seat.get("task_reward")) for seat in run["game"].values()]
         return sum(scores) if scores else math.nan
@@ -164,15 +163,13 @@ def judged_by_team(results: Results) -> bool:
 
 
 def analyse(results: Results) -> Results:
-    """The results with `statistics` of every primary comparison (Holm over all) and their `verdicts`."""
+    """The results with `statistics` of every primary comparison and their `verdicts`."""
     rows = [
         compare(results, one, task)
         for one in results["primary"]
         for task in results["kl_coef"]
         if one["task"] in (None, task)
     ]
-    for row, p in zip(rows, statistics.holm([_nan(row["p"]) for row in rows]), strict=True):
-        row["p_holm"] = _null(p)
     verdicts = [
         {
             "claim": row["claim"],
@@ -189,30 +186,16 @@ def analyse(results: Results) -> Results:
 
 def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[str, Any]:
     """Statistics of one comparison on one task; differences are arm minus baseline, undefined ones null."""
-    metric, margin = comparison["metric"], float(comparison["margin"])
+    metric, margin, direction = comparison["metric"], float(comparison["margin"]), comparison["direction"]
     arms = arms_of(results, comparison["arm"]) + arms_of(results, comparison["baseline"])
     arm = values_by_seed(results, comparison["arm"], task, metric)
     baseline = values_by_seed(results, comparison["baseline"], task, comparison["baseline_metric"] or metric)
     seeds = sorted(arm.keys() & baseline.keys())
-    of_arms = {comparison["arm"], comparison["baseline"]} <= results["arms"].keys()
-    test = "log-rank" if metric == "survival" and of_arms else "sign-flip"
-    if test == "log-rank":
-        times, collapsed = _survival(results, comparison, task, seeds)
-        arm, baseline = ({seed: _mean(one) for seed, one in zip(seeds, side, strict=True)} for side in times)
+    log_rank_p = math.nan
+    if metric == "survival" and {comparison["arm"], comparison["baseline"]} <= results["arms"].keys():
+        arm, baseline, log_rank_p = _survival(results, comparison, task, seeds)
     d_n = np.array([arm[seed] - baseline[seed] for seed in seeds])
-    p = statistics.log_rank_p(times, collapsed) if test == "log-rank" else statistics.sign_flip_p(d_n)
-    direction = comparison["direction"]
-    sign = -1.0 if direction == "lower" else 1.0
-    interval, iqm_interval = statistics.bca(d_n), statistics.bca(d_n, "iqm")
-    share, share_interval = statistics.improvement(sign * d_n)
-    sides = {
-        name: _summary([values[seed] for seed in seeds])
-        for name, values in (("arm", arm), ("baseline", baseline))
-    }
-    result = statistics.verdict(interval, margin, direction)
-    needed = statistics.seeds_needed(d_n, margin, direction)
-    if needed == 0 and result == "undecided":
-        needed = 1  # the interval holds the margin in spite of its power
+    low, high = statistics.interval(d_n)
     row = {
         **{key: comparison[key] for key in COPIED},
         "task": task,
@@ -221,30 +204,25 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         "n": len(seeds),
         "seeds": seeds,
         "left_out": len(_played(results, arms, task) - set(seeds)),
-        "arm_mean": sides["arm"][0],
-        "arm_iqm": sides["arm"][1],
-        "arm_sd": sides["arm"][2],
-        "baseline_mean": sides["baseline"][0],
-        "baseline_iqm": sides["baseline"][1],
-        "baseline_sd": sides["baseline"][2],
+        "arm_mean": _mean([arm[seed] for seed in seeds]),
+        "baseline_mean": _mean([baseline[seed] for seed in seeds]),
         "difference": float(d_n.mean()) if seeds else math.nan,
-        "low": interval.low,
-        "high": interval.high,
-        "iqm_difference": float(statistics.iqm(d_n)) if seeds else math.nan,
-        "iqm_low": iqm_interval.low,
-        "iqm_high": iqm_interval.high,
-        "test": test,
-        "p": p,
-        "look": len(seeds) if len(seeds) in looks.LOOKS else None,
-        "p_bound": looks.p_bound(len(seeds)),
-        "p_improvement": share,
-        "p_improvement_low": share_interval.low,
-        "p_improvement_high": share_interval.high,
-        "effect": statistics.effect(d_n),
-        "needed": needed,
-        "result": result,
+        "low": low,
+        "high": high,
+        "log_rank_p": log_rank_p,
+        "result": statistics.verdict(statistics.Interval(low, high), margin, direction),
     }
     return {key: _null(value) for key, value in row.items()}
+
+
+def result_words(row: Mapping[str, Any]) -> str:
+    """The result of a comparison; of a refuted claim also that the difference has its sign all the same."""
+    match row["result"], row["direction"]:
+        case "refuted", "higher" if row["low"] > 0:
+            return "refuted, though above zero"
+        case "refuted", "lower" if row["high"] < 0:
+            return "refuted, though below zero"
+    return str(row["result"])
 
 
 def baseline_of(row: Mapping[str, Any]) -> str:
@@ -280,44 +258,53 @@ def words(row: Mapping[str, Any]) -> str:
         "lower": f"below {0.0 - row['margin']:g}",
         "equal": f"less than {row['margin']:g} either way",
     }[row["direction"]]
-    more = ""
-    if row["needed"] is None:
-        more = " If this is the true difference, a thousand seeds would not decide it."
-    elif row["needed"]:
-        more = f" {row['needed']} more seeds would decide it with 80 % power if this is the true difference."
-    return f"{found} ({row['low']:+.3f} to {row['high']:+.3f}) over {seeds}; the claim is one {claim}." + (
-        more if row["result"] == "undecided" else ""
-    )
+    more = f" Log-rank p = {row['log_rank_p']:.2g}." if row["log_rank_p"] is not None else ""
+    return f"{found} ({row['low']:+.3f} to {row['high']:+.3f}) over {seeds}; the claim is one {claim}.{more}"
 
 
 def _survival(
     results: Results, comparison: Mapping[str, Any], task: str, seeds: Sequence[int]
-) -> tuple[tuple[Times, Times], tuple[Happened, Happened]]:
-    """Iterations without collapse and whether it came, of both arms by seed and policy.
+) -> tuple[dict[int, float], dict[int, float], float]:
+    """Iterations without collapse of both arms by seed, and the p of the log-rank test; NaN without collapse.
 
     Up to the end of the shortest run.
     """
     runs = {(run["arm"], run["seed"]): run for run in results["runs"] if run["task"] == task}
-    arm, baseline = ([runs[comparison[side], seed] for seed in seeds] for side in ("arm", "baseline"))
-    horizon = min((run["iterations"] for run in (*arm, *baseline)), default=0)
-    ours, theirs = ([_lifetimes(run, horizon) for run in side] for side in (arm, baseline))
-    times = [one[0] for one in ours], [one[0] for one in theirs]
-    return times, ([one[1] for one in ours], [one[1] for one in theirs])
+    sides = [[runs[comparison[side], seed] for seed in seeds] for side in ("arm", "baseline")]
+    horizon = min((run["iterations"] for side in sides for run in side), default=0)
+    lives = [[_lifetime(run, horizon) for run in side] for side in sides]
+    arm, baseline = ({seed: time for seed, (time, _) in zip(seeds, side, strict=True)} for side in lives)
+    with np.errstate(invalid="ignore"):  # where no run collapsed, or all at one iteration, there is no p
+        return arm, baseline, float(stats.logrank(*map(_censored, lives)).pvalue) if seeds else math.nan
 
 
-def _lifetimes(run: Run, horizon: int) -> tuple[list[float], list[bool]]:
-    """Iterations without collapse of each policy, up to `horizon`, and whether it came by then."""
-    found = run["collapsed_at"].values()
-    times = [float(min(horizon, run["iterations"] if at is None else at)) for at in found]
-    return times, [at is not None and at <= horizon for at in found]
+def _lifetime(run: Run, horizon: int) -> tuple[float, bool]:
+    """Iterations without collapse up to `horizon`, mean over the policies, and whether all collapsed by then.
+
+    With a policy that has not, the mean is a lower bound: the run is censored there.
+    """
+    ends = run["collapsed_at"].values()
+    times = [float(min(horizon, run["iterations"] if at is None else at)) for at in ends]
+    return _mean(times), all(at is not None and at <= horizon for at in ends)
 
 
-def survival(runs: Sequence[Run]) -> statistics.Survival:
-    """The Kaplan-Meier curve of the policies of runs; those without collapse are censored at their end."""
-    lives = [_lifetimes(run, run["iterations"]) for run in runs]
-    return statistics.kaplan_meier(
-        [time for times, _ in lives for time in times], [came for _, happened in lives for came in happened]
+def _censored(lives: Sequence[tuple[float, bool]]) -> stats.CensoredData:
+    """Times until collapse; those that ended without it are censored."""
+    return stats.CensoredData(
+        uncensored=[time for time, collapsed in lives if collapsed],
+        right=[time for time, collapsed in lives if not collapsed],
     )
+
+
+def survival(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
+    """Iterations, and the share of the runs' policies without collapse from each on (Kaplan-Meier)."""
+    lives = [
+        (float(run["iterations"] if at is None else at), at is not None)
+        for run in runs
+        for at in run["collapsed_at"].values()
+    ]
+    curve = stats.ecdf(_censored(lives)).sf
+    return [0.0, *map(float, curve.quantiles)], [1.0, *map(float, curve.probabilities)]
 
 
 def sweep_settings(results: Results, sweep: Mapping[str, Any], task: str) -> list[float]:
@@ -422,18 +409,6 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def _summary(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean, interquartile mean and standard deviation."""
-    if not values:
-        return math.nan, math.nan, math.nan
-    sd = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-    return float(np.mean(values)), float(statistics.iqm(np.array(values))), sd
-
-
 def _null(value: Any) -> Any:
     """The value as JSON has it: null for NaN."""
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _nan(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -19,7 +19,7 @@ from cory.study.analysis import (
     is_measured,
     judged_by_team,
     metrics_of,
-    survival,
+    result_words,
     values_by_seed,
 )
 from cory.study.plots import draw
@@ -34,7 +34,8 @@ UNBROKEN = re.compile(r"\([-+\d.]+ (?:to|of) [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]")
 MARKDOWN, PAGE = "report.md", "report.html"
 RESULT_WORDS = {
     "supported": "the whole interval lies beyond the margin; for a claim of equality, within both margins",
-    "refuted": "no part of the interval lies there; the difference may still be above zero",
+    "refuted": "no part of the interval lies there; though above (below) zero: all of it between zero and "
+    "margin",
     "undecided": f"the interval holds the margin, or there are fewer than {statistics.MIN_RUNS} runs",
 }
 ACROSS = "Its two sides were run on different processors."
@@ -156,6 +157,15 @@ def margin(row: Mapping[str, Any]) -> str:
     return f"{row['direction']} {'within' if row['direction'] == 'equal' else 'by'} {row['margin']:g}"
 
 
+def difference(row: Mapping[str, Any]) -> str:
+    """The difference of a comparison, with its interval if it has one."""
+    if row["difference"] is None:
+        return "-"
+    return f"{row['difference']:+.3f}" + (
+        "" if row["low"] is None else f" ({row['low']:+.3f} to {row['high']:+.3f})"
+    )
+
+
 def verdict_lines(results: Results, *, form: str = "{}") -> list[str]:
     """Each result, written as in `form`, with the claim and numbers in words; last, claims without runs."""
     measured, waiting = [], []
@@ -163,7 +173,7 @@ def verdict_lines(results: Results, *, form: str = "{}") -> list[str]:
         claim = f"{one['claim']} ({row['task']})"
         if is_measured(results, row):
             across = f" {ACROSS}" if is_across_processors(results, row) else ""
-            measured.append(f"{form.format(one['result'])}: {claim}. {one['words']}{across}")
+            measured.append(f"{form.format(result_words(row))}: {claim}. {one['words']}{across}")
         else:
             waiting.append(claim)
     return [*measured, *([f"Without runs: {'; '.join(waiting)}."] if waiting else [])]
@@ -195,28 +205,18 @@ def settings_that_differ(arms: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def origin(results: Results, *, declared: bool = True) -> list[str]:
     """Command, commit, machine and definitions."""
-    dirty = " with uncommitted changes" if results["dirty"] else ""
     eta = ", ".join(f"{coef:g} ({task})" for task, coef in results["kl_coef"].items())
     results_of = "; ".join(f"{name}: {text}" for name, text in RESULT_WORDS.items())
     verdicts = f"Verdicts by the margin declared in the study file. {results_of}."
-    kind = "primary comparisons" if declared else "comparisons, which were not fixed before the runs"
+    late = "" if declared else " The comparisons were not fixed before the runs."
     command = f"Command: {results['command']}. " if declared else ""  # else a table names the runs
     commits = ", ".join(sorted({str(run["commit"]) for run in results["runs"]}))
-    exact = f"exact up to {statistics.EXACT_UP_TO} seeds; with 5 none is below 0.06"
-    tests = {
-        "sign-flip": f"sign-flip p-values ({exact})",
-        "log-rank": "log-rank p-values of survival, permuted within seeds",
-    }
-    used = [row["test"] for row in results["statistics"] if is_measured(results, row)] or ["sign-flip"]
     return [
-        f"{command}Counted at commit {results['commit']}{dirty}, runs of {commits or 'none'}; learning "
-        f"version {results['learning_version']}.",
+        f"{command}Runs of {commits or 'no commit'}; learning version {results['learning_version']}.",
         *_processors(results),
         f"The unit is the run: the mean over its policies at the end of training. Combined reward is task "
         f"reward - eta KL with the same eta for all arms: {eta}.",
-        f"Differences are paired by seed: BCa intervals (10,000 resamples), "
-        f"{', '.join(text for test, text in tests.items() if test in used)}, Holm over the {kind}, share of "
-        "seeds with an improvement (Wilson's interval).",
+        f"Intervals are two-sided 95 % t intervals over runs, of differences paired by seed.{late}",
         *([verdicts] if declared else []),
     ]
 
@@ -314,7 +314,7 @@ def _untrained(runs: Sequence[Mapping[str, Any]], metric: str) -> str:
 def _estimate(values: Sequence[float]) -> str:
     if not values:
         return "-"
-    low, high = statistics.bca(values)
+    low, high = statistics.interval(values)
     if low != low:
         low, high = min(values), max(values)
         return f"{np.mean(values):.3f}" + (f" [{low:.3f}, {high:.3f}]" if len(values) > 1 else "")
@@ -328,42 +328,27 @@ def _collapsed(results: Results, arm: str, task: str) -> str:
     if not collapsed:
         return "0" if runs else "-"
     horizon = min(run["iterations"] for run in runs)
-    mean = statistics.restricted_mean(survival(runs), horizon)
+    mean = np.mean([horizon if at is None else min(at, horizon) for at in ends])
     return f"{collapsed} of {len(ends)} ({mean:.1f} of {horizon})"
 
 
 def _comparisons(results: Results, *, declared: bool) -> Table:
-    head = ["comparison", "task", "metric", "n", "difference", "IQM difference", "p", "p (Holm)"]
-    head += ["improved", "effect", *(["p bound", "margin", "seeds needed", "verdict"] if declared else [])]
+    head = ["comparison", "task", "metric", "n", "difference", *(["margin", "verdict"] if declared else [])]
     rows = [
         [
             f"{row['arm']} - {baseline_of(row)}",
             row["task"],
             row["metric"],
             str(row["n"]),
-            _with_interval(row, "difference", "low", "high"),
-            _with_interval(row, "iqm_difference", "iqm_low", "iqm_high"),
-            _number(row["p"], ".2g"),
-            _number(row["p_holm"], ".2g"),
-            _with_interval(row, "p_improvement", "p_improvement_low", "p_improvement_high", sign=""),
-            _number(row["effect"], ".2f"),
-            _number(row["p_bound"], ".2g"),
+            difference(row),
             margin(row),
-            _needed(row),
-            row["result"] + (", two processors" if is_across_processors(results, row) else ""),
+            result_words(row) + (", two processors" if is_across_processors(results, row) else ""),
         ][: len(head)]
         for row in results["statistics"]
         if is_measured(results, row)
     ]
     kind = "the primary comparisons" if declared else "the differences to the first arm"
     return Table(f"Statistics of {kind}", head, rows)
-
-
-def _needed(row: Mapping[str, Any]) -> str:
-    """How many more seeds would decide an undecided comparison."""
-    if row["result"] != "undecided" or row["n"] < 3:
-        return "-"
-    return "> 1,000" if row["needed"] is None else str(row["needed"])
 
 
 def _settings(results: Results) -> list[Table]:
@@ -398,11 +383,6 @@ def _budgets(results: Results) -> Table:
             if used:
                 rows.append([arm, task, *(_number(np.mean([one[n] for one in used]), ",.0f") for n in names)])
     return Table("What a run used in training", ["arm", "task", *(n.replace("_", " ") for n in names)], rows)
-
-
-def _with_interval(row: Mapping[str, Any], value: str, low: str, high: str, sign: str = "+") -> str:
-    text = _number(row[value], f"{sign}.3f")
-    return text if row[low] is None else f"{text} ({row[low]:{sign}.3f} to {row[high]:{sign}.3f})"
 
 
 def _number(value: Any, form: str) -> str:

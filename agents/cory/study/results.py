@@ -16,7 +16,7 @@ from cory.study.records import LEARNING_VERSION, with_cross_of
 from cory.study.spec import Spec
 from cory.training.checkpoint import write_text
 
-SCHEMA = "cory-study/3"
+SCHEMA = "cory-study/4"
 
 Results = dict[str, Any]
 

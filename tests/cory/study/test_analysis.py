@@ -119,17 +119,19 @@ def test_a_baseline_may_have_a_metric_of_its_own(values):
     assert results["verdicts"][0]["test"] == "task_reward on relay, independent against independent in kl"
 
 
-def test_report_names_processors_that_differ_and_seeds_needed_only_where_undecided(values):
+def test_table_of_comparisons_has_seven_columns(values):
+    (table, *_) = report.other_tables(made_up_results(values))
+    assert table.head == ["comparison", "task", "metric", "n", "difference", "margin", "verdict"]
+    assert table.rows[0][3:] == ["6", "+0.450 (+0.428 to +0.472)", "higher by 0.05", "supported"]
+
+
+def test_report_names_processors_that_differ(values):
     one = {"arm": "cooperative", "baseline": "independent", "metric": "task_reward"}
     results = made_up_results(values, primary=[one, one | {"margin": 0.29}])
     for run in results["runs"]:
         run["processor"] = "A" if run["arm"] == "cooperative" else "B"
-    needed, verdict = zip(
-        *(row[-2:] for row in report.other_tables(analysis.analyse(results))[0].rows), strict=True
-    )
-    assert needed[0] == "-"
-    assert verdict[0] == "supported, two processors"
-    assert (needed[1] == "-") == (verdict[1] != "undecided, two processors")
+    verdicts = [row[-1] for row in report.other_tables(analysis.analyse(results))[0].rows]
+    assert verdicts == ["supported, two processors", "undecided, two processors"]
     text = report.markdown(results)
     assert (
         "so that a seed is not the same run on both: A: cooperative (relay). B: independent (relay)." in text
@@ -172,43 +174,73 @@ def collapsing_results(values, collapsed, iterations=20):
     return analysis.analyse(assemble(spec, make_plan(spec), runs))["statistics"][0]
 
 
-def test_survival_of_two_arms_is_compared_by_the_log_rank_test(values):
+def test_survival_of_two_arms_has_a_paired_interval_and_the_p_of_the_log_rank_test(values):
     row = collapsing_results(values, [4, 8, 12, None, 10])
-    assert row["test"] == "log-rank"
-    # Restricted means to iteration 20. Four of five pairs differ, all in the same direction: 2 of 2^4.
+    # Restricted means to iteration 20; differences 16, 12, 8, 0, 10 with mean 9.2 and sd 5.9330.
     assert (row["arm_mean"], row["baseline_mean"]) == (20.0, pytest.approx((4 + 8 + 12 + 20 + 10) / 5))
-    assert row["p"] == 2 / 16
-    assert row["difference"] == pytest.approx(20 - 54 / 5)
+    half = 2.7764 * 5.9330 / 5**0.5
+    assert (row["low"], row["high"]) == pytest.approx((9.2 - half, 9.2 + half), abs=1e-3)
+    # Of 5 and 5 at risk one by one of cooperative collapses: expected 5/10 + 4/9 + 3/8 + 2/7 = 1.60516 of 4,
+    # variance 25/100 + 20/81 + 15/64 + 10/49 = 0.93537; chi-squared (4 - 1.60516)^2 / 0.93537 = 6.1316.
+    assert row["log_rank_p"] == pytest.approx(0.01328, abs=1e-5)
+    assert analysis.words(row).endswith("the claim is one above 1. Log-rank p = 0.013.")
+
+
+def test_run_is_censored_where_one_of_its_policies_has_not_collapsed(values):
+    results = made_up_results(values, gains=(0.3,) * 5)
+    results["primary"] = [{**results["primary"][0], "metric": "survival", "margin": 1.0}]
+    for run in results["runs"]:
+        run["collapsed_at"] = {"llm_1": 4, "llm_2": None if run["arm"] == "cooperative" else 6}
+    (row,) = analysis.analyse(results)["statistics"]
+    assert (row["arm_mean"], row["baseline_mean"]) == (12.0, 5.0)
+    # All five of independent at 5, none of cooperative: expected 2.5, variance 5 * 5 * 5 * 5 / (100 * 9).
+    assert row["log_rank_p"] == pytest.approx(math.erfc((2.5**2 / (625 / 900) / 2) ** 0.5))
 
 
 def test_survival_of_runs_of_other_lengths_ends_with_the_shortest(values):
     row = collapsing_results(values, [4, 12, None], iterations=10)
     assert row["difference"] == pytest.approx((6 + 0 + 0) / 3)
-    assert row["p"] == 1.0  # one pair differs
     assert collapsing_results(values, [0, 0, 0])["baseline_mean"] == 0.0
 
 
-def test_survival_without_runs_is_undecided(values):
-    row = collapsing_results(values, [])
-    assert (row["n"], row["p"], row["result"]) == (0, None, "undecided")
+@pytest.mark.parametrize("collapsed", [[], [None] * 5])
+def test_survival_without_runs_or_collapse_has_no_log_rank_p(values, collapsed):
+    row = collapsing_results(values, collapsed)
+    assert (row["n"], row["log_rank_p"]) == (len(collapsed), None)
+    assert "Log-rank" not in analysis.words(row)
 
 
-@pytest.mark.parametrize(("seeds", "bound"), [(5, 7.6e-5), (6, None), (10, 0.0052)])
-def test_rows_of_a_look_hold_its_bound(values, seeds, bound):
-    row = made_up_results(values, gains=(GAINS * 2)[:seeds])["statistics"][0]
-    assert row["look"] == (None if bound is None else seeds)
-    assert row["p_bound"] == (None if bound is None else pytest.approx(bound, rel=0.01))
+def test_share_without_collapse_is_the_kaplan_meier_estimate():
+    # 5 at risk at 10: 4/5; 3 at risk at 20 (one censored at 15): 4/5 x 2/3; the rest are censored at 30.
+    runs = [
+        made_up_run("a", seed, 0.5, iterations=length, collapsed_at={"llm_1": at})
+        for seed, (length, at) in enumerate([(30, 10), (15, None), (30, 20), (30, None), (30, None)])
+    ]
+    times, shares = analysis.survival(runs)
+    assert times == [0, 10, 15, 20, 30]
+    assert shares == pytest.approx([1, 0.8, 0.8, 0.8 * 2 / 3, 0.8 * 2 / 3])
+    runs[0]["collapsed_at"] = {"llm_1": 0}  # before the first iteration
+    assert analysis.survival(runs)[1][:2] == [1, 0.8]
 
 
 @pytest.mark.parametrize(
-    ("needed", "words"),
-    [(None, "a thousand seeds would not decide it."), (7, "7 more seeds would"), (0, "one above 0.05.")],
+    ("direction", "gains", "expected"),
+    [
+        ("higher", GAINS, "refuted, though above zero"),
+        ("higher", [-gain for gain in GAINS], "refuted"),
+        ("higher", [0.3, -0.3] * 3, "refuted"),
+        ("lower", [-gain for gain in GAINS], "refuted, though below zero"),
+        ("lower", GAINS, "refuted"),
+        ("equal", [gain + 9 for gain in GAINS], "refuted"),
+    ],
 )
-def test_words_on_an_undecided_claim_tell_how_many_seeds_are_missing(values, needed, words):
-    row = made_up_results(values)["statistics"][0] | {"result": "undecided", "needed": needed}
-    assert words in analysis.words(row)
-    assert analysis.words(row).endswith(".")
-    assert ("thousand" in analysis.words(row)) == (needed is None)
+def test_refuted_claims_show_a_difference_of_their_sign(values, direction, gains, expected):
+    """A difference of 0.3 where more than 2 was claimed."""
+    claim = {"arm": "cooperative", "baseline": "independent", "metric": "task_reward", "margin": 2.0}
+    results = made_up_results(values, gains, primary=[claim | {"direction": direction}])
+    assert analysis.result_words(results["statistics"][0]) == expected
+    assert results["statistics"][0]["result"] == "refuted"
+    assert report.verdict_lines(results, form="**{}**")[0].startswith(f"**{expected}**: ")
 
 
 def test_curve_is_the_mean_of_the_policies_at_each_evaluation():
@@ -223,8 +255,6 @@ def test_comparison_is_paired_by_seed(values):
     assert row["difference"] == pytest.approx(1.5 * 0.30)  # both seats' scores
     assert row["low"] > 1.5 * 0.28
     assert row["high"] < 1.5 * 0.32
-    assert row["p"] == 2 / 64
-    assert row["p_holm"] == 4 / 64
     assert row["result"] == "supported"
 
 
@@ -232,7 +262,6 @@ def test_lower_is_better_where_the_file_says_so(values):
     results = made_up_results(values, gains=[-gain for gain in GAINS])
     higher, lower = results["statistics"]
     assert (higher["result"], lower["result"]) == ("refuted", "supported")
-    assert lower["p_improvement"] == 1.0
 
 
 def test_seeds_without_a_partner_do_not_count(values):
@@ -515,7 +544,7 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
         "independent/relay/seed-9 failed",
         "1 of 12 (19.2\N{NO-BREAK SPACE}of\N{NO-BREAK SPACE}20)",
         "Collapsed: policies with a sign of collapse",
-        "runs of abc; learning version 1.",
+        "Runs of abc; learning version 1.",
         "Processor: a processor.",
     ):
         assert shown in markdown

@@ -55,7 +55,7 @@ def test_results_are_read_as_they_were_written(spec, plan, clean, tmp_path):
         ("independent", 0),
         ("independent", 1),
     ]
-    assert stored["schema"] == "cory-study/3"
+    assert stored["schema"] == "cory-study/4"
     assert stored["dirty"] is False
 
 

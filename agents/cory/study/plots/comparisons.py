@@ -83,7 +83,7 @@ def draw_ladder(results: Results) -> Figure | None:
         shown = [(x, values) for x, values in enumerate(found) if values]
         for x, values in shown:
             axes.plot([x] * len(values), values, ".", color=PALETTE[0], alpha=0.3)
-            axes.plot([x, x], statistics.bca(values), color=PALETTE[0])
+            axes.plot([x, x], statistics.interval(values), color=PALETTE[0])
         axes.plot([x for x, _ in shown], [np.mean(values) for _, values in shown], "o-", color=PALETTE[0])
         for arm in compared:
             if values := values_of(arm, task, metric):

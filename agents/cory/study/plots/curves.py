@@ -34,8 +34,8 @@ def draw_curves(results: Results) -> Figure | None:
             if times:
                 values_nT = np.array([[one[t] for t in times] for one in found])
                 style = style_of(results, arm) | {"marker": "o" if len(times) <= FEW else "", "markersize": 3}
-                axes.plot(times, statistics.iqm(values_nT, axis=0), label=arm, **style)
-                low_T, high_T = np.quantile(values_nT, [0.25, 0.75], axis=0)
+                axes.plot(times, values_nT.mean(0), label=arm, **style)
+                low_T, high_T = statistics.interval(values_nT)
                 axes.fill_between(times, low_T, high_T, color=style["color"], alpha=0.15)
                 drawn = True
         over_iterations(axes)

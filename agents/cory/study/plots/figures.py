@@ -22,8 +22,8 @@ EXPLORED = (
     f"not fixed before the runs. Without an interval: fewer than {statistics.MIN_RUNS} seeds."
 )
 CURVES = (
-    "Interquartile mean over the runs of each arm (a run is the mean of its policies); shaded: the middle "
-    "half of the runs."
+    "Mean over the runs of each arm (a run is the mean of its policies); shaded: its 95 % interval, where "
+    f"there are {statistics.MIN_RUNS} runs or more."
 )
 FRONTIER = (
     "Task reward against KL at the end of training: one small point per run, a large one per arm (mean). "

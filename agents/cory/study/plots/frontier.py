@@ -108,7 +108,7 @@ def _draw_sweep(
         if kl and reward and arm in arms:
             centre, mean = float(np.mean(kl)), float(np.mean(reward))
             points.append((setting, centre, mean))
-            if math.isfinite((interval := statistics.bca(reward)).low):
+            if math.isfinite((interval := statistics.interval(reward)).low):
                 axes.plot([centre, centre], interval, color=color, linewidth=1)
                 band.append((setting, centre, *interval))
     points.sort()

@@ -60,7 +60,7 @@ def _draw_sweep(
         if values := list(values_by_seed(results, arm, task, metric).values()):
             points.append((at, float(np.mean(values))))
             axes.plot([at] * len(values), values, ".", color=color, alpha=0.3)
-            if math.isfinite((interval := statistics.bca(values)).low):
+            if math.isfinite((interval := statistics.interval(values)).low):
                 axes.plot([at, at], interval, color=color)
     if points:
         axes.plot(*zip(*sorted(points), strict=True), "o-", **style)
