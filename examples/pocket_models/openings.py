@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from cory.pocket import LM, OPENINGS
+from cory_env.data.splits import take_validation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class Config:
     """The language model, sampled at temperature 1."""
 
     out: Path = OPENINGS
-    """The JSON file: `{"train": [[ids], ...], "test": [[ids], ...]}`."""
+    """The JSON file: `{"train": [text, ...], "validation": [text, ...], "test": [text, ...]}`."""
 
     train: int = 6144
     test: int = 1536
@@ -57,8 +58,8 @@ def readable(tokenizer: Any, ids: tuple[int, ...]) -> bool:
     return "\ufffd" not in text and tuple(tokenizer.encode(text, add_special_tokens=False)) == ids
 
 
-def sample(config: Config) -> dict[str, list[tuple[int, ...]]]:
-    """Distinct openings by split: no test opening equals a train opening."""
+def sample(config: Config) -> dict[str, list[str]]:
+    """Distinct openings by split; a tenth of `config.train`, by the sha256 of the ids, is for validation."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model: Any = AutoModelForCausalLM.from_pretrained(config.lm, dtype=torch.float32)
@@ -71,13 +72,18 @@ def sample(config: Config) -> dict[str, list[tuple[int, ...]]]:
     openings = list(found)[: config.train + config.test]
     order = torch.randperm(len(openings), generator=generator).tolist()
     shuffled = [openings[i] for i in order]
-    return {"train": shuffled[: config.train], "test": shuffled[config.train :]}
+    train, validation = take_validation(shuffled[: config.train], lambda ids: " ".join(map(str, ids)))
+    divided = {"train": train, "validation": validation, "test": shuffled[config.train :]}
+    return {split: [tokenizer.decode(ids) for ids in of_split] for split, of_split in divided.items()}
 
 
 def write(config: Config) -> None:
     """Sample and save, one opening per line."""
     splits = sample(config)
-    lines = {name: ",\n".join(json.dumps(ids) for ids in rows) for name, rows in splits.items()}
+    lines = {
+        name: ",\n".join(json.dumps(text, ensure_ascii=False) for text in rows)
+        for name, rows in splits.items()
+    }
     config.out.write_text("{" + ",\n".join(f'"{name}": [\n{rows}\n]' for name, rows in lines.items()) + "}\n")
 
 

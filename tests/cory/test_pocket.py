@@ -59,12 +59,18 @@ def test_judges_score_good_above_bad(judge):
 
 
 def test_openings_are_many_distinct_and_disjoint():
-    openings = json.loads(OPENINGS.read_text())
-    train, test = ({tuple(ids) for ids in openings[split]} for split in ("train", "test"))
-    assert len(train) == len(openings["train"]) >= 4096
-    assert len(test) == len(openings["test"]) >= 1024
-    assert not train & test
-    assert all(2 <= len(ids) <= 7 and 0 not in ids and max(ids) < 4096 for ids in train | test)
+    openings = json.loads(OPENINGS.read_text(encoding="utf-8"))
+    assert {split: len(set(texts)) for split, texts in openings.items()} == {
+        split: len(texts) for split, texts in openings.items()
+    }
+    assert len(openings["train"]) >= 4096
+    assert len(openings["test"]) >= 1024
+    texts = [text for of_split in openings.values() for text in of_split]
+    assert len(set(texts)) == len(texts)
+    tokenizer = AutoTokenizer.from_pretrained(LM)
+    for text, ids in zip(texts, tokenizer(texts)["input_ids"], strict=True):
+        assert 2 <= len(ids) <= 7
+        assert tokenizer.decode(ids) == text
 
 
 def test_measured_quality_meets_the_stated_minimum():

@@ -29,8 +29,9 @@ class PolicyConfig:
     """The model that policies start from, which is also their reference."""
 
     model: str = "pocket"
-    """A folder in from_pretrained layout, a hub name, or an embedded one: `pocket` (reviews),
-    `pocket-arithmetic` or `pocket-arithmetic-llama` (sums; GPT-2 and Llama architecture)."""
+    """A folder in from_pretrained layout, a GGUF file, a hub name, an embedded model: `pocket` (reviews),
+    `pocket-arithmetic` or `pocket-arithmetic-llama` (sums; GPT-2 and Llama architecture), or `smollm2` (135 M
+    weights), which `make smollm2` makes once."""
 
     models: tuple[str, ...] = ()
     """One model per policy if they differ; their tokenizers must not. Each is its policy's reference."""

@@ -1,6 +1,8 @@
-"""Paths of the embedded assets: three small language models, two sentiment judges, openings of reviews."""
+"""Paths of models by name: embedded ones with judges and openings, and those in the user's cache."""
 
 from pathlib import Path
+
+from platformdirs import user_cache_path
 
 HERE = Path(__file__).parent
 
@@ -14,7 +16,7 @@ SECOND_JUDGE = HERE / "second_judge"
 """N-gram judge fitted on other movies and never trained against; detects gaming of the first judge."""
 
 OPENINGS = HERE / "openings.json"
-"""Openings of reviews sampled from `LM`: `{"train": [[ids], ...], "test": [[ids], ...]}`."""
+"""Openings of reviews sampled from `LM`: `{"train": [text, ...], "validation": ..., "test": ...}`."""
 
 ARITHMETIC_LM = HERE / "arithmetic_lm"
 """Language model of sums and word problems, which solves some of them, with its tokenizer."""
@@ -22,10 +24,37 @@ ARITHMETIC_LM = HERE / "arithmetic_lm"
 ARITHMETIC_LLAMA = HERE / "arithmetic_llama"
 """The same of the Llama architecture."""
 
-MODELS = {"pocket": LM, "pocket-arithmetic": ARITHMETIC_LM, "pocket-arithmetic-llama": ARITHMETIC_LLAMA}
-"""Folders of the embedded language models, by their names in `--policy.model`."""
+SMOLLM2_JUDGE = HERE / "smollm2_judge"
+"""Sentiment classifier of SmolLM2's size: a linear head on the model `smollm2`, which it needs."""
+
+CACHE = user_cache_path("cory") / "models"
+"""Where commands of `MADE_BY` put the models they make; never written by a run."""
+
+MODELS = {
+    "pocket": LM,
+    "pocket-arithmetic": ARITHMETIC_LM,
+    "pocket-arithmetic-llama": ARITHMETIC_LLAMA,
+    "smollm2": CACHE / "smollm2",
+    "smollm2-original": CACHE / "smollm2-original",
+}
+"""Folders of language models by their names in `--policy.model`."""
+
+MADE_BY = {
+    "smollm2": "make smollm2` or `python -m examples.smollm2.fetch",
+    "smollm2-original": "python -m examples.smollm2.fetch --hub",
+}
+"""The command, run in a clone, that makes a model of the cache."""
 
 
 def lm_path(name: str | Path) -> str | Path:
-    """Return the folder of an embedded language model; any other name or folder unchanged."""
-    return MODELS.get(str(name), name)
+    """Return the folder of a model of `MODELS`; any other name or folder unchanged.
+
+    ValueError, which names the command, for one of the cache that was not made on this machine.
+    """
+    path = MODELS.get(str(name), name)
+    if str(name) in MADE_BY and not (Path(path) / "config.json").is_file():
+        raise ValueError(
+            f"the model {name} is not on this machine ({path}); make it once with `{MADE_BY[str(name)]}`, "
+            "in a clone of the project"
+        )
+    return path

@@ -1,8 +1,9 @@
-"""Load models and tokenizers from folders or hub names, with checks before any training.
+"""Load models and tokenizers from folders, GGUF files or hub names, with checks before any training.
 
 Code shipped with a model is never run.
 """
 
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from cory import pocket
+from cory.policies import gguf
 from cory.policies.lora_config import check_embedded
 from cory.policies.precision import Precision, four_bit_options, freeze_format, store_frozen
 from cory.runtime import hub
@@ -23,8 +25,8 @@ def load_model(
     """Load model (float32) and tokenizer; adapters are merged into their base.
 
     `frozen` is the type that a model is stored in that will not be trained (`store_frozen`). `path` is a
-    folder, the name of an embedded model, or a hub name. While the hub cannot be reached, a hub name is
-    looked up in its cache.
+    folder, a GGUF file, the name of a model that `cory.pocket` knows, or a hub name. While the hub cannot be
+    reached, a hub name is looked up in its cache.
     """
     check_device(device)
     with hub.quiet():
@@ -71,7 +73,8 @@ def weight_count(path: str | Path) -> int:
     with hub.quiet():
         found = _located(path)
         with _one_paragraph(f"the model {path}"), torch.device("meta"):
-            config = AutoConfig.from_pretrained(found, trust_remote_code=False)
+            place, options = gguf.source(found)
+            config = AutoConfig.from_pretrained(place, trust_remote_code=False, **options)
             model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
             model = model_class(config)
     return sum(parameter.numel() for parameter in model.parameters())
@@ -129,13 +132,17 @@ def pad_id(tokenizer: Any, *, vocab_size: int, eos: frozenset[int]) -> int:
 
 
 def _located(path: str | Path) -> str | Path:
-    """Return the folder of a model, or its hub name while the hub can be reached; ValueError if neither."""
+    """Return the folder or file of a model, or its hub name while the hub can be reached; else ValueError."""
     path = pocket.lm_path(path)
-    folder = Path(path)
-    looks_local = folder.exists() or str(path).startswith((".", "/", "~")) or str(path).count("/") > 1
-    if looks_local and not folder.is_dir():
+    local = Path(path)
+    if local.is_file():
+        gguf.check_file(local)
+        return path
+    looks_local = str(path).startswith((".", "/", "~")) or str(path).count("/") > 1 or local.suffix == ".gguf"
+    if looks_local and not local.is_dir():
         raise ValueError(
-            f"there is no model folder {path}; give a folder in from_pretrained layout or a hub name"
+            f"there is no model folder {path} and no such GGUF file; give a folder in from_pretrained "
+            "layout, a GGUF file or a hub name"
         )
     return hub.located(path)
 
@@ -146,18 +153,23 @@ def _load_whole(
     """Load a model that is no adapter; `options` are those of `from_pretrained`."""
     from transformers import AutoModelForCausalLM
 
-    with _one_paragraph(f"the model {path}"):
+    damaged = {"advice": "fetch the file again, or give a model folder"} if gguf.is_gguf(path) else {}
+    with _one_paragraph(f"the model {path}", **damaged):
         tokenizer = _tokenizer(path)
+        place, file = gguf.source(path)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            path,
+            place,
             dtype=torch.float32,
             attn_implementation="eager" if device == "cpu" else "sdpa",
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            **options,
+            **file,
+            **gguf.unpacking(path) | options,
         )
     model, report = loaded
+    if file:
+        gguf.forget_format(model)
     if report["missing_keys"]:
         lost = sorted(report["missing_keys"])
         raise ValueError(
@@ -207,6 +219,8 @@ def merge_adapter(model: Any, path: str | Path) -> Any:
 def _is_adapter(path: str | Path) -> bool:
     from transformers.utils.peft_utils import find_adapter_config_file
 
+    if Path(path).is_file():
+        return False
     return find_adapter_config_file(str(path), local_files_only=Path(path).is_dir()) is not None
 
 
@@ -230,7 +244,8 @@ def _holds_tokenizer(path: str | Path) -> bool:
 def _tokenizer(path: str | Path) -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    place, options = gguf.source(path)
+    return AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
 
 
 def _check_weights(folder: Path, pattern: str) -> None:
@@ -239,13 +254,15 @@ def _check_weights(folder: Path, pattern: str) -> None:
 
 
 @contextmanager
-def _one_paragraph(what: str, advice: str = "give a model folder or a reachable hub name") -> Iterator[None]:
+def _one_paragraph(
+    what: str, advice: str = "give a model folder, a GGUF file or a reachable hub name"
+) -> Iterator[None]:
     """Turn the libraries' loading errors into one ValueError that says what to do."""
     from safetensors import SafetensorError
 
     try:
         yield
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError, struct.error) as error:
         raise ValueError(f"{what} cannot be loaded ({_first_line(error)}); {advice}") from error
 
 

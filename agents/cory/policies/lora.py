@@ -251,8 +251,8 @@ class LoraTeam:
 
 
 def _folder(path: str | Path) -> Path:
-    """The folder of a loaded model: its own, or the one in the hub's cache."""
-    if Path(path).is_dir():
+    """The folder or file of a loaded model: its own, or the folder in the hub's cache."""
+    if Path(path).exists():
         return Path(path)
     from huggingface_hub import snapshot_download
 

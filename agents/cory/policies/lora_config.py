@@ -51,7 +51,7 @@ class LoRAConfig:
 def shared_name(path: str | Path) -> str:
     """Return the name of a model that other machines know: an embedded model's name, or the hub name.
 
-    A folder of the user has no such name; it is returned as an absolute path.
+    A folder or file of the user has no such name; it is returned as an absolute path.
     """
     folder = Path(path)
     if not folder.exists():
@@ -60,10 +60,10 @@ def shared_name(path: str | Path) -> str:
     return embedded.get(folder.resolve(), str(folder.resolve()))
 
 
-def weights_sha256(folder: Path) -> str:
-    """Return the SHA-256 of a model's safetensors files, concatenated in the order of their names."""
+def weights_sha256(path: Path) -> str:
+    """Return the SHA-256 of a GGUF file, or of a folder's safetensors files in the order of their names."""
     digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in [path] if path.is_file() else sorted(path.glob("*.safetensors")):
         if file.name != VALUE_HEAD:
             with file.open("rb") as stream:
                 while block := stream.read(1 << 20):
@@ -76,7 +76,7 @@ def check_embedded(base: str, folder: Path) -> None:
     if base not in pocket.MODELS or not (folder / BACKBONE).exists():
         return
     saved = json.loads((folder / BACKBONE).read_text(encoding="utf-8"))["sha256"]
-    if (here := weights_sha256(pocket.MODELS[base])) != saved:
+    if (here := weights_sha256(Path(pocket.lm_path(base)))) != saved:
         raise ValueError(
             f"the adapter {folder} belongs to an embedded model {base!r} with sha256 {saved[:12]}, and this "
             f"version of cory has one with {here[:12]}; load it with the version that trained it"

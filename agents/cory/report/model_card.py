@@ -17,6 +17,8 @@ EMBEDDED = {
     "pocket": "the pocket LM of this project",
     "pocket-arithmetic": "the arithmetic LM of this project",
     "pocket-arithmetic-llama": "the arithmetic LM of this project, in the Llama architecture",
+    "smollm2": "SmolLM2-135M-Instruct, with the weights of its GGUF file Q4_1",
+    "smollm2-original": "SmolLM2-135M-Instruct",
 }
 VALUE_HEAD = (
     "`value_head.safetensors` is its value head, as it was at the start if the algorithm uses no values; "

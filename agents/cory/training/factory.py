@@ -294,22 +294,8 @@ def make_task(
     elif config.judge != "pocket" or judge is not None:
         raise ValueError(f"task {config.task} scores by itself and takes no judge; leave out --judge")
     if config.task == "reviews" and options["data"] is None:
-        options = options | {"data": _openings(options["tokenizer"])}
+        options = options | {"data": pocket.OPENINGS}
     return tasks.load(config.task, **options)
-
-
-def _openings(tokenizer: Tokenizer) -> Path:
-    """The bundled openings; ValueError for models with another tokenizer."""
-    from cory_env.tokenizer import load
-
-    ours = load(pocket.LM)
-    probe = "The quick brown fox wasn't moved by this film at all, 7/10."
-    if tokenizer.vocab_size != ours.vocab_size or tokenizer.encode(probe) != ours.encode(probe):
-        raise ValueError(
-            "the bundled openings are token ids of the pocket model and this model has another tokenizer; "
-            "give reviews of your own with --task.data (a parquet, CSV or JSONL file with a column `text`)"
-        )
-    return pocket.OPENINGS
 
 
 def make_judge(config: Config) -> WeightedSum:

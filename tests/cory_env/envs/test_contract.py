@@ -44,7 +44,7 @@ def task(request, tmp_path):
         return tasks.load("prompts", tokenizer=PRINTABLE, judge=counts_to, data=tmp_path / "counts.jsonl")
     if request.param != "reviews":
         return tasks.load(request.param)
-    openings = {"train": [LETTERS.encode("a film"), LETTERS.encode("so")], "test": [LETTERS.encode("the")]}
+    openings = {"train": ["a film", "so"], "test": ["the"]}
     (tmp_path / "openings.json").write_text(json.dumps(openings))
     return Reviews(LETTERS, lambda texts: [len(text) for text in texts], tmp_path / "openings.json")
 

@@ -45,7 +45,7 @@ def test_the_error_for_a_wrong_name_or_option_lists_the_right_ones():
 
 def test_data_that_are_left_out_are_reported(tmp_path):
     assert too_long({"train": 0, "test": 3}, 12) == ["3 test queries of more than 12 tokens are left out"]
-    openings = {"train": [[0, 1], [1, 1]], "test": [[0, 1], [2, 1], [1, 1], [3, 1]]}
+    openings = {"train": ["ab", "bb"], "test": ["ab", "cb", "bb", "db"]}
     (tmp_path / "openings.json").write_text(json.dumps(openings))
     task = Reviews(CharTokenizer("abcd"), lambda texts: [0.0 for _ in texts], tmp_path / "openings.json")
     # two of the four test openings stand in train

@@ -11,23 +11,15 @@ import pytest
 from cory_env import tasks
 from cory_env.tasks import echo
 from cory_env.tasks.base import counted, validation_queries
-from cory_env.tokenizer import CharTokenizer
+from cory_env.tokenizer import CharTokenizer, load
 
 SPLITS = ("train", "validation", "test")
 TEXT = CharTokenizer("".join(map(chr, range(32, 127))) + "\n")
-OPENINGS = Path(__file__).parents[3] / "agents" / "cory" / "pocket" / "openings.json"
+POCKET = Path(__file__).parents[3] / "agents" / "cory" / "pocket"
 
 
-class Ids:
-    """A tokenizer whose texts are the ids."""
-
-    vocab_size, eos, pad = 10_000, frozenset({9999}), 9998
-
-    def encode(self, text):
-        return [int(word) for word in text.split()]
-
-    def decode(self, ids):
-        return " ".join(map(str, ids))
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def zeros(texts):
@@ -106,19 +98,18 @@ def test_a_split_does_not_depend_on_the_order_of_the_data(tmp_path, name):
         assert sorted(q.text for q in task.queries(split)) == sorted(q.text for q in shuffled.queries(split))
 
 
-def test_the_openings_of_the_pocket_model_are_divided_by_their_ids():
-    task = tasks.load("reviews", tokenizer=Ids(), judge=zeros, data=OPENINGS)
-    texts = {split: [query.text for query in task.queries(split)] for split in SPLITS}
-    data = json.loads(OPENINGS.read_text())
-    train = [" ".join(map(str, opening)) for opening in data["train"]]
-    tenth = [t for t in train if int(hashlib.sha256(t.encode()).hexdigest()[:16], 16) < 2**64 / 10]
-    assert texts["validation"] == tenth
-    assert texts["train"] == [text for text in train if text not in tenth]
-    assert (len(texts["train"]), len(texts["validation"])) == (5533, 611)
-    # test as commit 9a2bb10 had it
-    assert texts["test"] == [" ".join(map(str, opening)) for opening in data["test"]]
+def test_the_bundled_openings_are_the_ids_and_the_splits_that_all_committed_runs_have():
+    task = tasks.load("reviews", tokenizer=load(POCKET / "lm"), judge=zeros, data=POCKET / "openings.json")
+    ids = {split: [" ".join(map(str, query.ids)) for query in task.queries(split)] for split in SPLITS}
+    # recorded at commit 4eff402, which kept ids in the file and took validation by their hash
+    assert {split: (len(rows), digest("\n".join(rows))[:16]) for split, rows in ids.items()} == {
+        "train": (5533, "61e77c4881bf59a1"),
+        "validation": (611, "7dadd24a2a00caad"),
+        "test": (1536, "265e615d551bea83"),
+    }
+    assert all(int(digest(row)[:16], 16) < 2**64 / 10 for row in ids["validation"])
     assert task.queries("test")[1].ids == (33, 2497, 1343, 464, 283, 261, 1034)
-    assert task.left_out == []
+    assert (task.max_query, task.left_out) == (7, [])
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -201,12 +192,12 @@ def test_when_every_validation_opening_is_in_train_the_openings_are_divided_inst
 
 def test_openings_may_come_with_a_validation_split(tmp_path):
     path = tmp_path / "o.json"
-    path.write_text(json.dumps({"train": [[1, 2]], "validation": [[3, 4], [1, 2]], "test": [[5, 6]]}))
-    task = tasks.load("reviews", tokenizer=Ids(), judge=zeros, data=path)
-    assert [query.ids for query in task.queries("validation")] == [(3, 4)]
-    path.write_text(json.dumps({"train": [[1, 2]], "validation": [["a"]], "test": [[5, 6]]}))
+    path.write_text(json.dumps({"train": ["a film"], "validation": ["b", "a film"], "test": ["so"]}))
+    task = tasks.load("reviews", tokenizer=TEXT, judge=zeros, data=path)
+    assert [query.text for query in task.queries("validation")] == ["b"]
+    path.write_text(json.dumps({"train": ["a film"], "validation": [7], "test": ["so"]}))
     with pytest.raises(ValueError, match="under 'validation'"):
-        tasks.load("reviews", tokenizer=Ids(), judge=zeros, data=path)
+        tasks.load("reviews", tokenizer=TEXT, judge=zeros, data=path)
 
 
 def test_every_length_of_an_opening_occurs_in_validation(tmp_path):

@@ -82,11 +82,13 @@ def test_openings_are_different_disjoint_readable_and_reproducible(tiny_folder):
     config = Openings(lm=tiny_folder, train=40, test=10, batch=64, tokens=(2, 5), seed=3)
     splits = sample(config)
     tokenizer = AutoTokenizer.from_pretrained(tiny_folder)
-    rows = splits["train"] + splits["test"]
-    assert (len(splits["train"]), len(splits["test"]), len(set(rows))) == (40, 10, 50)
-    assert all(
-        2 <= len(ids) <= 5 and tokenizer.eos_token_id not in ids and readable(tokenizer, ids) for ids in rows
-    )
+    texts = [text for of_split in splits.values() for text in of_split]
+    assert len(splits["train"]) + len(splits["validation"]) == 40
+    assert (len(splits["test"]), len(set(texts))) == (10, 50)
+    for ids in map(tuple, tokenizer(texts)["input_ids"]):
+        assert 2 <= len(ids) <= 5
+        assert tokenizer.eos_token_id not in ids
+        assert readable(tokenizer, ids)
     assert sample(config) == splits
 
 
