@@ -18,7 +18,7 @@ from cory.config.help import HELP, with_effects
 from cory.config.schema import Config, RunOptions
 from cory.config.task_options import task_options
 
-MEASURED = ("memory", "lora.four_bit")
+MEASURED = ("memory", "lora.four_bit", "policy.compile")
 """Settings in whose place a run writes what it measured where they are `auto`."""
 
 

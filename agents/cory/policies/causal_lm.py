@@ -21,6 +21,7 @@ from cory.distributed.sharding import Shards, load_state, whole_state
 from cory.generation.sampling import Decoder, Sampled
 from cory.generation.strategies import PenalisedDecoder, dropout_from
 from cory.policies.base import Policy
+from cory.policies.compiled_blocks import CompiledBlocks, missing
 from cory.policies.gradient_checkpointing import layers_of, recomputable_layers, recomputing
 from cory.policies.kv_cache import CachedDecoder
 from cory.policies.loading import eos_ids, head_shape, load_model, pad_id
@@ -77,6 +78,9 @@ class CausalLMPolicy(Policy):
         self._precision = precision
         self.shards: Shards | None = None
         """Its layers, where ranks share them out; policies on one model share this too."""
+        self.compiled: CompiledBlocks | None = None
+        self._adapters: tuple[str, ...] = ()
+        """Adapters that are active when this policy acts."""
 
     def _own_format(self, model: Any) -> Any:
         """The model with weights in float32, but for those in 4 bits."""
@@ -159,8 +163,28 @@ class CausalLMPolicy(Policy):
         """Context of a forward pass: the precision of its products."""
         return autocast(self._precision, self.device)
 
+    def compile_blocks(self) -> None:
+        """Compile the block that the transformer repeats, for learning and scoring (`CompiledBlocks`).
+
+        ValueError where the machine has no compiler, for a model that marks no such blocks, and with gradient
+        checkpointing.
+        """
+        if self.gradient_checkpointing:
+            raise ValueError(
+                "policy.compile yes does not go with policy.gradient_checkpointing; leave one of them out"
+            )
+        if (lacks := missing(self.device)) is not None:
+            raise ValueError(f"policy.compile yes needs {lacks}, which this machine lacks; set it to no")
+        self.compiled = CompiledBlocks(self.model)
+
     def trunk(self, **inputs: Any) -> Any:
         """The transformer without its head, for training, scoring and decoding."""
+        if self.compiled is None:
+            return self._pass(**inputs)
+        with self.compiled.used_for(inputs, self._pass, self._adapters):
+            return self._pass(**inputs)
+
+    def _pass(self, **inputs: Any) -> Any:
         with self.forward_context():
             if self.gradient_checkpointing and torch.is_grad_enabled():
                 with recomputing(self.model, self.forward_context):

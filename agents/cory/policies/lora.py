@@ -51,7 +51,7 @@ class LoraPolicy(CausalLMPolicy):
         del self._modules["model"]
         pairs = lora_adapters.factors(team.model, name)
         self.adapter_name = name
-        self._adapters: tuple[str, ...] = (name,) if pairs else ()
+        self._adapters = (name,) if pairs else ()
         self.adapter = nn.ModuleDict({layer.replace(".", "/"): pair for layer, pair in pairs.items()})
         self.value_head.to(team.device)
 

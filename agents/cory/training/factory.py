@@ -19,7 +19,7 @@ from cory.judges.weighted_sum import WeightedSum
 from cory.learner import central_critic
 from cory.learner.central_critic import CentralCritic
 from cory.learner.learner import Learner
-from cory.policies import causal_lm
+from cory.policies import causal_lm, compiled_blocks
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.policies.loading import check_device
@@ -65,7 +65,25 @@ def resolved(config: Config, players: Players) -> Config:
         quantised = getattr(policy.reference.model, "is_quantized", False)
         lora = replace(lora, four_bit="yes" if quantised else "no")
     memory = config.memory if policy.device.type == "cpu" else policy.memory.activations
-    return replace(config, memory=memory, lora=lora)
+    settings = config.policy
+    if settings.compile == "auto":
+        models = [*players.policies.values(), *players.references.values()]
+        worthwhile = not config.shard and all(compiled_blocks.worthwhile(model) for model in models)
+        compiles = worthwhile and compiled_blocks.missing(policy.device) is None
+        settings = replace(settings, compile="yes" if compiles else "no")
+    return replace(config, memory=memory, lora=lora, policy=settings)
+
+
+def compile_blocks(players: Players) -> None:
+    """Compile the blocks of all policies and references; ValueError for one that is no language model."""
+    for policy in {
+        id(one): one for one in (*players.policies.values(), *players.references.values())
+    }.values():
+        if not isinstance(policy, CausalLMPolicy):
+            raise ValueError(
+                f"policy.compile yes is for language models, and policy {policy.name!r} is none; leave it out"
+            )
+        policy.compile_blocks()
 
 
 def silence_transformers() -> None:

@@ -113,6 +113,8 @@ def with_measured(config: Config, folder: Path) -> Config:
         config = replace(config, memory=saved["memory"])
     if config.lora.four_bit == "auto":
         config = replace(config, lora=replace(config.lora, four_bit=saved["lora.four_bit"]))
+    if config.policy.compile == "auto":
+        config = replace(config, policy=replace(config.policy, compile=saved["policy.compile"]))
     return config
 
 

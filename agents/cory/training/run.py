@@ -12,6 +12,7 @@ from cory.config.parsing import flat
 from cory.config.schema import Config
 from cory.distributed import ranks
 from cory.judges.weighted_sum import closing
+from cory.policies import compiled_blocks
 from cory.report.page import write_report
 from cory.runtime.memory import free_bytes
 from cory.runtime.signals import Signals
@@ -161,7 +162,16 @@ def opening_lines(trainer: Trainer, run: Path, start: int, resumed: Path | None)
     config = trainer.config
     lines = [f"{config.task}, {config.algorithm}, seats: {config.seats}; writes to {run}"]
     lines += [describe(trainer) + (f"; resumed at iteration {start}" if resumed else "")]
-    return lines + list(data_of(trainer)["left_out"])
+    return lines + compile_lines(trainer) + list(data_of(trainer)["left_out"])
+
+
+def compile_lines(trainer: Trainer) -> list[str]:
+    """One line where blocks are compiled, or would be if the machine lacked nothing."""
+    policy = next(iter(trainer.policies.values()))
+    if trainer.config.policy.compile == "yes":
+        return ["learning and scoring use compiled blocks (--policy.compile no does without)"]
+    lacks = compiled_blocks.missing(policy.device) if compiled_blocks.worthwhile(policy) else None
+    return [] if lacks is None else [f"blocks are not compiled (policy.compile): this machine lacks {lacks}"]
 
 
 def memory_warnings(trainer: Trainer) -> list[str]:

@@ -35,6 +35,7 @@ from cory.runtime.memory import agree_on_smallest
 from cory.runtime.signals import Interrupt, never
 from cory.training import metrics
 from cory.training.factory import (
+    compile_blocks,
     make_critic,
     make_game,
     make_learners,
@@ -73,6 +74,8 @@ class Trainer:
         self.task, self.references, self.policies = players
         agree_on_smallest(next(iter(self.policies.values())).memory)
         self.config = config = resolved(config, players)
+        if config.policy.compile == "yes":
+            compile_blocks(players)
         if config.shard:
             share_out(self.references, self.policies)
         self.learners = dict(learners) if learners is not None else make_learners(config, self.policies)
