@@ -2,7 +2,8 @@
 
 The cooperative payoff is the collective reward of CORY: every seat is paid the sum of all scores,
 r_pioneer + r_observer for two seats (CORY paper, eq. 4). Other matrices weigh the scores otherwise. `best`
-and `added` are not linear, and any other function of the scores may be given.
+and `added` are not linear, `shuffled` mixes the games of a batch, and any other function of the scores may be
+given.
 
 Shapes: B games, N seats.
 """
@@ -69,8 +70,38 @@ def added(scores_BN: np.ndarray, _iteration: int) -> np.ndarray:
     return difference_BN
 
 
-FUNCTIONS: dict[str, PayoffFunction] = {"best": best, "added": added}
+def shuffled(scores_BN: np.ndarray, iteration: int) -> np.ndarray:
+    """Pay each seat its own score plus the others' scores of another game of the batch.
+
+    payoff_bi = score_bi + sum over j != i of score_cj, where c(b) != b is one cycle through all games, drawn
+    anew at each iteration. A control for the collective reward: it has the mean of the sum, and its variance
+    but for the covariance within a game, and tells a seat nothing about what its response does to others.
+    """
+    B = len(scores_BN)
+    if B < 2:
+        raise ValueError(
+            "payoff 'shuffled' pays with the scores of another game, and there is one game only; give a "
+            "batch of 2 or more"
+        )
+    order = np.random.default_rng(iteration).permutation(B)
+    other_B = np.empty(B, dtype=np.int64)
+    other_B[order] = np.roll(order, 1)
+    others_BN: np.ndarray = (scores_BN.sum(1, keepdims=True) - scores_BN)[other_B]
+    payoffs_BN: np.ndarray = scores_BN + others_BN
+    return payoffs_BN
+
+
+FUNCTIONS: dict[str, PayoffFunction] = {"best": best, "added": added, "shuffled": shuffled}
 """Payoffs that no matrix gives, by name; `register` adds to them."""
+
+
+def check_one_game(payoff: Payoff) -> None:
+    """Raise ValueError for a payoff that a game alone does not have."""
+    if isinstance(payoff, str) and payoff == "shuffled":
+        raise ValueError(
+            "payoff 'shuffled' pays with the scores of another game of a batch, and an environment plays one "
+            "game; use it in training or in a VectorGame, or give 'cooperative'"
+        )
 
 
 def register(name: str, function: PayoffFunction) -> None:

@@ -14,7 +14,7 @@ from pettingzoo.utils import wrappers
 
 from cory_env.envs.spaces import observation_space, state_space
 from cory_env.game import Game
-from cory_env.payoff import Payoff, rule
+from cory_env.payoff import Payoff, check_one_game, rule
 from cory_env.render import game_text
 from cory_env.tasks import load
 from cory_env.tasks.base import Task, annotates, annotation_ids, check_query, checked_scores
@@ -108,7 +108,11 @@ class raw_env(AECEnv):
         return self.action_spaces[agent]
 
     def set_payoff(self, payoff: Payoff, *, iteration: int = 0) -> None:
-        """Set the payoff of games that end from now on; a schedule is evaluated at `iteration`."""
+        """Set the payoff of games that end from now on; a schedule is evaluated at `iteration`.
+
+        ValueError for `shuffled`, which pays with the scores of other games.
+        """
+        check_one_game(payoff)
         self.pay = rule(payoff, len(self.possible_agents), iteration=iteration)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:

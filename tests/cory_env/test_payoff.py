@@ -37,7 +37,7 @@ def test_one_seat_is_paid_its_score():
         (
             "cooperativ",
             2,
-            "no payoff called 'cooperativ'; there are cooperative, independent, competitive, best, added, a",
+            "no payoff called 'cooperativ'; there are cooperative, independent, .*, best, added, shuffled, a",
         ),
         ([[1, 0]], 2, r"has shape \(1, 2\); 2 seats need \(2, 2\)"),
         ([1, 2], 2, r"has shape \(2,\); 2 seats need"),
@@ -98,6 +98,38 @@ def test_a_wrong_schedule_is_refused(make, fault):
 )
 def test_payoffs_of_the_best_score_by_hand(name, payoffs):
     assert rule(name, 3)(np.array([[3.0, 1.0, 0.0], [2.0, 2.0, 1.0]])).tolist() == payoffs
+
+
+def test_shuffled_pays_the_others_of_one_other_game_drawn_anew_each_iteration():
+    scores_BN = np.array([[1.0, 10.0, 100.0], [2.0, 20.0, 200.0], [4.0, 40.0, 400.0], [8.0, 80.0, 800.0]])
+    draws = set()
+    for iteration in range(40):
+        others_BN = rule("shuffled", 3, iteration=iteration)(scores_BN) - scores_BN
+        sources = [
+            int(np.flatnonzero(scores_BN[:, 1] + scores_BN[:, 2] == seat_0)[0]) for seat_0 in others_BN[:, 0]
+        ]
+        assert sorted(sources) == [0, 1, 2, 3]
+        assert all(source != b for b, source in enumerate(sources))
+        assert others_BN.tolist() == [
+            [b + c, a + c, a + b] for a, b, c in (scores_BN[source].tolist() for source in sources)
+        ]
+        draws.add(tuple(sources))
+    assert len(draws) == 6  # the cycles through four games
+    assert np.array_equal(*(rule("shuffled", 3, iteration=7)(scores_BN) for _ in range(2)))
+
+
+def test_shuffled_has_the_sum_of_the_batch_and_none_of_the_covariance_within_a_game():
+    score_B = np.random.default_rng(0).normal(size=4000)
+    scores_BN = np.stack([score_B, score_B], axis=1)  # the second seat repeats the first
+    summed_BN, shuffled_BN = (rule(name, 2)(scores_BN) for name in ("cooperative", "shuffled"))
+    assert shuffled_BN.sum() == pytest.approx(summed_BN.sum())
+    assert summed_BN[:, 0].var() == pytest.approx(4 * score_B.var())
+    assert shuffled_BN[:, 0].var() == pytest.approx(2 * score_B.var(), rel=0.1)
+
+
+def test_shuffled_needs_another_game():
+    with pytest.raises(ValueError, match="there is one game only; give a batch of 2 or more"):
+        rule("shuffled", 2)(np.array([[1.0, 2.0]]))
 
 
 def test_one_seat_adds_its_score():

@@ -126,7 +126,13 @@ def evaluate_in_game(
             for played in ranks.gathered("an evaluation", play)[: None if shared else 1]:
                 for seat, part in played.items():
                     parts[seat].append(part)
-    return {seat: _gather([query.text for query in held_out], parts[seat]) for seat in game.seats}
+    responses = {seat: _gather([query.text for query in held_out], parts[seat]) for seat in game.seats}
+    if len(game.seats) > 1:  # of all games at once: a payoff may mix them
+        scores = [one.arrays["task_reward"] for one in responses.values()]
+        payoffs_BN = game.pay(np.stack([score.ravel() for score in scores], axis=1))
+        for one, score, payoff_B in zip(responses.values(), scores, payoffs_BN.T, strict=True):
+            one.arrays["payoff"] = payoff_B.reshape(score.shape)
+    return responses
 
 
 @contextmanager
@@ -156,7 +162,7 @@ def _play(
     for seat, policy in ((seat, policies_by_seat[seat]) for seat in game.seats):
         with without_mismatch(policy):
             rows[seat], _ = sample_responses(game, seat, policy, spec, strategy=strategy, interrupt=interrupt)
-    scores_BN, payoffs_BN = game.scores(), game.payoffs()
+    scores_BN = game.scores()
     parts: dict[str, _Part] = {}
     for i, seat in enumerate(game.seats):
         scored = evaluate(policies_by_seat[seat], rows[seat])
@@ -172,8 +178,6 @@ def _play(
             "reference_nats": -scored.ref_logprobs_BT.sum(1).cpu().double().numpy(),
             **{name: np.asarray(measure(texts, scores_BN[:, i])) for name, measure in measures.items()},
         }
-        if len(game.seats) > 1:
-            arrays["payoff"] = payoffs_BN[:, i]
         ids = [tuple(response.ids) for response in responses]
         parts[seat] = ([response.text for response in responses], ids, arrays)
     return parts

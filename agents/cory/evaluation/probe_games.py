@@ -116,7 +116,8 @@ def play_probe(game: VectorGame, policies_by_seat: Mapping[str, Policy], config:
         )
         for read in READ
     }
-    scores_H2, payoffs_H2 = (np.concatenate([part[i] for part in parts["own"]]) for i in (0, 1))
+    scores_H2 = np.concatenate([part.scores_B2 for part in parts["own"]])
+    payoffs_H2 = game.pay(scores_H2)
     texts = [text for part in parts["own"] for text in part.texts]
     observer_batch = stack(Batch, [part.batch for part in parts["own"] if part.batch is not None])
     index_H = torch.arange(Q * P * R, device=pioneer_batch.response_BT.device) // R
@@ -167,7 +168,6 @@ class _Observed(NamedTuple):
     """Some games to their end."""
 
     scores_B2: np.ndarray
-    payoffs_B2: np.ndarray
     texts: list[str]
     batch: Batch | None
 
@@ -197,12 +197,12 @@ def _play_observer(
         game.respond(PIONEER, shown.ids_GT[read_B], shown.length_G[read_B])
         with without_mismatch(policy):
             rows, logprobs_BT = sample_responses(game, OBSERVER, policy, spec)
-        scores_B2, payoffs_B2 = game.scores(), game.payoffs()
+        scores_B2 = game.scores()
         batch = None
         if scored:
             unscored_B = torch.zeros(len(games_B), device=logprobs_BT.device)
             batch = make_batch(policy, rows, logprobs_BT, unscored_B, unscored_B)
-        yield _Observed(scores_B2, payoffs_B2, game.texts(OBSERVER), batch)
+        yield _Observed(scores_B2, game.texts(OBSERVER), batch)
 
 
 def _of_other_queries(own: _Shown, Q: int, P: int, seed: int) -> _Shown:

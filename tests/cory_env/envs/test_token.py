@@ -266,6 +266,7 @@ def test_a_reset_before_all_seats_have_left_starts_afresh():
         ({"action_mask": "yes"}, "action_mask is 'yes'; choose one of None, 'info', 'obs'"),
         ({"render_mode": "rgb"}, "render_mode is 'rgb'; choose one of None, 'ansi', 'human'"),
         ({"views": "mine"}, "no view called 'mine'"),
+        ({"payoff": "shuffled"}, "an environment plays one game; use it in training or in a VectorGame"),
         ({"payoff": [[1]]}, r"has shape \(1, 1\); 2 seats need \(2, 2\)"),
         ({"max_response": 0}, "max_response is 0"),
         ({"window": 8}, "observer_1 may read 6 tokens and write 3"),
