@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from benchmarks import ROOT
+from cory.runtime.files import write_text
 from cory.study import results as study_results
 from cory.study.analysis import analyse, is_measured, result_words
 from cory.study.plan import PlannedRun, make_plan
@@ -24,7 +25,6 @@ from cory.study.plots import draw
 from cory.study.reading import read_spec
 from cory.study.report import RESULT_WORDS, difference, margin, markdown, markdown_rows, notes
 from cory.study.results import Results
-from cory.training.checkpoint import write_text
 
 RESULTS = ROOT / "benchmarks/results/studies"
 STUDIES = ROOT / "benchmarks/studies"

@@ -54,7 +54,8 @@ def train(
         task: A task object or the name of one.
         preset: Settings to start from.
         run: Run directory; by default a new one under `runs/`.
-        overwrite: Whether a non-empty run directory is emptied first.
+        overwrite: Whether the run in the directory is moved aside first, to `RUN.old-TIME`; ValueError if the
+            directory holds anything that CORY has not written.
         resume: `auto` or `must`: go on with the run in the directory; settings left out are those it has.
         callbacks: Objects with any of `on_iteration`, `on_evaluate`, `on_exchange`, `on_save`
             (`cory.training.loop.Callback`).
@@ -70,6 +71,8 @@ def train(
     check_names(settings, train)
     if isinstance(task, str):
         settings["task"] = task
+    if run is not None and not str(run).strip():
+        raise ValueError("run is empty; name the folder of the run")
     base = Path(run).parent if run is not None else Path("runs")
     if dataset is not None:
         settings = with_dataset(settings, dataset, base / "data")

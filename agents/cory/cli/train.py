@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cory.config import presets
 from cory.config.help import COMMON, HELP
-from cory.config.parsing import flags_of, read_command, value_of
+from cory.config.parsing import read_command, read_file, value_of
 from cory.config.schema import Config, RunOptions
 
 if TYPE_CHECKING:
@@ -48,21 +48,21 @@ def settings(argv: Sequence[str]) -> tuple[Config, RunOptions]:
 
     A preset is changed by the settings of the run that is resumed or by a file, and these by flags.
     """
-    for flag in ("--preset", "--config"):
-        if value_of(argv, flag) == "":
+    for flag in ("--preset", "--config", "--run"):
+        if (value := value_of(argv, flag)) is not None and not value.strip():
             raise ValueError(f"{flag} needs a value")
     named, file = value_of(argv, "--preset"), value_of(argv, "--config")
     preset = named or "pocket"
-    saved = None if named or file else saved_settings(argv)
-    earlier = saved or (flags_of(Path(file)) if file else [])
+    path = Path(file) if file else None if named else saved_settings(argv)
+    start = presets.get(preset)
     shown = [
         *WORDS,
         *COMMON,
         *(f"{group}." for group in ("task", "algorithm") if value_of(argv, f"--{group}")),
     ]
     return read_command(
-        [*earlier, *argv],
-        default=presets.get(preset),
+        argv,
+        default=start if path is None else read_file(path, default=start, command="cory train"),
         about=about(preset, everything="--help-all" in argv) if HELP & set(argv) else "",
         command="cory train",
         shown=shown,
@@ -81,9 +81,7 @@ def about(preset: str, *, everything: bool) -> str:
     )
 
 
-def saved_settings(argv: Sequence[str]) -> list[str] | None:
-    """The flags of the run to resume, None if there is none."""
-    run = Path(value_of(argv, "--run") or "")
-    if value_of(argv, "--resume") in ("auto", "must") and (run / "config.yaml").exists():
-        return flags_of(run / "config.yaml")
-    return None
+def saved_settings(argv: Sequence[str]) -> Path | None:
+    """The settings file of the run to resume, None if there is none."""
+    path = Path(value_of(argv, "--run") or "") / "config.yaml"
+    return path if value_of(argv, "--resume") in ("auto", "must") and path.exists() else None

@@ -33,6 +33,26 @@ def read(argv: Sequence[str], *, default: Config, about: str, command: str) -> C
     return config
 
 
+def read_file(path: Path, *, default: Config, command: str) -> Config:
+    """`default` changed by a settings file.
+
+    ValueError for a file that also says where a run is written or whether it replaces another: whoever runs
+    somebody's settings decides that on the command line.
+    """
+    words = flags_of(path)
+    if options := [one.name for one in fields(RunOptions) if _flag(one.name) & set(words)]:
+        raise ValueError(
+            f"the settings file {path} sets {', '.join(options)}, which only the command line sets "
+            f"({', '.join(f'--{name}' for name in options)}); remove {'it' if len(options) == 1 else 'them'}"
+        )
+    return read(words, default=default, about="", command=command)
+
+
+def _flag(name: str) -> set[str]:
+    """The words that set an option."""
+    return {f"--{name.replace('_', '-')}", f"--no-{name.replace('_', '-')}"}
+
+
 def read_command(
     argv: Sequence[str], *, default: Config, about: str, command: str, shown: Collection[str] | None = None
 ) -> tuple[Config, RunOptions]:

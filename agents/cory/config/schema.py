@@ -118,7 +118,8 @@ class RunOptions:
     """A YAML file of settings, such as the `config.yaml` of a run; flags change single ones."""
 
     overwrite: bool = False
-    """Whether a non-empty run directory is emptied first."""
+    """Whether the run in the directory is moved aside first, to RUN.old-TIME; a folder that holds anything
+    CORY has not written is refused."""
 
     resume: Literal["never", "auto", "must"] = "never"
     """Whether to resume the run in the directory from its newest whole checkpoint: `auto` starts anew if

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from cory.runtime.files import write_text
 from cory.study.analysis import curve, metrics_of
 from cory.study.results import Results
 from cory.study.spec import ON
-from cory.training.checkpoint import write_text
 
 FILE = "marl_eval.json"
 ENVIRONMENT = "cory"

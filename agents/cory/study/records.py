@@ -8,11 +8,11 @@ from typing import Any
 
 from cory.evaluation import averaging
 from cory.evaluation.collapse import SIGNS
+from cory.runtime.files import write_text
 from cory.study.plan import PlannedRun, differing, digest, settings_in
 from cory.study.spec import GAME
 from cory.tracking.curves import NOT_SEATS
 from cory.tracking.tracker import METRICS, Key, read, read_lines, split
-from cory.training.checkpoint import write_text
 
 LEARNING_VERSION = 1
 """Changes whenever the same settings and seed learn something else; runs of two versions are never mixed."""

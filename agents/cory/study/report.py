@@ -10,6 +10,7 @@ import numpy as np
 from cory.report import html
 from cory.report.groups import differing, written
 from cory.report.samples import ROWS
+from cory.runtime.files import write_text
 from cory.study import statistics
 from cory.study.analysis import (
     GAME_TOTAL,
@@ -27,7 +28,6 @@ from cory.study.records import elsewhere
 from cory.study.results import Results
 from cory.study.spec import BUDGETS, tested_on
 from cory.tracking.tracker import SAMPLES, read_lines
-from cory.training.checkpoint import write_text
 
 UNBROKEN = re.compile(r"\([-+\d.]+ (?:to|of) [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]")
 """Intervals, ranges and "19.2 of 20", which no line break should divide."""

@@ -10,11 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from cory.runtime.files import write_text
 from cory.runtime.provenance import environment
 from cory.study.plan import Plan, PlannedRun, differing
 from cory.study.records import LEARNING_VERSION, with_cross_of
 from cory.study.spec import Spec
-from cory.training.checkpoint import write_text
 
 SCHEMA = "cory-study/4"
 

@@ -8,9 +8,8 @@ import contextlib
 import json
 import math
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -64,7 +63,7 @@ class Tracker:
         """
         run.mkdir(parents=True, exist_ok=True)
         self._metrics, self._samples = _Lines(run / METRICS), _Lines(run / SAMPLES)
-        self._run, self._say, self._warned = run, say, False
+        self._run, self._folder, self._say, self._warned = run, run.stat(), say, False
         self._tensorboard, self._board, self._external = tensorboard, None, external
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
@@ -81,11 +80,24 @@ class Tracker:
         self._add(self._samples, [{"iteration": iteration, **row} for row in rows])
 
     def flush(self) -> None:
-        """Write and sync all lines given so far; OSError if the disk is full."""
+        """Write and sync all lines given so far, those of a file that was removed again; OSError if full."""
         for lines in (self._metrics, self._samples):
+            if not lines.is_there():
+                self._say(f"warning: {lines.path} was removed while the run trained; it is written again")
+                lines.write_again(lines.path)
             lines.write()
             os.fsync(lines.file.fileno())
         self._warned = False
+
+    def is_gone(self) -> bool:
+        """Whether the run directory was removed, renamed or replaced since the files were opened."""
+        return not _is_same(self._run, self._folder)
+
+    def move_to(self, run: Path) -> None:
+        """Write all lines into another directory and go on there."""
+        for lines in (self._metrics, self._samples):
+            lines.write_again(run / lines.path.name)
+        self._run, self._folder = run, run.stat()
 
     def close(self) -> None:
         """Close every file, which also writes the last TensorBoard points.
@@ -153,31 +165,55 @@ class Tracker:
 def read(run: Path) -> list[dict[str, Any]]:
     """Return the lines of `metrics.jsonl` in the order written, null as NaN.
 
-    An incomplete last line, left by a killed run, is skipped; a broken line elsewhere is a ValueError.
+    Lines are handled as by `read_lines`; ValueError also for one that holds something else than metrics.
     """
-    rows = read_lines(run / METRICS)
-    return [{key: math.nan if value is None else value for key, value in row.items()} for row in rows]
+    path, rows = run / METRICS, []
+    for number, row in _numbered(path):
+        try:
+            rows.append({key: _value(key, value) for key, value in row.items()})
+        except ValueError as error:
+            raise ValueError(f"{path} line {number}: {error}; remove or repair that line") from error
+    return rows
+
+
+def _value(key: str, value: Any) -> Any:
+    """A value of a row of metrics; ValueError for what is neither a metric nor the iteration."""
+    if key == "iteration":
+        return value
+    split(key)
+    if value is None:
+        return math.nan
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError(f"{key!r} is {value!r:.60}, no number")
+    return value
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a JSON-lines file with an iteration each; broken lines are handled as by `read`."""
-    rows = []
-    lines = path.read_text(encoding="utf-8").split("\n")
+    """Return the rows of a JSON-lines file with an iteration each.
+
+    What follows the last newline and is no whole line is left out: a killed process or a power cut has torn
+    it. A damaged line elsewhere is a ValueError that names file and line.
+    """
+    return [row for _, row in _numbered(path)]
+
+
+def _numbered(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a JSON-lines file with the numbers of their lines."""
+    lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line:
             continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines):  # no newline after it: the writer was killed in the middle
+            row = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            if number == len(lines):
                 break
             raise ValueError(
                 f"{path} line {number} is not JSON ({error}); remove or repair that line"
             ) from error
-        if not isinstance(row, dict) or not isinstance(row.get("iteration"), int):
+        if not isinstance(row, dict) or type(row.get("iteration")) is not int:
             raise ValueError(f"{path} line {number} is not a row of an iteration; remove or repair that line")
-        rows.append(row)
-    return rows
+        yield number, row
 
 
 def curves(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Curve]:
@@ -201,14 +237,14 @@ def split(name: str) -> Key:
 
 
 class _Lines:
-    """A file to which complete lines are appended."""
+    """A file to which whole lines are appended."""
 
     def __init__(self, path: Path) -> None:
         """Open the file for appending, without an incomplete last line that a killed run has left."""
         if path.exists():
             written = path.read_bytes()
             os.truncate(path, written.rfind(b"\n") + 1)
-        self.path, self.file = path, path.open("ab", buffering=0)
+        self.path, self.file = path, path.open("a+b", buffering=0)
         self.buffered: list[str] = []
 
     def write(self) -> None:
@@ -223,13 +259,39 @@ class _Lines:
                 raise
             del self.buffered[0]
 
+    def is_there(self) -> bool:
+        """Whether the file still has its name."""
+        return _is_same(self.path, os.fstat(self.file.fileno()))
+
+    def write_again(self, path: Path) -> None:
+        """Write all lines to a new file, though the old one may have no name any more, and go on there."""
+        self.file.seek(0)
+        written = self.file.read()
+        self.file.close()
+        path.write_bytes(written)
+        self.path, self.file = path, path.open("a+b", buffering=0)
+
+
+def _is_same(path: Path, known: os.stat_result) -> bool:
+    """Whether a path leads to the file or folder with these statistics."""
+    try:
+        return os.path.samestat(path.stat(), known)
+    except OSError:
+        return False
+
+
+BOARD_SUFFIX = ".cory"
+"""Ends the names of TensorBoard's files, so that those of others are known."""
+
 
 def _open_board(run: Path) -> Any:
-    """Return a TensorBoard writer on a new file; older files are removed."""
+    """Return a TensorBoard writer on a new file; older files of this run are removed."""
     from torch.utils.tensorboard import SummaryWriter
 
-    shutil.rmtree(run / "tensorboard", ignore_errors=True)
-    return SummaryWriter(str(run / "tensorboard"))
+    folder = run / "tensorboard"
+    for path in () if folder.is_symlink() else folder.glob(f"events.out.tfevents.*{BOARD_SUFFIX}"):
+        path.unlink()
+    return SummaryWriter(str(folder), filename_suffix=BOARD_SUFFIX)
 
 
 def _add_points(board: Any, iteration: int, metrics: Mapping[str, float]) -> None:

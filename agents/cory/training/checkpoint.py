@@ -6,9 +6,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -17,8 +18,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cory.distributed import sharding
+from cory.runtime.files import move_aside, read_json, remove, sync, write_text
 
 MANIFEST = "MANIFEST.json"
+STATE = "trainer_state.json"
+NAME = re.compile(r"step-\d{6,}")
 ALGORITHM = "algorithm"
 """Name of the two files of an algorithm's state: its structure as JSON, its tensors as safetensors."""
 
@@ -94,14 +98,6 @@ def _writable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return writable
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace a text file atomically: after a crash it is either the new or the old one, complete."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    _sync(part)
-    part.replace(path)
-
-
 def folder_of(run: Path, iteration: int) -> Path:
     """Return the folder of the checkpoint at the start of `iteration`."""
     return run / "checkpoints" / f"step-{iteration:06d}"
@@ -128,7 +124,7 @@ def save(
     if final.exists() and is_whole(final):
         return final
     part = final.with_name(final.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
+    remove(part)
     part.mkdir(parents=True)
     trained = _trained(learners, critic)
     _check_free_space(part, trained)
@@ -138,7 +134,7 @@ def save(
             save_file(optimizer_tensors(optimizer), part / f"optimizer_{name}.safetensors")
     for name, text in documents.items():
         (part / name).write_text(text, encoding="utf-8")
-    (part / "trainer_state.json").write_text(json.dumps({"iteration": iteration, **state}, indent=1))
+    (part / STATE).write_text(json.dumps({"iteration": iteration, **state}, indent=1))
     state_tensors: dict[str, Tensor] = {}
     encoded = json.dumps(encode(algorithm, state_tensors), indent=1)
     (part / f"{ALGORITHM}.json").write_text(encoded, encoding="utf-8")
@@ -148,49 +144,84 @@ def save(
     entries = {_name(path, part): _entry(path) for path in _files(part)}
     (part / MANIFEST).write_text(json.dumps(entries, indent=1))
     for path in (*_files(part), *(path for path in part.rglob("*") if path.is_dir()), part):
-        _sync(path)
-    shutil.rmtree(final, ignore_errors=True)
+        sync(path)
+    if os.path.lexists(final):
+        move_aside(final, "damaged")
     part.replace(final)
-    _sync(final.parent)
+    sync(final.parent)
     return final
 
 
 def load(
     folder: Path, learners: Mapping[str, Any], *, critic: Any = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Verify a checkpoint, load it into the learners and the critic; return `state` and `algorithm`."""
-    verify(folder)
-    for name, (module, optimizer) in _trained(learners, critic).items():
-        module.restore(folder / name)
-        restore_optimizer(optimizer, load_file(folder / f"optimizer_{name}.safetensors"))
-    state: dict[str, Any] = json.loads((folder / "trainer_state.json").read_text())
-    encoded = json.loads((folder / f"{ALGORITHM}.json").read_text(encoding="utf-8"))
-    tensors = folder / f"{ALGORITHM}.safetensors"
-    return state, decode(encoded, load_file(tensors) if tensors.exists() else {})
+    """Verify a checkpoint, load it into the learners and the critic; return `state` and `algorithm`.
+
+    Nothing is loaded that the manifest does not name.
+    """
+    names = verify(folder)
+    with TemporaryDirectory() as links:
+        view = Path(links)
+        for name in names:
+            (view / name).parent.mkdir(parents=True, exist_ok=True)
+            (view / name).symlink_to((folder / name).resolve())
+        for name, (module, optimizer) in _trained(learners, critic).items():
+            module.restore(view / name)
+            restore_optimizer(optimizer, load_file(view / f"optimizer_{name}.safetensors"))
+        state = read_json(view / STATE)
+        encoded = read_json(view / f"{ALGORITHM}.json")
+        tensors = view / f"{ALGORITHM}.safetensors"
+        return state, decode(encoded, load_file(tensors) if tensors.exists() else {})
 
 
-def verify(folder: Path) -> None:
-    """Raise ValueError if a file of the checkpoint is missing, added or changed."""
+def verify(folder: Path) -> list[str]:
+    """The names of a checkpoint's files; ValueError if one that its manifest names is missing or changed.
+
+    Other files, such as those of a file manager, are no part of it.
+    """
+    entries = _manifest(folder)
+    if STATE not in entries:
+        raise ValueError(
+            f"{folder} does not hold the files of a checkpoint ({STATE} is not in its {MANIFEST}); use an "
+            "older one"
+        )
+    for name, entry in entries.items():
+        try:
+            saved = _entry(folder / name)
+        except OSError as error:
+            raise ValueError(
+                f"{folder} does not hold the files of its manifest ({name}: {error.strerror}); use an older "
+                "checkpoint"
+            ) from error
+        if saved != entry:
+            raise ValueError(
+                f"{folder / name} is not what was saved (size or sha256); use an older checkpoint"
+            )
+    return list(entries)
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """The entries of a checkpoint's manifest by file name; ValueError if it is missing or damaged."""
     manifest = folder / MANIFEST
     if not manifest.exists():
         raise ValueError(
             f"{folder} has no {MANIFEST}: it was never finished; resume from an older checkpoint"
         )
     try:
-        entries = json.loads(manifest.read_text())
+        entries = json.loads(manifest.read_text(), object_pairs_hook=_unlike)
         assert isinstance(entries, dict)
+        assert not any(Path(name).is_absolute() or ".." in Path(name).parts for name in entries)
     except (ValueError, AssertionError, OSError) as error:
         raise ValueError(f"{manifest} is damaged ({error!r}); use an older checkpoint") from error
-    present = {_name(path, folder) for path in _files(folder)} - {MANIFEST}
-    if unmatched := sorted(present ^ set(entries)):
-        raise ValueError(
-            f"{folder} does not hold the files of its manifest ({unmatched[0]}); use an older checkpoint"
-        )
-    for name, entry in entries.items():
-        if _entry(folder / name) != entry:
-            raise ValueError(
-                f"{folder / name} is not what was saved (size or sha256); use an older checkpoint"
-            )
+    return entries
+
+
+def _unlike(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs of a JSON object; ValueError for a name that stands twice."""
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise ValueError("a name stands twice")
+    return entries
 
 
 def is_whole(folder: Path) -> bool:
@@ -204,17 +235,41 @@ def is_whole(folder: Path) -> bool:
 
 def finished(run: Path) -> list[Path]:
     """Return the checkpoints that were completely written, oldest first; `verify` detects later damage."""
-    return sorted(path for path in (run / "checkpoints").glob("step-*") if path.suffix != ".part")
+    named = [path for path in (run / "checkpoints").glob("step-*") if NAME.fullmatch(path.name)]
+    return sorted(named, key=lambda path: int(path.name.removeprefix("step-")))
 
 
-def keep_last(run: Path, count: int) -> None:
-    """Remove all but the newest `count` checkpoints and the best one."""
+def keep_last(run: Path, count: int) -> list[Path]:
+    """Remove all but the newest `count` checkpoints and the best one; where other files in them now are.
+
+    Files that no manifest names, and damaged checkpoints, are moved aside, not removed.
+    """
     best = read_best(run)
     best_folder = folder_of(run, best["iteration"]) if best else None
     folders = finished(run)
-    for folder in folders[: max(0, len(folders) - count)]:
-        if folder != best_folder:
-            shutil.rmtree(folder)
+    kept = [_discard(one) for one in folders[: max(0, len(folders) - count)] if one != best_folder]
+    return [path for path in kept if path is not None]
+
+
+def _discard(folder: Path) -> Path | None:
+    """Remove the files of a checkpoint; where what else it holds was moved to, None without anything."""
+    if folder.is_symlink():
+        folder.unlink()
+        return None
+    try:
+        names = _manifest(folder)
+    except ValueError:
+        return move_aside(folder, "damaged")
+    for name in [*names, MANIFEST]:
+        (folder / name).unlink(missing_ok=True)
+    for path in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
+        with suppress(OSError):  # it is not empty
+            path.rmdir()
+    try:
+        folder.rmdir()
+    except OSError:
+        return move_aside(folder, "rest")
+    return None
 
 
 def read_best(run: Path) -> dict[str, Any] | None:
@@ -283,15 +338,3 @@ def _entry(path: Path) -> dict[str, Any]:
     """Return the manifest entry of a file."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def _sync(path: Path) -> None:
-    """Flush a file or directory to disk; Windows flushes files only, through a writable handle."""
-    windows = os.name == "nt"
-    if windows and path.is_dir():
-        return
-    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,5 +1,6 @@
 """The iterations of a run: checkpoints, evaluations, logging and alerts between them."""
 
+import errno
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +15,13 @@ from cory.batch import Batch, columns
 from cory.distributed import ranks
 from cory.judges import weighted_sum
 from cory.runtime.attempts import NoSmallerPassError
+from cory.runtime.files import write_text
 from cory.runtime.signals import Signals, Stopped
 from cory.tracking import alerts
 from cory.tracking.tracker import SAMPLES, Tracker, read
 from cory.training import checkpoint, metrics
+from cory.training.overwriting import mark
+from cory.training.run_directory import free_name
 from cory.training.snapshot import Snapshot
 from cory.training.trainer import Trainer
 
@@ -78,8 +82,8 @@ class Loop:
         """Run the iterations from `start` and the last evaluation.
 
         `on_progress` receives the phase and, after an iteration, its metrics. `Stopped`, the ValueError of a
-        judge that failed too often and the OSError of a full disk carry a note that says where the run can
-        go on.
+        judge that failed too often and the OSError of a full disk or of a run directory that has gone carry a
+        note that says where the run can go on.
         """
         for iteration in range(start, self.config.iterations + 1):
             try:
@@ -87,6 +91,8 @@ class Loop:
                 if iteration < self.config.iterations:
                     on_progress("training", {})
                     on_progress("training", self.iterate(iteration, on_phase=lambda p: on_progress(p, {})))
+                else:
+                    self.check_directory(iteration)
                 self.note_memory()
                 failed = ranks.of_all("failures", weighted_sum.failures(self.trainer.task))
                 self.show_failures(iteration, list(chain.from_iterable(failed)))
@@ -125,6 +131,7 @@ class Loop:
     def between(self, iteration: int, on_progress: OnProgress) -> None:
         """Save and evaluate if due at the start of `iteration`."""
         ranks.agreed("a signal", self.signals.check)
+        self.check_directory(iteration)
         if ranks.of_first("the clock", lambda: self.saves(iteration)):
             self.save(iteration)
         if self.evaluates(iteration):
@@ -227,8 +234,34 @@ class Loop:
         """Write the checkpoint and remove old ones; its folder."""
         self.tracker.flush()  # a run that resumes here writes no earlier line again
         folder = self.trainer.save(self.run, iteration, documents=self.documents)
-        checkpoint.keep_last(self.run, self.config.keep_checkpoints)
+        for aside in checkpoint.keep_last(self.run, self.config.keep_checkpoints):
+            self.say(f"warning: an old checkpoint held other files or was damaged; they are kept in {aside}")
         return folder
+
+    def check_directory(self, iteration: int) -> None:
+        """If the run directory has gone, save state, metrics and samples in a free one beside it, and stop.
+
+        Raises OSError then, to which `go` adds how to resume there.
+        """
+        if not ranks.of_first("the run directory", self.tracker.is_gone):
+            return
+        gone = self.run
+        self.run = ranks.of_first("another directory", lambda: free_name(gone))
+        ranks.of_first("another directory", lambda: self.move(self.run))
+        self.save(iteration)
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "the run directory was removed, renamed or replaced while the run trained; everything but older "
+            f"checkpoints is saved in {self.run}",
+            str(gone),
+        )
+
+    def move(self, run: Path) -> None:
+        """Begin another run directory with the metrics, samples and settings of this one."""
+        mark(run)
+        for name in ("config.yaml", "environment.json"):
+            write_text(run / name, self.documents[name])
+        self.tracker.move_to(run)
 
     def call(self, hook: str, *arguments: object) -> None:
         """Call a hook of all callbacks that have it, on rank 0."""

@@ -13,8 +13,10 @@ from filelock import FileLock, Timeout
 
 from cory.config.parsing import changes, completed
 from cory.config.schema import Config
+from cory.runtime.files import remove, write_text
 from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.training import checkpoint
+from cory.training.overwriting import LOCK, LOCK_HOLDER, is_marked, move_run_aside
 
 CHANGEABLE = (
     "alerts.",
@@ -39,21 +41,10 @@ CHANGEABLE = (
 )
 """Settings that may change on resume: names or the beginnings of names."""
 
-LOCK = ".lock"
-LOCK_HOLDER = ".lock-holder"
-"""Holds the process id of who holds the lock: Windows does not let others read a locked file."""
 
-
-def is_empty(run: Path) -> bool:
-    """Whether the directory is absent, or holds only files that are written before the settings."""
-    written_before = {LOCK, LOCK_HOLDER, "config.yaml.part"}
-    return not run.exists() or {path.name for path in run.iterdir()} <= written_before
-
-
-@contextlib.contextmanager
-def locked(run: Path) -> Iterator[None]:
-    """Lock the run directory for this process; ValueError if another process holds the lock."""
-    lock, holder = FileLock(run / LOCK), run / LOCK_HOLDER
+def acquire(run: Path) -> FileLock:
+    """The lock of a run directory; ValueError if another process holds it or has just begun a run there."""
+    lock, holder, folder = FileLock(run / LOCK), run / LOCK_HOLDER, run.stat()
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -62,11 +53,33 @@ def locked(run: Path) -> Iterator[None]:
             f"process {process} is training in {run}; wait for it, stop it, or name another directory with "
             "--run"
         ) from None
+    if not (run.exists() and os.path.samestat(run.stat(), folder)):
+        lock.release()
+        raise ValueError(f"another process has just begun a run in {run}; wait for it, or name another")
+    return lock
+
+
+@contextlib.contextmanager
+def locked(run: Path) -> Iterator[None]:
+    """Lock the run directory for this process; ValueError as `acquire`."""
+    lock, holder = acquire(run), run / LOCK_HOLDER
     try:
+        remove(holder)
         holder.write_text(str(os.getpid()), encoding="utf-8")
         yield
     finally:
-        holder.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the directory has gone
+            holder.unlink()
+        lock.release()
+
+
+@contextlib.contextmanager
+def moved_aside(run: Path) -> Iterator[Path]:
+    """Move a run aside and keep its lock, so that nobody else begins a run in its place; the new path."""
+    lock = acquire(run)
+    try:
+        yield move_run_aside(run)
+    finally:
         lock.release()
 
 
@@ -84,8 +97,8 @@ def newest_whole(run: Path) -> tuple[Path | None, list[str]]:
 
 
 def never_started(run: Path) -> bool:
-    """Whether this is a run that was killed before its first iteration: settings, no metrics."""
-    if not (run / "config.yaml").exists() or checkpoint.finished(run):
+    """Whether this is a run that was killed before its first iteration: CORY's folder, no metrics."""
+    if not is_marked(run) or checkpoint.finished(run):
         return False
     return not (run / METRICS).exists() or not read_lines(run / METRICS)
 
@@ -125,14 +138,33 @@ def rewind(run: Path, iteration: int) -> None:
         if path.exists():
             rows = [row for row in read_lines(path) if row["iteration"] < iteration]
             text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            checkpoint.write_text(path, text)
+            write_text(path, text)
 
 
-def check_complete(run: Path, iterations: int) -> None:
-    """Raise RuntimeError unless every iteration has exactly one row of metrics."""
-    rows = [row["iteration"] for row in read_lines(run / METRICS) if "time/update/seconds" in row]
-    if rows != list(range(iterations)):
+def missing_metrics(run: Path, iteration: int) -> str | None:
+    """A note on the iterations before `iteration` whose metrics are lost; None if there are all."""
+    there = set(logged_iterations(run))
+    lost = [i for i in range(iteration) if i not in there]
+    if not lost:
+        return None
+    return (
+        f"{run / METRICS} has lost {len(lost)} of the iterations before {iteration}, from {lost[0]} on; the "
+        "run goes on, and its curves lack them"
+    )
+
+
+def check_complete(run: Path, iterations: int, *, start: int = 0) -> None:
+    """Raise RuntimeError unless every iteration since `start` has exactly one row of metrics."""
+    rows = [iteration for iteration in logged_iterations(run) if iteration >= start]
+    if rows != list(range(start, iterations)):
+        since = f" from {start} on" if start else ""
         raise RuntimeError(
-            f"{run / METRICS} holds {len(rows)} iterations, the run has {iterations}; start it again with "
-            "--resume must"
+            f"{run / METRICS} holds {len(rows)} iterations{since}, the run has {iterations - start}; its "
+            "policies are exported, and its curves lack what is missing"
         )
+
+
+def logged_iterations(run: Path) -> list[int]:
+    """The iterations that have metrics of training, in the order of their rows."""
+    rows = read_lines(run / METRICS) if (run / METRICS).exists() else []
+    return [row["iteration"] for row in rows if "time/update/seconds" in row]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -22,10 +22,10 @@ from cory.tracking.tracker import Tracker
 from cory.training import checkpoint, memory_estimate
 from cory.training.factory import configure_runtime, silence_transformers
 from cory.training.loop import Loop, documents
-from cory.training.resume import check_complete, locked, never_started, with_measured
+from cory.training.overwriting import check_unoccupied, is_empty
+from cory.training.resume import check_complete, locked, moved_aside, never_started, with_measured
 from cory.training.run_directory import (
     begin,
-    check_unoccupied,
     choose_export,
     data_of,
     export,
@@ -63,26 +63,29 @@ def train(
     others = [name for name in places if name != log_to.TENSORBOARD]
     external.check_installed(others)
     run = join_ranks(config, run)
-    found, resumed, skipped = ranks.of_first(
+    plan = ranks.of_first(
         "the run directory", lambda: examine(config, run, resume=resume, overwrite=overwrite)
     )
+    resumed = plan.resumed
     if resumed is not None:
         config = with_measured(config, resumed)
     trainer = trainer or Trainer(config)  # bad settings are refused before anything is written
     with ExitStack() as stack:
         stack.enter_context(closing(trainer.task))
-        log_folder = stack.enter_context(run_of_rank(run, found))
+        log_folder, notes = stack.enter_context(run_of_rank(run, plan))
         if resumed is None:
             start = ranks.of_first("the run directory", lambda: begin(trainer, run))
         else:
-            start = restore(trainer, run, resumed)
+            start, lines = restore(trainer, run, resumed)
+            notes += [f"warning: {line}" for line in lines]
         texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
         shown: Log = log if ranks.is_first() else "quiet"
         with RunProgress(start=start, iterations=config.iterations, log=shown) as progress:
             warn = progress.warn if ranks.is_first() else unheard
             for line in opening_lines(trainer, run, start, resumed):
                 progress.say(line)
-            for warning in (*(f"skipped: {reason}" for reason in skipped), *memory_warnings(trainer)):
+            skipped = (f"skipped: {reason}" for reason in plan.skipped)
+            for warning in (*notes, *skipped, *memory_warnings(trainer)):
                 warn(warning)
             also = external.start(others, run, flat(config), resumed=resumed is not None, warn=warn)
             with (
@@ -102,22 +105,33 @@ def train(
                     validates=validate or config.export_best,
                 )
                 loop.go(start, on_progress=progress.update)
-        export_policies(trainer, run, say=progress.say)
+        export_policies(trainer, run, start, say=progress.say)
         return ranks.of_first("the report", lambda: write_report(run) if report else run / "report.html")
 
 
-def examine(
-    config: Config, run: Path, *, resume: Resume, overwrite: bool
-) -> tuple[list[Path], Path | None, list[str]]:
-    """The finished checkpoints of `run`, the one to resume (None: start anew), why others are skipped.
+class Plan(NamedTuple):
+    """How a run starts in its directory."""
+
+    checkpoints: list[Path]
+    """Those that are there."""
+    resumed: Path | None
+    """The one to resume; None: start anew."""
+    skipped: list[str]
+    """Why later ones are not resumed."""
+    overwrites: bool
+    """Whether an older run is moved aside first."""
+
+
+def examine(config: Config, run: Path, *, resume: Resume, overwrite: bool) -> Plan:
+    """How a run starts in `run`.
 
     ValueError if `run` holds something that must not be overwritten, or nothing to resume where it must.
     """
-    found = checkpoint.finished(run)
     resumed, skipped = resumable(config, run, resume=resume)
-    if resumed is None and not (resume == "auto" and never_started(run)):
+    begins = resumed is None and not (resume == "auto" and never_started(run))
+    if begins:
         check_unoccupied(run, overwrite=overwrite)
-    return found, resumed, skipped
+    return Plan(checkpoint.finished(run), resumed, skipped, overwrites=begins and not is_empty(run))
 
 
 def join_ranks(config: Config, run: Path) -> Path:
@@ -136,21 +150,30 @@ def join_ranks(config: Config, run: Path) -> Path:
 
 
 @contextmanager
-def run_of_rank(run: Path, found: Sequence[Path]) -> Iterator[Path]:
+def run_of_rank(run: Path, plan: Plan) -> Iterator[tuple[Path, list[str]]]:
     """Where this rank logs: the locked run directory for rank 0, a temporary folder for others.
 
-    ValueError if another process trains in the run directory, or has since checkpoints were `found`.
+    Beside it a line on the older run that was moved aside. ValueError if another process trains in the run
+    directory, or has since the plan was made.
     """
     with ExitStack() as stack:
 
-        def lock() -> None:
-            run.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(locked(run))
-            if checkpoint.finished(run) != found:
+        def lock() -> list[str]:
+            notes = []
+            with ExitStack() as older:  # its lock is kept until this run has its own
+                if plan.overwrites:
+                    aside = older.enter_context(moved_aside(run))
+                    notes.append(f"the run that was in {run} is now {aside}")
+                run.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(run))
+            expected = [] if plan.overwrites else plan.checkpoints
+            occupied = plan.resumed is None and not (is_empty(run) or never_started(run))
+            if occupied or checkpoint.finished(run) != expected:
                 raise ValueError(f"another process has just trained in {run}; start this one again")
+            return notes
 
-        ranks.of_first("the lock", lock)
-        yield run if ranks.is_first() else Path(stack.enter_context(TemporaryDirectory()))
+        notes = ranks.of_first("the lock", lock)
+        yield run if ranks.is_first() else Path(stack.enter_context(TemporaryDirectory())), notes
 
 
 def unheard(text: str) -> None:
@@ -183,16 +206,20 @@ def memory_warnings(trainer: Trainer) -> list[str]:
     return [] if warning is None else [warning]
 
 
-def export_policies(trainer: Trainer, run: Path, *, say: Callable[[str], None]) -> None:
-    """Export the policies of the iteration that the settings choose, and their average if it is asked for."""
-    ranks.of_first("the end", lambda: check_complete(run, trainer.config.iterations))
+def export_policies(trainer: Trainer, run: Path, start: int, *, say: Callable[[str], None]) -> None:
+    """Export the policies of the iteration that the settings choose, and their average if it is asked for.
+
+    RuntimeError, once they are written, if an iteration since `start` has no metrics.
+    """
     iteration, comparison = choose_export(trainer, run)
-    if comparison is not None:
-        say(comparison)
+    lines = [] if comparison is None else [comparison]
     with trainer.state.whole():
-        ranks.of_first("the policies", lambda: export(trainer, run, iteration=iteration))
+        lines += ranks.of_first("the policies", lambda: export(trainer, run, iteration=iteration))
     if trainer.config.export_average:
-        export_average(trainer, run, iteration=iteration)
+        lines += export_average(trainer, run, iteration=iteration)
+    for line in lines:
+        say(line)
+    ranks.of_first("the end", lambda: check_complete(run, trainer.config.iterations, start=start))
 
 
 def describe(trainer: Trainer) -> str:

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-import shutil
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,12 @@ from cory.config.parsing import flat
 from cory.config.schema import Config
 from cory.distributed import ranks
 from cory.report.model_card import write_card
+from cory.runtime.files import move_aside, read_json, remove, replace_folder, write_text
 from cory.runtime.provenance import environment
 from cory.tracking.tracker import METRICS
 from cory.training import checkpoint
-from cory.training.resume import (
-    LOCK,
-    LOCK_HOLDER,
-    check_settings_unchanged,
-    is_empty,
-    newest_whole,
-    rewind,
-)
+from cory.training.overwriting import mark
+from cory.training.resume import check_settings_unchanged, missing_metrics, newest_whole, rewind
 from cory.training.trainer import Trainer
 from cory_env.tasks.base import counted
 
@@ -32,9 +27,12 @@ def resumable(config: Config, run: Path, *, resume: str) -> tuple[Path | None, l
     """The checkpoint to resume from, and why newer ones are skipped; ValueError if settings have changed."""
     if resume == "never":
         return None, []
-    folder, skipped = newest_whole(run) if (run / "config.yaml").exists() else (None, [])
+    there = (run / "config.yaml").exists()
+    folder, skipped = newest_whole(run) if there else (None, [])
     if folder is None and (resume == "must" or skipped):
         why = "; ".join(skipped) or "it holds no checkpoint"
+        if not there and (finished := checkpoint.finished(run)):
+            why = f"its config.yaml is missing; copy that of {finished[-1]} to its place"
         raise ValueError(f"{run} cannot be resumed: {why}; name another run, or start it with --overwrite")
     if folder is not None:
         check_settings_unchanged(run, folder, flat(config))
@@ -42,40 +40,39 @@ def resumable(config: Config, run: Path, *, resume: str) -> tuple[Path | None, l
 
 
 def begin(trainer: Trainer, run: Path) -> int:
-    """Empty the run directory and write the settings; iteration 0.
-
-    An older run's settings are removed last: until then the directory is known as a run that may be
-    overwritten.
-    """
-    for path in sorted(run.iterdir(), key=lambda path: (path.name == "config.yaml", path.name)):
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name not in (LOCK, LOCK_HOLDER):
-            path.unlink()
+    """Mark the empty directory as CORY's and write the settings; iteration 0."""
+    mark(run)
     write_settings(trainer.config, run, environment() | about(trainer))
     (run / METRICS).touch()
     return 0
 
 
-def restore(trainer: Trainer, run: Path, folder: Path) -> int:
-    """Load the checkpoint in `folder` and drop everything logged after it; the next iteration."""
+def restore(trainer: Trainer, run: Path, folder: Path) -> tuple[int, list[str]]:
+    """Load the checkpoint in `folder` and drop the rows logged after it.
+
+    Returns the next iteration, and lines on what was moved aside or is lost.
+    """
     iteration = int(trainer.load(folder)["iteration"])
-    ranks.of_first("the run directory", lambda: _go_back(trainer.config, run, folder, iteration))
-    return iteration
+    lines = ranks.of_first("the run directory", lambda: _go_back(trainer.config, run, folder, iteration))
+    return iteration, lines
 
 
-def _go_back(config: Config, run: Path, folder: Path, iteration: int) -> None:
+def _go_back(config: Config, run: Path, folder: Path, iteration: int) -> list[str]:
     """Make the run directory as it was when the checkpoint in `folder` was written."""
     rewind(run, iteration)
-    for late in checkpoint.finished(run):
-        if late > folder:
-            shutil.rmtree(late)  # skipped, reported, and about to be written again
+    late = [one for one in checkpoint.finished(run) if one > folder]  # skipped; their names are needed again
+    lines = [f"the skipped checkpoint is kept as {move_aside(one, 'damaged')}" for one in late]
     best = checkpoint.read_best(run)
     if best is not None and best["iteration"] > iteration:
         (run / "checkpoints/best.json").unlink()
-    history = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-    history.setdefault("resumed", []).append({"iteration": iteration, **environment()})
+    history = read_json(folder / "environment.json")
+    resumed: dict[str, Any] = {"iteration": iteration, **environment()}
+    if note := missing_metrics(run, iteration):
+        lines.append(note)
+        resumed["lost_metrics"] = note
+    history.setdefault("resumed", []).append(resumed)
     write_settings(config, run, history)
+    return lines
 
 
 def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
@@ -94,60 +91,66 @@ def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
     if not trainer.config.export_best:
         exported = f"the exported policies are those of iteration {last} (--export-best exports the best)"
         return last, f"{text}; {exported}"
-    trainer.load(checkpoint.folder_of(run, iteration))
+    try:
+        trainer.load(checkpoint.folder_of(run, iteration))
+    except ValueError as error:
+        raise ValueError(
+            f"the best checkpoint cannot be exported: {error}; the last one can: cory train --run {run} "
+            "--resume must --no-export-best"
+        ) from error
     return iteration, f"{text}; its policies are exported, not those of iteration {last}"
 
 
-def export(trainer: Trainer, run: Path, *, iteration: int | None = None) -> None:
-    """Write every policy, as it is after `iteration` (by default the last), with its model card."""
+def export(trainer: Trainer, run: Path, *, iteration: int | None = None) -> list[str]:
+    """Write every policy, as it is after `iteration` (by default the last), with its model card.
+
+    Returns a line for a folder of older policies that was moved aside, as it holds other files.
+    """
+    part = run / "policies.part"
+    remove(part)
     for name, policy in trainer.policies.items():
-        folder = run / "policies" / name
         if trainer.config.export == "merged":
-            policy.save_merged(folder)
+            policy.save_merged(part / name)
         else:
-            policy.save(folder)
-        write_card(folder, name, flat(trainer.config), iterations=iteration)
+            policy.save(part / name)
+        write_card(part / name, name, flat(trainer.config), iterations=iteration)
+    return _renamed(part, run / "policies")
 
 
-def export_average(trainer: Trainer, run: Path, *, iteration: int) -> None:
+def export_average(trainer: Trainer, run: Path, *, iteration: int) -> list[str]:
     """Write the mean of the policies, as they are after `iteration`, as a model folder with its card.
 
-    All ranks must call it.
+    All ranks must call it. Returns lines as `export` does.
     """
     with trainer.average() as mean:
 
-        def write() -> None:
-            mean.save_merged(run / mean.name)
-            write_card(run / mean.name, mean.name, flat(trainer.config), iterations=iteration)
+        def write() -> list[str]:
+            part = run / f"{mean.name}.part"
+            remove(part)
+            mean.save_merged(part)
+            write_card(part, mean.name, flat(trainer.config), iterations=iteration)
+            return _renamed(part, run / mean.name)
 
-        ranks.of_first("the average", write)
+        return ranks.of_first("the average", write)
+
+
+def _renamed(part: Path, final: Path) -> list[str]:
+    aside = replace_folder(part, final)
+    return [] if aside is None else [f"{final} held other files too; it is now {aside}"]
 
 
 def free_name(base: Path) -> Path:
     """`base`, or the first of base-2, base-3, ... that does not exist or is empty."""
     names = (base if n == 1 else base.with_name(f"{base.name}-{n}") for n in itertools.count(1))
-    return next(path for path in names if not path.exists() or (path.is_dir() and not any(path.iterdir())))
-
-
-def check_unoccupied(run: Path, *, overwrite: bool) -> None:
-    """Raise ValueError if the directory holds a run (unless `overwrite`) or anything else."""
-    if run.exists() and not run.is_dir():
-        raise ValueError(f"{run} is a file; name a folder with --run")
-    if not is_empty(run):
-        if not overwrite:
-            raise ValueError(
-                f"the run directory {run} is not empty; name another with --run, or pass --overwrite"
-            )
-        if not (run / "config.yaml").exists():
-            raise ValueError(
-                f"{run} holds no run (no config.yaml) and is not emptied; name another with --run"
-            )
+    return next(
+        path for path in names if not os.path.lexists(path) or (path.is_dir() and not any(path.iterdir()))
+    )
 
 
 def write_settings(config: Config, run: Path, made_on: Mapping[str, Any]) -> None:
     """Write config.yaml and environment.json."""
-    checkpoint.write_text(run / "config.yaml", yaml.safe_dump(flat(config), sort_keys=False))
-    checkpoint.write_text(run / "environment.json", json.dumps(made_on, indent=1))
+    write_text(run / "config.yaml", yaml.safe_dump(flat(config), sort_keys=False))
+    write_text(run / "environment.json", json.dumps(made_on, indent=1))
 
 
 def about(trainer: Trainer) -> dict[str, Any]:

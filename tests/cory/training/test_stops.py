@@ -107,8 +107,7 @@ def test_a_signal_sent_twice_by_timeout_and_make_is_one_signal():
 
 def test_a_run_begun_with_overwrite_is_resumed_by_its_own_words(tmp_path):
     run = tmp_path / "run"
-    run.mkdir()
-    (run / "config.yaml").write_text("task: echo\n")
+    assert train(run, 1) == 0
     assert train(run, 2, "--overwrite") == 0
     assert main(["train", "--run", str(run), "--resume", "must", "--iterations", "3"]) == 0
     assert checkpoint.finished(run)[-1] == checkpoint.folder_of(run, 3)

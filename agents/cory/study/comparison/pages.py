@@ -14,6 +14,7 @@ from typing import Any
 from cory.report import html, paper_figures
 from cory.report.groups import Group, differing, families_of, read_run
 from cory.report.overview import read_environment
+from cory.runtime.files import write_text
 from cory.study import records
 from cory.study.analysis import TABLE, analyse
 from cory.study.comparison.arms import Arm, arms_of, check_comparable, common_parent
@@ -22,7 +23,6 @@ from cory.study.report import how_it_was_made, samples, settings_that_differ, ta
 from cory.study.results import Results, assemble
 from cory.study.spec import Comparison, Spec, Sweep
 from cory.tracking.tracker import METRICS, read_lines
-from cory.training.checkpoint import write_text
 
 PAGE, PAPER_PAGE = "comparison.html", "paper_figures.html"
 MIN_SWEEP = 3

@@ -9,13 +9,13 @@ from typing import Any
 
 import yaml
 
+from cory.runtime.files import write_text
 from cory.runtime.provenance import commit, environment
 from cory.runtime.signals import Signals
 from cory.study.plan import PlannedRun, config_of, make_target
 from cory.study.records import cross_path
 from cory.study.spec import SHARE
 from cory.tracking.tracker import METRICS, Tracker
-from cory.training.checkpoint import write_text
 from cory.training.evaluate import target_metrics
 from cory.training.factory import configure_runtime, silence_transformers
 from cory.training.targets import find

@@ -24,7 +24,7 @@ from cory.study.engines.base import POLL, Engine, Outcome
 from cory.study.plan import PlannedRun
 from cory.study.records import LEARNING_VERSION, write_origin
 from cory.tracking.tracker import METRICS
-from cory.training.resume import LOCK
+from cory.training.overwriting import LOCK
 
 try:
     import ray

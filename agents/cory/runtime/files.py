@@ -1,0 +1,86 @@
+"""Files that are replaced whole, moved aside instead of deleted, and named where they cannot be read."""
+
+import itertools
+import json
+import os
+import shutil
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file atomically: after a crash it is either the new or the old one, complete.
+
+    A link of that name is replaced; the file that it leads to stays as it is.
+    """
+    part = path.with_name(path.name + ".part")
+    remove(part)
+    part.write_text(text, encoding="utf-8")
+    sync(part)
+    part.replace(path)
+
+
+def sync(path: Path) -> None:
+    """Flush a file or directory to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a folder or a link, if there is one; what a link leads to stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def move_aside(path: Path, word: str = "old") -> Path:
+    """Rename a file, a folder or a link to a free `NAME.WORD-TIME` beside it; its new path."""
+    base = path.with_name(f"{path.name}.{word}-{datetime.now():%Y%m%d-%H%M%S}")
+    names = (base if n == 1 else base.with_name(f"{base.name}_{n}") for n in itertools.count(1))
+    aside = next(name for name in names if not os.path.lexists(name))
+    path.rename(aside)
+    return aside
+
+
+def replace_folder(part: Path, final: Path) -> Path | None:
+    """Give a written folder its final name; where an older folder of that name was moved to, if it was.
+
+    Files of the same names are replaced one by one, so that each is whole at any moment. A folder that holds
+    anything else is moved aside as it is, and a link is removed.
+    """
+    aside = None
+    if final.is_symlink():
+        final.unlink()
+    elif final.exists() and not _names(final) <= _names(part):
+        aside = move_aside(final)
+    if not final.exists():
+        part.replace(final)
+        return aside
+    for name in sorted(_names(part)):
+        (final / name).parent.mkdir(parents=True, exist_ok=True)
+        (part / name).replace(final / name)
+    shutil.rmtree(part)
+    return aside
+
+
+def _names(folder: Path) -> set[Path]:
+    """The files and links below a folder, relative to it."""
+    if not folder.is_dir():
+        return {Path()}
+    return {path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; ValueError that names the file if it is damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it is no JSON object")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}); restore it, or move it away") from error
+    return content

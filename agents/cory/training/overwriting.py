@@ -1,0 +1,121 @@
+"""Which folders `--overwrite` moves aside: those that CORY made and that hold nothing else.
+
+Nothing here deletes a file, and no link is followed.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from cory.runtime.files import move_aside, write_text
+from cory.tracking.tracker import METRICS, SAMPLES, read, read_lines
+
+MARKER = ".cory"
+"""A file in every folder that CORY has made for a run or a study."""
+CONTENT = "Made by cory: it writes to this folder, and moves it aside with --overwrite. See docs/runs.md.\n"
+
+LOCK = ".lock"
+LOCK_HOLDER = ".lock-holder"
+"""Holds the process id of who holds the lock: others cannot read a locked file everywhere."""
+
+BEGUN = frozenset({MARKER, LOCK, LOCK_HOLDER, "config.yaml"})
+"""What is written before a run has begun."""
+
+WRITTEN = BEGUN | {
+    "environment.json", METRICS, SAMPLES, "tensorboard", "trackers.json", "wandb", "judge.log",
+    "checkpoints", "policies", "average", "evaluations", "cross", "probe.json",
+    "report.html", "plots", "comparison.html", "paper_figures.html",
+}  # fmt: skip
+"""Names that CORY writes into a run directory."""
+
+OF_ITERATION = re.compile(r"diverged-\d+\.safetensors")
+UNFINISHED = re.compile(r"\.(part|tmp|old-[\d_-]+)$")
+"""Endings of names that are being written, or were moved aside."""
+
+REPOSITORIES = (".git", ".hg", ".svn", ".jj", ".bzr")
+
+
+def mark(folder: Path) -> None:
+    """Make the folder, if it is missing, and mark it as one that CORY made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not is_marked(folder):
+        write_text(folder / MARKER, CONTENT)
+
+
+def is_marked(folder: Path) -> bool:
+    """Whether CORY made this folder."""
+    path = folder / MARKER
+    try:
+        return not path.is_symlink() and path.read_text(encoding="utf-8") == CONTENT
+    except (OSError, ValueError):
+        return False
+
+
+def is_empty(run: Path) -> bool:
+    """Whether the directory is absent, or holds only what is written before the settings."""
+    before = {*(BEGUN - {"config.yaml"}), f"{MARKER}.part", "config.yaml.part"}
+    return not run.exists() or {path.name for path in run.iterdir()} <= before
+
+
+def check_unoccupied(run: Path, *, overwrite: bool) -> None:
+    """Raise ValueError if the directory holds a run (unless `overwrite`) or anything else."""
+    if os.path.lexists(run) and not run.is_dir():
+        kind = "a link that leads to no folder" if run.is_symlink() else "a file"
+        raise ValueError(f"{run} is {kind}; name a folder with --run")
+    if is_empty(run):
+        return
+    if not overwrite:
+        raise ValueError(
+            f"the run directory {run} is not empty; name another with --run, or pass --overwrite"
+        )
+    if reason := next(_reasons(run), None):
+        raise ValueError(f"{run} {reason}; it is not overwritten: name another with --run")
+
+
+def _reasons(run: Path) -> Iterator[str]:
+    """Why a folder must stay where it is; nothing for a run of CORY's that holds nothing else."""
+    place, working, home = run.resolve(), Path.cwd(), Path(os.path.expanduser("~")).resolve()
+    if place in (working, *working.parents):
+        yield "is the working directory, or holds it"
+    if place in (home, *home.parents):
+        yield "is your home, or holds it"
+    if os.path.ismount(place):
+        yield "is where a disk is mounted"
+    names = sorted(path.name for path in run.iterdir())
+    if repositories := [name for name in names if name in REPOSITORIES]:
+        yield f"is the root of a repository ({repositories[0]})"
+    foreign = [name for name in names if not _is_written(name)]
+    if not is_marked(run):
+        listed = f", but {_listed(foreign)}" if foreign else ""
+        yield f"holds no run that `cory train` has made (no {MARKER}){listed}"
+    if foreign:
+        yield f"holds {_listed(foreign)}, which CORY has not written"
+    if (run / METRICS).exists():
+        read(run)  # a ValueError of its own names the line
+    if (run / SAMPLES).exists():
+        read_lines(run / SAMPLES)
+
+
+def _is_written(name: str) -> bool:
+    plain = UNFINISHED.sub("", name)
+    return plain in WRITTEN or OF_ITERATION.fullmatch(plain) is not None
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
+def move_run_aside(run: Path) -> Path:
+    """Rename the run, or the link of that name, to `RUN.old-TIME`; the new path.
+
+    ValueError as `check_unoccupied`, and where the folder cannot be renamed.
+    """
+    check_unoccupied(run, overwrite=True)
+    try:
+        return move_aside(run.resolve() if run.name in ("", "..") else run)
+    except OSError as error:
+        raise ValueError(
+            f"{run} cannot be moved aside ({error.strerror}); name another with --run"
+        ) from error
