@@ -29,6 +29,12 @@ COMMANDS = {
 MODULES = {"presets": "catalogue", "tasks": "catalogue", "algorithms": "catalogue"}
 """Modules of commands that share one, where the function is called like the command."""
 
+LOADING = {"train", "evaluate", "play", "probe", "average", "study"}
+"""Commands that load torch, which takes seconds."""
+
+SILENT = {"-h", "--help", "--help-all", "--quiet", "--json-log"}
+"""Words of a command that is to print nothing of the kind."""
+
 USAGE = "\n".join(
     [
         "usage: cory COMMAND [options]\n",
@@ -92,6 +98,8 @@ def run(argv: Sequence[str]) -> None:
         raise ValueError(f"there is no command {name!r}; {hint}")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # for module:Class and module:function in the working directory
+    if name in LOADING and "torch" not in sys.modules and not SILENT & set(words):
+        print("loading torch and transformers", file=sys.stderr, flush=True)
     command = getattr(module_of(name), name if name in MODULES else "command")
     command(words)
 

@@ -11,7 +11,7 @@ from cory.report import html
 from cory.report.evaluation import differing
 from cory.tracking.curves import Curves, policies, quantities
 from cory.tracking.labels import label
-from cory.tracking.tracker import NO_CURVE, Key
+from cory.tracking.tracker import NO_CURVE, Key, curves, read
 
 
 def sections(run: Path, config: Mapping[str, Any], curves: Curves) -> list[html.Markup]:
@@ -36,6 +36,16 @@ def sections(run: Path, config: Mapping[str, Any], curves: Curves) -> list[html.
         "Each policy standalone on held-out queries: first evaluation → last evaluation, and the difference."
     )
     return [*parts, html.cards(shown), html.paragraph(note, muted=True)] if shown else parts
+
+
+def headline(run: Path) -> list[str]:
+    """Return what the summary of a run says: the change, and every sign of collapse; empty if unevaluated."""
+    of_run = curves(read(run))
+    names = [name for name in policies(of_run) if Key("eval", name, "task_reward") in of_run]
+    if not names:
+        return []
+    signs = [f"Sign of collapse, {name}: {sign}." for name in names for sign in _collapse(of_run, name)]
+    return [_sentence(of_run, names), *signs]
 
 
 def _sentence(curves: Curves, names: Sequence[str]) -> str:

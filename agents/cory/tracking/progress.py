@@ -3,28 +3,37 @@
 import json
 import math
 import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.text import Text
 
 Log = Literal["auto", "quiet", "json"]
 """`auto`: by where stderr goes. `quiet`: warnings only. `json`: one JSON object a line to stdout."""
 
-LOG_EVERY = 5
-"""Iterations between two lines in a log."""
+LOG_EVERY = 30.0
+"""Seconds after which a log has another line, whatever the run is doing."""
+
+TRAINING, EVALUATED = "training", "evaluated"
+EXPORTING, REPORTING = "exporting policies", "drawing the report"
+"""Phases outside an iteration and an evaluation: with metrics, an iteration or an evaluation has ended."""
+
+ENDING = 10.0
+"""Seconds that export and report are taken for before they begin."""
 
 PHASES = {
     "exchange": "exchanging",
@@ -39,11 +48,26 @@ PHASES = {
 
 
 class RunProgress:
-    """Shows the phase, the iteration, the time left, and each seat's reward and KL."""
+    """Shows the phase, the iteration, the time left, each seat's reward and KL, and every evaluation."""
 
-    def __init__(self, *, start: int, iterations: int, log: Log = "auto") -> None:
-        """`start` is the iteration a run begins or resumes at."""
+    def __init__(
+        self,
+        *,
+        start: int,
+        iterations: int,
+        evaluations: Collection[int] = (),
+        policies: int = 1,
+        ending: float = 0.0,
+        log: Log = "auto",
+    ) -> None:
+        """`start` is the iteration a run begins or resumes at.
+
+        The time left counts `evaluations`, at the start of these iterations, of so many `policies`, and
+        `ending` seconds after the last one.
+        """
         self.done, self.first, self.iterations, self.log = start, start, iterations, log
+        self._evaluations, self._policies, self._ending = set(evaluations), policies, ending
+        self._phase, self._seconds = "starting", Seconds([], [])
         self.console = Console(
             stderr=True,
             markup=False,  # models write [/INST] and :)
@@ -52,17 +76,25 @@ class RunProgress:
             soft_wrap=True,
             force_jupyter=False,
         )
-        self._began, self._line = time.monotonic(), ""
+        self._began = self._marked = self._printed = time.monotonic()
+        self._line, self._ended = "", threading.Event()
         watched = log == "auto"
-        self._bar = _Bar(console=self.console) if watched and sys.stderr.isatty() else None
+        self._bar = _Bar(console=self.console, left=self._eta) if watched and sys.stderr.isatty() else None
         self._notebook = _notebook_display() if watched and self._bar is None else None
+        self._is_log = watched and self._bar is None and self._notebook is None
         if self._bar is not None:
             self._task = self._bar.add_task("starting", total=iterations, completed=start, metrics="")
 
     def update(self, phase: str, metrics: Mapping[str, float]) -> None:
-        """Show `phase`; with metrics, one more iteration is done."""
-        self.done += bool(metrics)
-        self._line = describe(metrics) if metrics else self._line
+        """Show `phase`; with metrics, an iteration or an evaluation has ended."""
+        self._phase = phase
+        if phase == EVALUATED:
+            self._show_evaluation(metrics)
+            return
+        if metrics:
+            self.done += 1
+            self._seconds.iterations.append(self._since_mark(reset=True))
+            self._line = describe(metrics)
         shown = PHASES.get(phase, phase)
         if self.log == "json":
             self._emit("iteration" if metrics else "phase", phase=phase, metrics=metrics)
@@ -71,10 +103,17 @@ class RunProgress:
         elif self._notebook is not None:
             text = f"{shown} {self._position()} {self._line}".rstrip()
             self._notebook.update({"text/plain": text}, raw=True)
-        elif phase not in ("training", *PHASES):
-            self.say(f"iteration {self._position()}: {shown}")
-        elif metrics and self.done % LOG_EVERY == 0:
+        elif metrics and (self.done in (self.first + 1, self.iterations) or self._is_silent()):
             self.say(f"iteration {self._position()}: {self._line}")
+
+    def _show_evaluation(self, metrics: Mapping[str, float]) -> None:
+        """Show the held-out results of an evaluation, which has ended."""
+        self._seconds.evaluations.append(self._since_mark(reset=True))
+        self._evaluations.discard(self.done)
+        if self.log == "json":
+            self._emit("evaluation", phase=EVALUATED, metrics=metrics)
+        elif line := held_out(metrics):
+            self.say(f"iteration {self._position()}: {line}")
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
@@ -91,6 +130,7 @@ class RunProgress:
             self._print(text)
 
     def _print(self, text: str) -> None:
+        self._printed = time.monotonic()
         with suppress(OSError):  # of a log on a full disk
             self.console.print(text)
 
@@ -103,26 +143,58 @@ class RunProgress:
         with suppress(OSError):
             print(json.dumps(head | times | fields, ensure_ascii=False), flush=True)
 
+    def _is_silent(self) -> bool:
+        """Whether a log has had no line for so long that it needs one."""
+        return time.monotonic() - self._printed >= LOG_EVERY
+
+    def _break_silence(self) -> None:
+        """Print a line to a log whenever nothing else has for `LOG_EVERY` seconds, until the run ends."""
+        while not self._ended.wait(max(0.1, LOG_EVERY - (time.monotonic() - self._printed))):
+            if self._is_silent():
+                self.say(f"iteration {self._position()}: {PHASES.get(self._phase, self._phase)}")
+
+    def _since_mark(self, *, reset: bool = False) -> float:
+        """Seconds since an iteration or an evaluation has ended last; with `reset`, one ends now."""
+        now = time.monotonic()
+        seconds = now - self._marked
+        self._marked = now if reset else self._marked
+        return seconds
+
     def _left(self) -> float | None:
-        """Seconds left at the mean speed of this run, None before its first iteration."""
-        if self.done == self.first:
+        """Seconds left: iterations, evaluations and the end; None before the first iteration has ended."""
+        if not self._seconds.iterations:
             return None
-        per_iteration = (time.monotonic() - self._began) / (self.done - self.first)
-        return round(per_iteration * (self.iterations - self.done), 3)
+        iteration, evaluation = self._seconds.means(self._policies)
+        pending = sum(at >= self.done for at in self._evaluations)
+        if self._phase in (EXPORTING, REPORTING):
+            running, pending = self._ending, 0
+        else:
+            running = evaluation if self.done in self._evaluations else iteration
+        left = iteration * (self.iterations - self.done) + evaluation * pending + self._ending
+        return round(left - min(self._since_mark(), running), 3)
+
+    def _eta(self) -> str:
+        """The time left in words; empty before it is known."""
+        left = self._left()
+        if left is None:
+            return ""
+        return f"{left / 60:.1f} min left" if left >= 60 else f"{left:.0f} s left"
 
     def _position(self) -> str:
-        left = self._left()
-        eta = f" ({left / 60:.1f} min left)" if left is not None else ""
-        return f"{self.done} of {self.iterations}{eta}"
+        eta = self._eta()
+        return f"{self.done} of {self.iterations}{eta and f' ({eta})'}"
 
     def __enter__(self) -> Self:
         if self._bar is not None:
             self._bar.start()
+        if self._is_log:
+            threading.Thread(target=self._break_silence, daemon=True).start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._ended.set()
         state = "done" if kind is None else "stopped"
         if self._bar is not None:
             self._bar.update(self._task, description=state)
@@ -145,17 +217,62 @@ def describe(metrics: Mapping[str, float]) -> str:
     return " | ".join([*parts, f"{metrics['speed/tokens/per_second']:.0f} tok/s"])
 
 
+def held_out(metrics: Mapping[str, float]) -> str:
+    """Held-out task reward of each policy, its gain over the reference, and its KL, in one line."""
+    rewards = {
+        key.split("/")[1]: value
+        for key, value in metrics.items()
+        if key.startswith("eval/") and key.endswith("/task_reward")
+    }
+    parts = []
+    for name, reward in rewards.items():
+        if name.startswith("reference"):
+            continue
+        before = rewards.get(f"reference_{name}", rewards.get("reference", math.nan))
+        gain = f" ({reward - before:+.3f})" if math.isfinite(reward - before) else ""
+        kl = metrics.get(f"eval/{name}/kl", math.nan)
+        parts.append(f"{name} {reward:.3f}{gain}" + (f" KL {kl:.1f}" if math.isfinite(kl) else ""))
+    return f"held out: {' | '.join(parts)}" if parts else ""
+
+
+class Seconds(NamedTuple):
+    """How long iterations and evaluations took, with the saves before them."""
+
+    iterations: list[float]
+    evaluations: list[float]
+
+    def means(self, policies: int) -> tuple[float, float]:
+        """The seconds of an iteration and of an evaluation, 0 before there was one.
+
+        In the first evaluation all policies equal their reference, which alone is evaluated.
+        """
+        first, *later = self.evaluations or [0.0]
+        evaluation = sum(later) / len(later) if later else first * policies
+        return sum(self.iterations) / len(self.iterations), evaluation
+
+
+class _Left(ProgressColumn):
+    """The time left by the run's own estimate."""
+
+    def __init__(self, left: Callable[[], str]) -> None:
+        super().__init__()
+        self._text = left
+
+    def render(self, task: Task) -> Text:  # noqa: ARG002 (rich calls it so)
+        """The estimate of this moment."""
+        return Text(self._text())
+
+
 class _Bar(Progress):
     """A bar on the first line, metrics on the second: both fit 80 columns."""
 
-    def __init__(self, *, console: Console) -> None:
+    def __init__(self, *, console: Console, left: Callable[[], str]) -> None:
         super().__init__(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            _Left(left),
             console=console,
         )
 

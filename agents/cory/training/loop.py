@@ -12,12 +12,14 @@ from typing import Any, Protocol
 import torch
 
 from cory.batch import Batch, columns
+from cory.config.schema import Config
 from cory.distributed import ranks
 from cory.judges import weighted_sum
 from cory.runtime.attempts import NoSmallerPassError
 from cory.runtime.files import write_text
 from cory.runtime.signals import Signals, Stopped
 from cory.tracking import alerts
+from cory.tracking.progress import EVALUATED, TRAINING
 from cory.tracking.tracker import SAMPLES, Tracker, read
 from cory.training import checkpoint, metrics
 from cory.training.overwriting import mark
@@ -89,8 +91,8 @@ class Loop:
             try:
                 self.between(iteration, on_progress)
                 if iteration < self.config.iterations:
-                    on_progress("training", {})
-                    on_progress("training", self.iterate(iteration, on_phase=lambda p: on_progress(p, {})))
+                    on_progress(TRAINING, {})
+                    on_progress(TRAINING, self.iterate(iteration, on_phase=lambda p: on_progress(p, {})))
                 else:
                     self.check_directory(iteration)
                 self.note_memory()
@@ -116,11 +118,6 @@ class Loop:
             sizes = ", ".join(f"{size / 1e6:,.1f} MB for {part}" for part, size in now.items())
             self.say(f"warning: memory ran out; passes are smaller from now on: {sizes}")
 
-    def evaluates(self, iteration: int) -> bool:
-        """Whether `iteration` starts with an evaluation: the first, the last, and every so many."""
-        every = self.config.evaluation.every
-        return iteration in (0, self.config.iterations) or bool(every and iteration % every == 0)
-
     def saves(self, iteration: int) -> bool:
         """Whether a checkpoint is due: by number, at the end, or by the clock."""
         every, minutes = self.config.checkpoint_every, self.config.checkpoint_minutes
@@ -134,7 +131,7 @@ class Loop:
         self.check_directory(iteration)
         if ranks.of_first("the clock", lambda: self.saves(iteration)):
             self.save(iteration)
-        if self.evaluates(iteration):
+        if evaluates(self.config, iteration):
             self.evaluate(iteration, on_progress)
 
     def iterate(self, iteration: int, *, on_phase: Say = lambda phase: None) -> dict[str, float]:
@@ -190,6 +187,7 @@ class Loop:
         if self.config.checkpoint_every:
             self.keep_best(iteration, found)
         self.call("on_evaluate", iteration, found)
+        on_progress(EVALUATED, found)
 
     def keep_best(self, iteration: int, found: Mapping[str, float]) -> None:
         """Keep a checkpoint of the highest combined reward on the validation split.
@@ -341,6 +339,12 @@ class Loop:
             f"{config.learner.microbatches}), set policy.gradient_checkpointing or policy.kind lora_team, "
             "or lower batch or memory"
         )
+
+
+def evaluates(config: Config, iteration: int) -> bool:
+    """Whether `iteration` starts with an evaluation: the first, the last, and every so many."""
+    every = config.evaluation.every
+    return iteration in (0, config.iterations) or bool(every and iteration % every == 0)
 
 
 def documents(settings: str, environment: str, *, seed: int) -> dict[str, Any]:

@@ -14,14 +14,15 @@ from cory.distributed import ranks
 from cory.judges.weighted_sum import closing
 from cory.policies import compiled_blocks
 from cory.report.page import write_report
+from cory.report.summary import headline
 from cory.runtime.memory import free_bytes
 from cory.runtime.signals import Signals
 from cory.tracking import external, log_to
-from cory.tracking.progress import Log, RunProgress
+from cory.tracking.progress import ENDING, EXPORTING, REPORTING, Log, RunProgress
 from cory.tracking.tracker import Tracker
 from cory.training import checkpoint, memory_estimate
 from cory.training.factory import configure_runtime, silence_transformers
-from cory.training.loop import Loop, documents
+from cory.training.loop import Loop, documents, evaluates
 from cory.training.overwriting import check_unoccupied, is_empty
 from cory.training.resume import check_complete, locked, moved_aside, never_started, with_measured
 from cory.training.run_directory import (
@@ -80,7 +81,14 @@ def train(
             notes += [f"warning: {line}" for line in lines]
         texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
         shown: Log = log if ranks.is_first() else "quiet"
-        with RunProgress(start=start, iterations=config.iterations, log=shown) as progress:
+        with RunProgress(
+            start=start,
+            iterations=config.iterations,
+            evaluations=[i for i in range(start, config.iterations + 1) if evaluates(config, i)],
+            policies=len(trainer.policies),
+            ending=ENDING if report else 0.0,
+            log=shown,
+        ) as progress:
             warn = progress.warn if ranks.is_first() else unheard
             for line in opening_lines(trainer, run, start, resumed):
                 progress.say(line)
@@ -105,8 +113,13 @@ def train(
                     validates=validate or config.export_best,
                 )
                 loop.go(start, on_progress=progress.update)
-        export_policies(trainer, run, start, say=progress.say)
-        return ranks.of_first("the report", lambda: write_report(run) if report else run / "report.html")
+            progress.update(EXPORTING, {})
+            export_policies(trainer, run, start, say=progress.say)
+            progress.update(REPORTING, {})
+            path = ranks.of_first("the report", lambda: write_report(run) if report else run / "report.html")
+            for line in headline(run) if ranks.is_first() else ():
+                progress.say(line)
+        return path
 
 
 class Plan(NamedTuple):

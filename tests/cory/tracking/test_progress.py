@@ -1,11 +1,12 @@
 """Progress lines of a run in a log: whole lines, as they are, with the minutes that are left."""
 
 import json
+import time
 
 import pytest
 
 from cory.tracking import progress
-from cory.tracking.progress import LOG_EVERY, RunProgress
+from cory.tracking.progress import RunProgress
 
 METRICS = {
     "pioneer_0/llm_1/task_reward": 0.5,
@@ -32,28 +33,91 @@ def play(run: RunProgress, iterations: int, clock: list[float], *, seconds: floa
         run.update("training", METRICS)
 
 
-def test_a_log_has_a_line_for_every_fifth_iteration_with_the_minutes_left(clock, capsys):
-    """30 seconds an iteration: after 5 of 20 another 15 take 7.5 minutes, after 10 of 20 10 take 5."""
+def test_a_log_has_a_line_after_the_first_iteration_and_then_every_thirty_seconds(clock, capsys):
+    """6 seconds an iteration: after 1 of 20 another 19 take 1.9 minutes, after 6 of 20 14 take 84 s."""
     with RunProgress(start=0, iterations=20) as run:
-        play(run, 2 * LOG_EVERY, clock, seconds=30)
+        play(run, 11, clock, seconds=6)
     assert capsys.readouterr().err.splitlines() == [
-        f"iteration 5 of 20 (7.5 min left): {LINE}",
-        f"iteration 10 of 20 (5.0 min left): {LINE}",
+        f"iteration 1 of 20 (1.9 min left): {LINE}",
+        f"iteration 6 of 20 (1.4 min left): {LINE}",
+        f"iteration 11 of 20 (54 s left): {LINE}",
     ]
+
+
+def test_a_log_has_a_line_for_every_evaluation_with_gains_over_the_reference(clock, capsys):
+    """0.767 - 0.494 = 0.273 and 0.5 - 0.494 = 0.006; the mean of the weights has a KL that is not finite."""
+    metrics = {
+        "eval/reference/task_reward": 0.494,
+        "eval/llm_1/task_reward": 0.767,
+        "eval/llm_1/kl": 6.04,
+        "eval/llm_2/task_reward": 0.5,
+        "eval/llm_2/kl": 0.0,
+        "eval/average/task_reward": -1.0,
+        "eval/average/kl": float("nan"),
+        "team/all/task_reward": 3.0,
+    }
+    line = "held out: llm_1 0.767 (+0.273) KL 6.0 | llm_2 0.500 (+0.006) KL 0.0 | average -1.000 (-1.494)"
+    with RunProgress(start=0, iterations=20) as run:
+        run.update("evaluating llm_1", {})
+        run.update("evaluated", metrics)
+        run.update("evaluated", {"eval/llm_1/combined_reward": 1.0})
+    assert capsys.readouterr().err == f"iteration 0 of 20: {line}\n"
+
+
+def test_gains_are_over_the_own_reference_where_policies_start_from_several_models():
+    rewards = {"reference_llm_1": 0.25, "llm_1": 0.5, "reference_llm_2": 1.0, "llm_2": 0.5}
+    metrics = {f"eval/{name}/task_reward": value for name, value in rewards.items()}
+    assert progress.held_out(metrics) == "held out: llm_1 0.500 (+0.250) | llm_2 0.500 (-0.500)"
+
+
+def test_the_time_left_counts_evaluations_and_the_end(clock):
+    """10 iterations of 6 s, evaluations at 0, 5, 10, the first of 4 s with 2 policies: 8 s each, 10 s after.
+
+    After 1 iteration: 9 * 6 + 2 * 8 + 10 = 80. After 5: 5 * 6 + 2 * 8 + 10 = 56, 3 s into the evaluation 53.
+    That takes 12 s, which the last one takes too: 5 * 6 + 12 + 10 = 52. In the last one, 4 s in, 12 - 4 + 10.
+    """
+    with RunProgress(start=0, iterations=10, evaluations=(0, 5, 10), policies=2, ending=10.0) as run:
+        clock[0] += 4
+        run.update("evaluated", {})
+        assert run._left() is None
+        play(run, 1, clock, seconds=6)
+        assert run._left() == 80
+        play(run, 4, clock, seconds=6)
+        assert run._left() == 56
+        run.update("evaluating llm_1", {})
+        clock[0] += 3
+        assert run._left() == 53
+        clock[0] += 9
+        assert run._left() == 44
+        run.update("evaluated", {})
+        assert run._left() == 52
+        play(run, 5, clock, seconds=6)
+        run.update("evaluating llm_1", {})
+        clock[0] += 4
+        assert run._left() == 18
+        clock[0] += 8
+        run.update("evaluated", {})
+        run.update("exporting policies", {})
+        clock[0] += 2
+        assert run._left() == 8
+        run.update("drawing the report", {})
+        clock[0] += 60
+        assert run._left() == 0
+
+
+def test_a_log_says_what_a_run_is_doing_when_nothing_else_is_printed(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LOG_EVERY", 0.05)
+    with RunProgress(start=0, iterations=20) as run:
+        run.update("sample", {})
+        time.sleep(0.4)
+    assert "iteration 0 of 20: sampling\n" in capsys.readouterr().err
 
 
 def test_the_minutes_left_of_a_resumed_run_count_its_own_iterations_only(clock, capsys):
     """It resumes at 15 of 25 and takes 60 seconds for each of 5 iterations; 5 are left."""
     with RunProgress(start=15, iterations=25) as run:
         play(run, 5, clock, seconds=60)
-    assert capsys.readouterr().err == f"iteration 20 of 25 (5.0 min left): {LINE}\n"
-
-
-def test_a_log_names_other_phases_as_they_begin(clock, capsys):
-    with RunProgress(start=0, iterations=20) as run:
-        run.update("evaluating llm_1", {})
-        run.update("training", {})
-    assert capsys.readouterr().err == "iteration 0 of 20: evaluating llm_1\n"
+    assert capsys.readouterr().err.splitlines()[-1] == f"iteration 20 of 25 (5.0 min left): {LINE}"
 
 
 @pytest.mark.parametrize("width", ["20", "80"])
@@ -92,7 +156,8 @@ def test_quiet_prints_warnings_only(clock, capsys):
     with RunProgress(start=0, iterations=10, log="quiet") as run:
         run.say("2 policies on cpu")
         run.update("evaluating llm_1", {})
-        play(run, LOG_EVERY, clock, seconds=1)
+        run.update("evaluated", {"eval/llm_1/task_reward": 1.0})
+        play(run, 5, clock, seconds=60)
         run.warn("warning: KL is high")
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "warning: KL is high\n")

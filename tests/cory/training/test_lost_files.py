@@ -1,0 +1,204 @@
+"""Files of a run that are lost or stray: what was learned is kept, and what is missing is said."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cory.cli.main import main
+from cory.tracking.tracker import read, read_lines
+from cory.training import checkpoint
+from cory.training.loop import Loop
+from cory.training.resume import newest_whole
+from tests.helpers.runs import finished_run, same, traces, train, without_report
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    without_report(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    return finished_run(tmp_path_factory)
+
+
+@pytest.fixture
+def run(finished, tmp_path) -> Path:
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+STRAY = (".DS_Store", "llm_1/._table.safetensors", "notes.txt", "llm_1/config.json~", "Thumbs.db", "x/y/z")
+
+
+def test_files_that_no_manifest_names_do_not_make_a_checkpoint_damaged(run):
+    last = checkpoint.finished(run)[-1]
+    for name in STRAY:
+        (last / name).parent.mkdir(parents=True, exist_ok=True)
+        (last / name).write_text("stray")
+    assert newest_whole(run) == (last, [])
+    assert main(["train", "--run", str(run), "--resume", "must", "--iterations", "7"]) == 0
+    assert all((last / name).read_text() == "stray" for name in STRAY)
+
+
+def test_a_checkpoint_reads_nothing_but_what_its_manifest_names(run):
+    """A planted state of the algorithm, which checkpoints of PPO do not have."""
+    last = checkpoint.finished(run)[-1]
+    (last / "algorithm.safetensors").write_text("no safetensors")
+    assert main(["train", "--run", str(run), "--resume", "must", "--iterations", "7"]) == 0
+
+
+def test_a_manifest_that_leads_elsewhere_or_says_a_thing_twice_is_damaged(run):
+    manifest = checkpoint.finished(run)[-1] / checkpoint.MANIFEST
+    text = manifest.read_text()
+    first = next(iter(json.loads(text)))
+    for harmed in (text.replace(first, f"../{first}"), text.replace("{", f'{{"{first}": {{}},', 1)):
+        manifest.write_text(harmed)
+        with pytest.raises(ValueError, match="is damaged"):
+            checkpoint.verify(manifest.parent)
+
+
+def test_a_skipped_checkpoint_is_kept_for_good(run, capsys):
+    """With one checkpoint kept, five more are written and pruned after it."""
+    *_, before, last = checkpoint.finished(run)
+    (last / "llm_1/table.safetensors").write_text("damaged")
+    more = ("--resume", "must", "--iterations", "11", "--keep-checkpoints", "1")
+    assert main(["train", "--run", str(run), *more]) == 0
+    printed = " ".join(capsys.readouterr().err.split())
+    (kept,) = last.parent.glob(f"{last.name}.damaged-*")
+    assert f"the skipped checkpoint is kept as {kept}" in printed
+    assert (kept / "llm_1/table.safetensors").read_text() == "damaged"
+    assert (kept / "llm_2/table.safetensors").exists()
+    assert before not in checkpoint.finished(run) or checkpoint.read_best(run)
+
+
+def test_pruning_keeps_what_a_user_has_put_into_a_checkpoint(run):
+    first, *_, last = checkpoint.finished(run)
+    (run / "checkpoints/best.json").unlink()
+    (first / "notes.txt").write_text("mine")
+    outside = run.parent / "outside"
+    shutil.move(last, outside)
+    link = first.with_name("step-000001")
+    link.symlink_to(outside)
+    checkpoint.keep_last(run, 1)
+    (rest,) = (run / "checkpoints").glob("step-000000.rest-*")
+    assert [path.name for path in rest.rglob("*")] == ["notes.txt"]
+    assert not link.is_symlink()
+    checkpoint.verify(outside)
+
+
+def test_a_run_whose_metrics_are_lost_goes_on_and_exports_its_policies(run, finished, capsys):
+    (run / "metrics.jsonl").unlink()
+    (run / "samples.jsonl").unlink()
+    shutil.rmtree(run / "policies")
+    assert main(["train", "--run", str(run), "--resume", "must", "--iterations", "8"]) == 0
+    assert "has lost 6 of the iterations before 6, from 0 on" in " ".join(capsys.readouterr().err.split())
+    assert [row["iteration"] for row in read(run) if "time/update/seconds" in row] == [6, 7]
+    assert (run / "policies/llm_2/table.safetensors").exists()
+    (resumed,) = json.loads((run / "environment.json").read_text())["resumed"]
+    assert "has lost 6" in resumed["lost_metrics"]
+
+
+def test_a_finished_run_whose_metrics_are_lost_exports_again(run, finished):
+    (run / "metrics.jsonl").unlink()
+    shutil.rmtree(run / "policies")
+    assert main(["train", "--run", str(run), "--resume", "must"]) == 0
+    new, old = (folder / "policies/llm_1/table.safetensors" for folder in (run, finished))
+    assert new.read_bytes() == old.read_bytes()
+
+
+def test_a_lost_config_is_said_and_lies_in_the_checkpoint(run, capsys):
+    (run / "config.yaml").unlink()
+    argv = ["train", "--run", str(run), "--resume", "must"]
+    assert main(argv) == 2
+    last = checkpoint.finished(run)[-1]
+    assert f"its config.yaml is missing; copy that of {last} to its place" in capsys.readouterr().err
+    shutil.copy(last / "config.yaml", run)
+    assert main(argv) == 0
+
+
+def harmed_in(monkeypatch, iteration: int, harm) -> None:
+    """Call `harm` at the start of an iteration."""
+    plain = Loop.iterate
+
+    def iterate(self, number, **more):
+        if number == iteration:
+            harm()
+        return plain(self, number, **more)
+
+    monkeypatch.setattr(Loop, "iterate", iterate)
+
+
+GONE = {
+    "removed": shutil.rmtree,
+    "renamed": lambda run: run.rename(run.with_name("elsewhere")),
+    "replaced": lambda run: (shutil.rmtree(run), run.mkdir(), (run / "theirs").write_text("theirs")),
+}
+
+
+@pytest.mark.parametrize("how", GONE)
+def test_a_run_whose_directory_goes_saves_itself_beside_it_and_stops(
+    how, tmp_path, finished, monkeypatch, capsys
+):
+    """In iteration 3, between checkpoints; resumed where it was saved, it is the undisturbed run."""
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        harmed_in(patch, 3, lambda: GONE[how](run))
+        assert train(run, 6) == 2
+    printed = " ".join(capsys.readouterr().err.split())
+    saved = tmp_path / ("run-2" if how == "replaced" else "run")
+    assert "the run directory was removed, renamed or replaced while the run trained" in printed
+    assert f"go on with: cory train --run {saved} --resume must" in printed
+    assert [path.name for path in checkpoint.finished(saved)] == ["step-000004"]
+    assert main(["train", "--run", str(saved), "--resume", "must"]) == 0
+    assert same(traces(saved, 6), traces(finished, 6))
+    if how == "replaced":
+        assert [path.name for path in run.iterdir()] == ["theirs"]
+
+
+def test_a_file_that_is_removed_while_a_run_trains_is_written_again(tmp_path, finished, monkeypatch, capsys):
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        harmed_in(patch, 3, lambda: (run / "metrics.jsonl").unlink())
+        assert train(run, 6) == 0
+    assert "metrics.jsonl was removed while the run trained; it is written again" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert same(traces(run, 6), traces(finished, 6))
+
+
+HALF_A_LETTER = '{"iteration": 7, "query": "schö'.encode()[:-1]
+TORN = (b'{"iteration": 7, "eval/llm', HALF_A_LETTER, b"\x00" * 64, b"\xff\xfe")
+
+
+@pytest.mark.parametrize("tail", TORN)
+@pytest.mark.parametrize("name", ["metrics.jsonl", "samples.jsonl"])
+def test_whatever_tears_a_last_line_it_is_cut(name, tail, run):
+    whole = (run / name).read_bytes()
+    (run / name).write_bytes(whole + tail)
+    assert read_lines(run / name)[-1]["iteration"] == 6
+    assert main(["train", "--run", str(run), "--resume", "must"]) == 0
+    assert (run / name).read_bytes().startswith(whole[:200])
+    assert tail not in (run / name).read_bytes()
+
+
+DAMAGED = {
+    "bytes that are no text": (b"\xff\xfe{}", "is not JSON"),
+    "zeros": (b"\x00" * 9, "is not JSON"),
+    "a text for a number": (b'{"iteration": 1, "a/b/c": "x"}', "'a/b/c' is 'x', no number"),
+    "a list for a number": (b'{"iteration": 1, "a/b/c": [1]}', "no number"),
+    "a truth for a number": (b'{"iteration": 1, "a/b/c": true}', "no number"),
+    "a name with a flipped bit": (b'{"iteration": 1, "a/bnc": 1}', "not of the form seat/policy/quantity"),
+    "a truth for an iteration": (b'{"iteration": true, "a/b/c": 1}', "is not a row of an iteration"),
+    "brackets without end": (b"[" * 100_000, "is not JSON"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_line_is_named_with_its_file(case, tmp_path):
+    line, message = DAMAGED[case]
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"iteration": 0, "a/b/c": 1}\n' + line + b"\n")
+    with pytest.raises(ValueError, match=rf"metrics\.jsonl line 2.*{message}.*remove or repair that line"):
+        read(tmp_path)
