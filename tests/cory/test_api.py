@@ -226,7 +226,7 @@ def test_a_task_object_and_callbacks(tmp_path):
 def test_evaluate_gives_what_the_command_writes(tmp_path):
     run = cory.train(task="echo", run=tmp_path / "run", **TINY)
     result = cory.evaluate(run, game=False)
-    assert main(["evaluate", str(run.path), "--no-game", "--json", str(tmp_path / "e.json")]) == 0
+    assert main(["evaluate", str(run.path), "--no-game", "--out", str(tmp_path / "e.json")]) == 0
     written = json.loads((tmp_path / "e.json").read_text())
     assert written["metrics"] == json.loads(json.dumps(result["metrics"]))
 

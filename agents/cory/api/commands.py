@@ -12,7 +12,7 @@ from cory.api.settings import as_dict, check_names, flags
 from cory.config import presets
 from cory.config.parsing import flags_of, read
 from cory.config.schema import Config
-from cory.evaluation.summary import sample_lines, write
+from cory.evaluation.summary import check_output, sample_lines, write
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.tracking.progress import Log
@@ -105,7 +105,7 @@ def evaluate(
     *targets: Run | str | Path,
     preset: str | None = None,
     game: bool = True,
-    json_file: str | Path | None = None,
+    out: str | Path | None = None,
     reward: Reward | str | Sequence[Reward] | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
@@ -114,11 +114,13 @@ def evaluate(
     Returns the summary as a dict.
 
     `settings` hold for every target, as in `cory.train`; `evaluation={"queries": 128, "samples": 8}` says
-    how much. With `json_file` the summary and its samples are written too. `reward` is as in `cory.train`; by
-    default that of the targets.
+    how much. With `out`, a JSON file, the summary and its samples are written too. `reward` is as in
+    `cory.train`; by default that of the targets.
     """
     if not targets:
         raise ValueError("cory.evaluate takes runs and models; name one or more")
+    if out is not None:
+        check_output(Path(out))
     factory.silence_transformers()
     check_names(settings, evaluate)
     if reward is not None:
@@ -128,8 +130,8 @@ def evaluate(
     found = find_all(names, preset=preset, flags=words)
     factory.configure_runtime(found[0].config)
     result, evaluated = evaluate_targets(found, game=game)
-    if json_file is not None:
-        write(Path(json_file), result, sample_lines(evaluated))
+    if out is not None:
+        write(Path(out), result, sample_lines(evaluated))
     return result
 
 

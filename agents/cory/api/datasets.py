@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cory.runtime.files import write_text
+
 
 def with_dataset(settings: Mapping[str, Any], dataset: Any, folder: Path) -> dict[str, Any]:
     """Settings with the task `prompts` (unless another is named) on this data."""
@@ -52,6 +54,4 @@ def _jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
 def _write_once(path: Path, text: str) -> None:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + ".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        write_text(path, text)

@@ -28,6 +28,7 @@ from cory.judges import weighted_sum
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.rollout.role_exchange import seating_at
+from cory.runtime.files import write_text
 from cory.training import checkpoint
 from cory.training.factory import load_players, make_game
 from cory.training.targets import Target, find
@@ -139,10 +140,8 @@ def seatings(references: Mapping[str, Policy], last: Sequence[str]) -> list[dict
 
 
 def write(result: Mapping[str, Any], path: Path) -> Path:
-    """Write a probe's result, by way of a temporary file."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(result, indent=1, allow_nan=False), encoding="utf-8")
-    part.replace(path)
+    """Write a probe's result."""
+    write_text(path, json.dumps(result, indent=1, allow_nan=False))
     return path
 
 

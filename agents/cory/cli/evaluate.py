@@ -7,6 +7,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
+from cory.cli.output import not_written
 from cory.config.parsing import parse, split_arguments
 from cory.generation import SamplingStrategy
 
@@ -42,9 +43,9 @@ class Options:
     game: bool = True
     """Whether the policies also play the game on these queries, each in each seat."""
 
-    json: Path | None = None
-    """Output file, samples beside it; by default evaluations/<task>-<hash>.json in the run directory, if one
-    run is evaluated. The hash is that of what is measured: only the same measurement is replaced."""
+    out: Path | None = None
+    """Output file (JSON), samples beside it; by default evaluations/<task>-<hash>.json in the run directory,
+    if one run is evaluated. The hash is that of what is measured: only the same measurement is replaced."""
 
 
 def command(argv: Sequence[str]) -> None:
@@ -65,7 +66,7 @@ def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
 
     from cory.config import presets
     from cory.evaluation import records
-    from cory.evaluation.summary import sample_lines, write
+    from cory.evaluation.summary import check_output, sample_lines, write
     from cory.evaluation.tables import make_tables, print_tables, remarks
     from cory.training.evaluate import evaluate_targets
     from cory.training.factory import configure_runtime, silence_transformers
@@ -74,8 +75,8 @@ def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
     silence_transformers()
     if not options.targets:
         raise ValueError("cory evaluate takes runs and models; name one or more before the options")
-    if options.json is not None and not options.json.parent.is_dir():
-        raise ValueError(f"there is no folder {options.json.parent} to write {options.json.name} into")
+    if options.out is not None:
+        check_output(options.out)
     if options.preset is not None:
         presets.find(options.preset)
     targets = find_all(options.targets, preset=options.preset, flags=settings)
@@ -91,9 +92,10 @@ def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
         result, evaluated = evaluate_targets(targets, game=options.game, on_progress=status.update)
     print(f"Evaluated: {records.describe(result['measured'])}.")
     print_tables(make_tables(result), remarks(result))
-    path = options.json
+    path = options.out
     if path is None and len(targets) == 1 and targets[0].run is not None:
         path = records.path_of(targets[0].run, result["measured"])
     if path is not None:
-        print(f"summary: {path}\nsamples: {write(path, result, sample_lines(evaluated))}")
+        with not_written(path, named=options.out is not None):
+            print(f"summary: {path}\nsamples: {write(path, result, sample_lines(evaluated))}")
     return result

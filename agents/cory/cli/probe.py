@@ -7,6 +7,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
+from cory.cli.output import not_written
 from cory.config.parsing import parse, split_arguments
 
 
@@ -36,8 +37,8 @@ class Options:
     seed: int = 0
     """Random seed of the games."""
 
-    json: Path | None = None
-    """Output file for a single target; by default probe.json in the run directory, if it is a run."""
+    out: Path | None = None
+    """Output file (JSON) for a single target; by default probe.json in the run directory, if it is a run."""
 
 
 def command(argv: Sequence[str]) -> None:
@@ -61,16 +62,17 @@ def probe(options: Options, settings: Sequence[str] = ()) -> list[dict[str, Any]
     from cory.evaluation.probe_games import ProbeConfig
     from cory.evaluation.tables import print_tables
     from cory.report import probe as tables
+    from cory.runtime.files import check_output
     from cory.training.factory import configure_runtime, silence_transformers
     from cory.training.targets import find
 
     silence_transformers()
     if not options.targets:
         raise ValueError("cory probe takes runs and models; name one or more before the options")
-    if options.json is not None and len(options.targets) > 1:
-        raise ValueError(f"--json names one file for {len(options.targets)} targets; leave it out")
-    if options.json is not None and not options.json.parent.is_dir():
-        raise ValueError(f"there is no folder {options.json.parent} to write {options.json.name} into")
+    if options.out is not None and len(options.targets) > 1:
+        raise ValueError(f"--out names one file for {len(options.targets)} targets; leave it out")
+    if options.out is not None:
+        check_output(options.out, '"measured": {')
     if options.preset is not None:
         presets.find(options.preset)
     config = ProbeConfig(
@@ -87,7 +89,8 @@ def probe(options: Options, settings: Sequence[str] = ()) -> list[dict[str, Any]
         results.append(result)
         print(f"{target.name}: {tables.describe(result)}; 95 % intervals over queries.")
         print_tables(tables.make_tables(result), tables.remarks(result))
-        path = options.json or (target.run / tables.FILE if target.run is not None else None)
+        path = options.out or (target.run / tables.FILE if target.run is not None else None)
         if path is not None:
-            print(f"result: {write(result, path)}")
+            with not_written(path, named=options.out is not None):
+                print(f"result: {write(result, path)}")
     return results

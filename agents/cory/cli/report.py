@@ -1,11 +1,13 @@
 """`cory report`: draw the pages of runs again, a page that compares them, or the paper's figures."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tyro.conf import Positional
 
+from cory.cli.output import not_written
 from cory.config.parsing import parse
 
 
@@ -18,8 +20,8 @@ class Options:
     arm, the first run's arm is the baseline."""
 
     out: Path | None = None
-    """The page of the comparison or of the paper's figures; by default `comparison.html` or
-    `paper_figures.html` in the folder that holds all runs."""
+    """The page of one run, of the comparison or of the paper's figures; by default `report.html` in the run,
+    `comparison.html` or `paper_figures.html` in the folder that holds all runs."""
 
     as_paper: bool = False
     """Draw only the paper's kinds of figures: training curves, frontier, pass@k, ablations, cooperation to
@@ -35,15 +37,20 @@ def command(argv: Sequence[str]) -> None:
     options: Options = parse(Options, argv, about=about, command="cory report")
     if not options.runs:
         raise ValueError("cory report draws plots and report.html again; name one or more run directories")
-    if options.out is not None and len(options.runs) < 2 and not options.as_paper:
-        raise ValueError("--out names the page that compares runs; name two or more, or pass --as-paper")
     from cory.report.page import write_report
-    from cory.study.comparison import write_comparison, write_paper_figures
+    from cory.report.summary import headline
+    from cory.study.comparison import check_runs, write_comparison, write_paper_figures
 
     if options.as_paper:
         print(write_paper_figures(options.runs, options.out))
         return
-    for run in options.runs if options.pages else ():
-        print(write_report(run))
-    if len(options.runs) > 1:
+    several = len(options.runs) > 1
+    for line in check_runs(options.runs) if several else ():
+        print(f"warning: {line}", file=sys.stderr)
+    out = None if several else options.out
+    for run in options.runs if options.pages or not several else ():
+        print("\n".join(headline(run)))
+        with not_written(run / "report.html", named=out is not None):
+            print(write_report(run, out))
+    if several:
         print(write_comparison(options.runs, options.out))

@@ -68,9 +68,13 @@ def describe(measured: Mapping[str, Any]) -> str:
 
 
 def files_sha256(folder: Path) -> str:
-    """Return the sha256 of the files of a policy's folder and their names, without its model card."""
+    """Return the sha256 of the files of a policy's folder and their names.
+
+    The model card is left out, and hidden files, such as those of a file manager.
+    """
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "README.md"):
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name[0] != ".")
+    for path in sorted(path for path in files if path.name != "README.md"):
         digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())

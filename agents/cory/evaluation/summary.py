@@ -14,6 +14,8 @@ from cory.evaluation import collapse
 from cory.evaluation.bootstrap import Estimate, differences, estimates
 from cory.evaluation.evaluator import Responses
 from cory.evaluation.text_metrics import diversity
+from cory.runtime import files
+from cory.runtime.files import write_text
 
 FROM_REFERENCE = ("kl", "kl_per_token", "reference_nats")
 """Quantities that measure a distance from the reference and have no gain over it."""
@@ -204,12 +206,19 @@ def write(path: Path, result: Mapping[str, Any], lines: Iterable[Mapping[str, An
     Each is written to a temporary file, then renamed. The folder is made if it is missing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    samples = path.with_suffix(".samples.jsonl")
-    for file, text in (
-        (samples, "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)),
-        (path, json.dumps(result, indent=1, allow_nan=False)),
-    ):
-        part = file.with_name(file.name + ".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(file)
+    samples = samples_of(path)
+    texts = (json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
+    write_text(samples, "".join(texts))
+    write_text(path, json.dumps(result, indent=1, allow_nan=False))
     return samples
+
+
+def samples_of(path: Path) -> Path:
+    """Return the file of the samples beside the file of a summary."""
+    return path.with_suffix(".samples.jsonl")
+
+
+def check_output(path: Path) -> None:
+    """Raise ValueError unless a summary and its samples can be written here without a loss."""
+    files.check_output(path, '"measured": {')
+    files.check_output(samples_of(path), '{"query": ')

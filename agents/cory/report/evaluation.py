@@ -1,6 +1,7 @@
 """Results of `cory evaluate` in the report: a section with tables and pass@k for every measurement."""
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,22 @@ PASS_AT_K = (
     "from all samples (Chen et al. 2021). Shaded: 95 % intervals, if `cory evaluate` has computed them."
 )
 
+OF_PASS_AT_K = re.compile(r"pass_at_k(_\d+)?\.png")
+"""Figures that are drawn here."""
+
 Points = dict[int, tuple[float, float, float]]
 """k -> pass@k with the ends of its interval."""
 
 
-def sections(run: Path, config: Mapping[str, Any]) -> list[html.Markup]:
+def sections(run: Path, config: Mapping[str, Any], folder: Path) -> list[html.Markup]:
     """Return a section for every evaluation in a run, those with the run's own settings first.
 
-    The figures of pass@k are drawn into `run/plots`.
+    The figures of pass@k are drawn into `folder`; earlier ones are removed.
     """
-    folder = run / "plots"
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.glob("pass_at_k*.png"):
-        path.unlink()
+        if OF_PASS_AT_K.fullmatch(path.name):
+            path.unlink()
     results = sorted(records.read_all(run), key=lambda result: len(differing(result, config)))
     parts = [html.heading("Intervals", anchor="intervals")] if results else []
     for number, result in enumerate(results, start=1):
@@ -86,7 +90,7 @@ def _section(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[html.
 def draw_training(curves: Curves, folder: Path) -> list[Plot]:
     """Draw pass@k of the last evaluation during training, unless `sections` has drawn a figure."""
     points = pass_at_k_of_training(curves)
-    if not points or any(folder.glob("pass_at_k*.png")):
+    if not points or (folder / "pass_at_k.png").exists():
         return []
     return [_draw(points, folder / "pass_at_k.png")]
 

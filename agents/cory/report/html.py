@@ -15,6 +15,9 @@ SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F
 DARK_SERIES = ("#4FA9DE", "#F08A4B", "#2FC79B", "#DE9BC0", "#F0B73F", "#8CCBF2", "#A6A6A6", "#C98A5B")
 """The same colours in dark mode."""
 
+GENERATOR = '<meta name="generator" content="cory">'
+"""In the head of every page."""
+
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("cory.report"),
     autoescape=True,

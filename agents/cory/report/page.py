@@ -3,14 +3,15 @@
 Works on unfinished runs too: missing parts are left out or reported as missing.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from cory.report import html, samples
 from cory.report.overview import best_checkpoint, commands, head, read_config, read_environment
 from cory.report.summary import change, number
+from cory.runtime.files import check_output, write_text
 from cory.tracking.curves import Curves, policies, quantities, seatings, seats
 from cory.tracking.labels import label
 from cory.tracking.tracker import METRICS, NO_CURVE, SAMPLES, Key, curves, read, read_lines
@@ -26,12 +27,22 @@ SEATED = ("task_reward", "payoff", "kl", "combined_reward", "response_length", "
 """Quantities in the table of the seats; the others are in a plot."""
 
 
-def write_report(run: Path) -> Path:
+def write_report(run: Path, out: Path | None = None) -> Path:
     """Write `run/report.html` and `run/plots/*.png`; return the page's path.
 
     What changed stands first, details follow. The page embeds its figures and style, loads nothing, and
-    shows model text as text. ValueError if the directory is not a run.
+    shows model text as text. With `out` only the page is written, to that file, and nothing into the run.
+    ValueError if the directory is not a run.
     """
+    if out is None:
+        return _write(run, run / "report.html", run / "plots")
+    check_output(out, html.GENERATOR)
+    with TemporaryDirectory() as plots:
+        return _write(run, out, Path(plots))
+
+
+def _write(run: Path, path: Path, folder: Path) -> Path:
+    """Write the page to `path`, and its figures into `folder` too."""
     from cory.report import evaluation, probe, summary
     from cory.report.plots import draw
 
@@ -42,9 +53,9 @@ def write_report(run: Path) -> Path:
     games = [row for row in rows if "failure" not in row]
     config, environment = read_config(run), read_environment(run)
     continues = config.get("task") == "reviews"  # the responses of other tasks answer their queries
-    measured = evaluation.sections(run, config)
-    plots = {plot.path.stem: _figure(plot) for plot in draw(run_curves, run / "plots")}
-    plots |= {plot.path.stem: _figure(plot) for plot in evaluation.draw_training(run_curves, run / "plots")}
+    measured = evaluation.sections(run, config, folder)
+    plots = {plot.path.stem: _figure(plot) for plot in draw(run_curves, folder)}
+    plots |= {plot.path.stem: _figure(plot) for plot in evaluation.draw_training(run_curves, folder)}
     parts = [
         *summary.sections(run, config, run_curves),
         *best_checkpoint(run, config, run_curves),
@@ -54,7 +65,7 @@ def write_report(run: Path) -> Path:
         *_data(environment),
         *(part for name in ("held_out", "frontier", "pass_at_k") for part in plots.get(name, ())),
         *measured,
-        *probe.sections(run),
+        *probe.sections(run, folder),
         *_training(run_curves),
         *(part for name in ("training", "team", "updates", "speed") for part in plots.get(name, ())),
         *samples.sections(games, continues=continues),
@@ -63,10 +74,7 @@ def write_report(run: Path) -> Path:
     ]
     name = html.heading(f"CORY run: {run.resolve().name}", level=1)
     parts = [name, *head(config, run_curves), html.contents(parts), *parts]
-    path = run / "report.html"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(html.page(f"CORY: {run.resolve().name}", parts), encoding="utf-8")
-    os.replace(temporary, path)
+    write_text(path, html.page(f"CORY: {run.resolve().name}", parts))
     return path
 
 

@@ -135,9 +135,9 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
     return lines + [f"judge {row['judge']} failed: {row['failure']}" for row in result["failures"]]
 
 
-def sections(run: Path) -> list[html.Markup]:
-    """Return the section of a run's probe, with its plot drawn into `run/plots`; empty without a probe."""
-    path = run / "plots" / "probe.png"
+def sections(run: Path, folder: Path) -> list[html.Markup]:
+    """Return the section of a run's probe, with its plot drawn into `folder`; empty without a probe."""
+    path = folder / "probe.png"
     path.unlink(missing_ok=True)
     result = read(run)
     if result is None:

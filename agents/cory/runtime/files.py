@@ -84,3 +84,21 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); restore it, or move it away") from error
     return content
+
+
+def check_output(path: Path, *words: str) -> None:
+    """Raise ValueError unless a file can be written here without a loss.
+
+    There must be a folder for it, and what the file replaces must begin with one of the `words`, which only
+    CORY's own files of this kind do.
+    """
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no folder {path.parent} to write {path.name} into")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file")
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        start = file.read(2000).decode("utf-8", "replace")
+    if start and not any(word in start for word in words):
+        raise ValueError(f"{path} holds something else and is not replaced; name another file")

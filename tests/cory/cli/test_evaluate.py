@@ -38,7 +38,7 @@ def place(runs, tmp_path, monkeypatch):
 
 
 def evaluated(place, *argv):
-    assert main(["evaluate", *argv, "--json", str(place / "summary.json")]) == 0
+    assert main(["evaluate", *argv, "--out", str(place / "summary.json")]) == 0
     return json.loads((place / "summary.json").read_text())
 
 
@@ -284,7 +284,7 @@ BAD = {
     "an unknown preset": (["runs/a", "--preset", "poket"], "there are pocket"),
     "one run twice": (["runs/a", "runs/a"], "named twice"),
     "other queries": (["runs/a", "{lm}"], "are not evaluated alike: task is echo and reviews; give --task"),
-    "nowhere to write": (["runs/a", "--json", "nowhere/summary.json"], "there is no folder nowhere"),
+    "nowhere to write": (["runs/a", "--out", "nowhere/summary.json"], "there is no folder nowhere"),
     "settings of another version": (["runs/b"], "runs/b/config.yaml cannot be read: "),
     "a damaged checkpoint": (["runs/a/checkpoints/step-000002"], "use an older checkpoint"),
 }

@@ -130,7 +130,7 @@ RUNS = {
         "evaluation.queries is 0",
     ),
     "evaluation into no folder": (
-        ("evaluate", "run", "--json", "no/where.json"),
+        ("evaluate", "run", "--out", "no/where.json"),
         lambda run: None,
         "there is no folder no",
     ),

@@ -24,7 +24,7 @@ def in_empty_folder(tmp_path, monkeypatch):
 
 
 def evaluated(*argv, name="summary.json"):
-    assert main(["evaluate", *argv, "--json", name]) == 0
+    assert main(["evaluate", *argv, "--out", name]) == 0
     with open(name, encoding="utf-8") as file:
         return json.load(file)
 

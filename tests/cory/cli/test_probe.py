@@ -76,7 +76,7 @@ def test_the_same_numbers_in_python_and_after_reading_the_file(place):
 
 
 def test_settings_of_the_run_may_follow(place):
-    options = [*SMALL, "--json", "found.json", "--sees", "none", "--payoff", "independent"]
+    options = [*SMALL, "--out", "found.json", "--sees", "none", "--payoff", "independent"]
     assert main(["probe", "runs/two", *options]) == 0
     assert not (place / "runs/two/probe.json").exists()
     result = json.loads((place / "found.json").read_text())
@@ -90,7 +90,7 @@ def test_one_policy_sits_in_both_seats_where_two_are_asked_for(place):
     result = json.loads((place / "runs/one/probe.json").read_text())
     assert [list(one["seating"].values()) for one in result["pairs"]] == [["llm_1"] * 2, ["reference"] * 2]
     assert result["specialisation"] == {}
-    assert len(report.sections(place / "runs/one")) > 3
+    assert len(report.sections(place / "runs/one", place)) > 3
 
 
 def test_the_first_two_of_three_policies_on_request(place):
@@ -101,7 +101,7 @@ def test_the_first_two_of_three_policies_on_request(place):
 
 def test_a_checkpoint_has_the_seating_of_its_last_iteration(place):
     folder = "runs/two/checkpoints/step-000000"
-    assert main(["probe", folder, *SMALL, "--json", "start.json"]) == 0
+    assert main(["probe", folder, *SMALL, "--out", "start.json"]) == 0
     first = json.loads((place / "start.json").read_text())["pairs"][0]
     assert first["seating"] == {"pioneer_0": "llm_1", "observer_1": "llm_2"}
 
@@ -114,8 +114,8 @@ def test_a_checkpoint_has_the_seating_of_its_last_iteration(place):
         (["runs/two", "--pioneers", "1"], "pioneers is 1; a variance needs 2 or more"),
         (["runs/nowhere"], "there is no folder runs/nowhere"),
         ([], "name one or more"),
-        (["runs/two", "runs/three", "--json", "a.json"], "--json names one file for 2 targets"),
-        (["runs/two", "--json", "nowhere/a.json"], "there is no folder nowhere"),
+        (["runs/two", "runs/three", "--out", "a.json"], "--out names one file for 2 targets"),
+        (["runs/two", "--out", "nowhere/a.json"], "there is no folder nowhere"),
         (["runs/two", "--pioneer", "3"], "--pioneers"),
     ],
 )
@@ -126,4 +126,4 @@ def test_refused(place, capsys, argv, why):
 def test_an_incomplete_file_is_no_probe(place):
     (place / "runs/two/probe.json").write_text('{"measured": {}')
     assert report.read(place / "runs/two") is None
-    assert report.sections(place / "runs/two") == []
+    assert report.sections(place / "runs/two", place) == []

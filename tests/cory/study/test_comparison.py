@@ -11,7 +11,7 @@ from cory.cli.main import main
 from cory.config import presets
 from cory.config.parsing import as_json
 from cory.study.comparison import pages, write_comparison, write_paper_figures
-from cory.study.comparison.arms import arms_of, check_comparable
+from cory.study.comparison.arms import arms_of
 from cory.study.records import write_origin
 from cory.study.report import write_report
 
@@ -98,22 +98,51 @@ def test_a_setting_that_an_older_run_lacks_is_at_its_default(tmp_path):
     assert arm.runs == {0: old, 1: new}
 
 
+def test_runs_of_several_tasks_are_refused_before_a_page_is_drawn(tmp_path, capsys):
+    folders = [write_run(tmp_path / "a"), write_run(tmp_path / "b", task="echo")]
+    message = "cannot be compared: task is 'reviews' and 'echo'; name runs of one task"
+    with pytest.raises(ValueError, match=message):
+        pages.write_comparison(folders)
+    assert main(["report", *map(str, folders)]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.html"))
+
+
 @pytest.mark.parametrize(
-    ("setting", "value"),
-    [("evaluation.queries", 7), ("judge", "regex:a"), ("task", "echo"), ("max_response", [1, 2])],
+    ("setting", "value"), [("evaluation.queries", 7), ("judge", "regex:a"), ("max_response", [1, 2])]
 )
-def test_runs_that_are_scored_differently_are_refused_with_the_setting(tmp_path, setting, value):
-    arms = arms_of([write_run(tmp_path / "a"), write_run(tmp_path / "b", **{setting: value})])
-    with pytest.raises(
-        ValueError, match=rf"b cannot be compared: {setting} is .* and {re.escape(repr(value))}"
-    ):
-        check_comparable(arms)
+def test_runs_that_are_scored_differently_are_compared_with_a_warning_at_the_top(tmp_path, setting, value):
+    folders = [write_run(tmp_path / "a"), write_run(tmp_path / "b", **{setting: value})]
+    (line,) = pages.check_runs(folders)
+    assert re.search(rf"not evaluated alike, .*: {setting} is .* and {re.escape(repr(value))}\.$", line)
+    page = pages.write_comparison(folders).read_text(encoding="utf-8")
+    assert page.index("not evaluated alike") < page.index("<table")
+
+
+def test_runs_of_unequal_length_are_compared_with_a_warning_at_the_top(tmp_path, capsys):
+    folders = [write_run(tmp_path / "short", iterations=2), write_run(tmp_path / "long", iterations=4)]
+    warning = "The runs are of unequal length (iterations: short 2, long 4)"
+    assert main(["report", *map(str, folders), "--no-pages"]) == 0
+    assert f"warning: {warning}" in capsys.readouterr().err
+    page = (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    assert page.index(warning) < page.index("<table")
 
 
 def test_runs_may_differ_in_how_often_they_are_evaluated(tmp_path):
-    check_comparable(
-        arms_of([write_run(tmp_path / "a"), write_run(tmp_path / "b", **{"evaluation.every": 2})])
-    )
+    folders = [write_run(tmp_path / "a"), write_run(tmp_path / "b", **{"evaluation.every": 2})]
+    assert pages.check_runs(folders) == []
+
+
+@pytest.mark.parametrize("out", [None, "notes.html"])
+def test_a_comparison_does_not_replace_a_page_of_somebody_else(tmp_path, out):
+    folders = [write_run(tmp_path / "a"), write_run(tmp_path / "b", payoff="independent")]
+    page = tmp_path / (out or "comparison.html")
+    page.write_text("<html>my thesis</html>")
+    with pytest.raises(ValueError, match="holds something else and is not replaced"):
+        pages.write_comparison(folders, page if out else None)
+    page.unlink()
+    for _ in range(2):  # its own it replaces
+        assert pages.write_comparison(folders, page if out else None) == page
 
 
 def test_two_runs_with_the_same_settings_and_seed_are_refused(tmp_path):

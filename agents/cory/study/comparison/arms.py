@@ -66,18 +66,46 @@ def arms_of(folders: Sequence[Path]) -> list[Arm]:
     ]
 
 
-def check_comparable(arms: Sequence[Arm]) -> None:
-    """Raise ValueError if the arms are of several tasks, or are judged or evaluated differently."""
-    first = arms[0]
+def unlike_evaluations(arms: Sequence[Arm]) -> list[str]:
+    """What makes the arms incomparable: other settings of task, judge or evaluation than the first one's.
+
+    ValueError for arms of several tasks.
+    """
+    first, lines = arms[0], []
     for arm in arms[1:]:
-        for name in differing([first.settings, arm.settings]):
-            if name.split(".")[0] in EQUAL and name not in CHANGE_NO_NUMBER:
-                folders = [next(iter(one.runs.values())) for one in (first, arm)]
-                values = [one.settings.get(name) for one in (first, arm)]
-                raise ValueError(
-                    f"{folders[0]} and {folders[1]} cannot be compared: {name} is {values[0]!r} and "
-                    f"{values[1]!r}; name runs with the same settings of task, judge and evaluation"
-                )
+        names = [
+            name
+            for name in differing([first.settings, arm.settings])
+            if name.split(".")[0] in EQUAL and name not in CHANGE_NO_NUMBER
+        ]
+        values = {name: [one.settings.get(name) for one in (first, arm)] for name in names}
+        folders = [next(iter(one.runs.values())) for one in (first, arm)]
+        if "task" in values:
+            tasks = " and ".join(map(repr, values["task"]))
+            raise ValueError(
+                f"{folders[0]} and {folders[1]} cannot be compared: task is {tasks}; name runs of one task"
+            )
+        if names:
+            listed = "; ".join(
+                f"{name} is {ours!r} and {theirs!r}" for name, (ours, theirs) in values.items()
+            )
+            lines.append(
+                f"{folders[0]} and {folders[1]} are not evaluated alike, and their numbers cannot be "
+                f"compared: {listed}."
+            )
+    return lines
+
+
+def unequal_lengths(arms: Sequence[Arm]) -> list[str]:
+    """A line on runs of several lengths; nothing if all are to have as many iterations."""
+    lengths = {arm.name: int(arm.settings["iterations"]) for arm in arms}
+    if len(set(lengths.values())) == 1:
+        return []
+    listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
+    return [
+        f"The runs are of unequal length (iterations: {listed}): each has its numbers at its own end, after "
+        "more or less training."
+    ]
 
 
 def _names(arms: Sequence[tuple[Mapping[str, Any], Mapping[int, Path]]], parent: Path) -> list[str]:

@@ -14,10 +14,16 @@ from typing import Any
 from cory.report import html, paper_figures
 from cory.report.groups import Group, differing, families_of, read_run
 from cory.report.overview import read_environment
-from cory.runtime.files import write_text
+from cory.runtime.files import check_output, write_text
 from cory.study import records
 from cory.study.analysis import TABLE, analyse
-from cory.study.comparison.arms import Arm, arms_of, check_comparable, common_parent
+from cory.study.comparison.arms import (
+    Arm,
+    arms_of,
+    common_parent,
+    unequal_lengths,
+    unlike_evaluations,
+)
 from cory.study.plan import Plan, setting_value
 from cory.study.report import how_it_was_made, samples, settings_that_differ, tables_and_figures
 from cory.study.results import Results, assemble
@@ -37,23 +43,36 @@ def write_comparison(folders: Sequence[Path], out: Path | None = None) -> Path:
         out: The page; by default `comparison.html` in the folder that holds all runs.
 
     Raises:
-        ValueError: For a folder that holds no run, two runs with the same settings and seed, and runs that
-            differ in a setting of the task, the judge or the evaluation.
+        ValueError: For a folder that holds no run, two runs with the same settings and seed, and runs of
+            several tasks. What else makes them incomparable stands at the top of the page.
     """
-    arms = arms_of(folders)
-    check_comparable(arms)
+    path = _checked(out, folders, PAGE)
+    arms, warnings = arms_of(folders), check_runs(folders)
     results = results_of(arms)
     with TemporaryDirectory() as figures:
         parts = [
             html.heading(f"Comparison of {len(folders)} runs", level=1),
+            *map(html.alert, warnings),
             *(html.paragraph(line) for line in [results["question"], *notes(arms, results)]),
             *tables_and_figures(results, Path(figures), declared=False),
             *samples({arm.name: arm.runs[min(arm.runs)] for arm in arms}, title="Samples"),
             *_runs(arms),
             *how_it_was_made(results, declared=False),
         ]
-    path = out or common_parent(folders) / PAGE
     write_text(path, html.page("Comparison of runs", parts))
+    return path
+
+
+def check_runs(folders: Sequence[Path]) -> list[str]:
+    """What makes runs incomparable, a line each; ValueError as `write_comparison`. Reads settings only."""
+    arms = arms_of(folders)
+    return [*unlike_evaluations(arms), *unequal_lengths(arms)]
+
+
+def _checked(out: Path | None, folders: Sequence[Path], name: str) -> Path:
+    """The file of a page; ValueError if it cannot be written there, or would replace another file."""
+    path = out or common_parent(folders) / name
+    check_output(path, html.GENERATOR)
     return path
 
 
@@ -63,7 +82,7 @@ def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Pat
     A figure the runs have no data for is left out, with a line on what it needs. Arguments and errors are
     those of `write_comparison`, but one run is enough and there may be several tasks, one section each.
     """
-    arms = arms_of(folders)
+    path, arms = _checked(out, folders, PAPER_PAGE), arms_of(folders)
     tasks = list(dict.fromkeys(str(arm.settings["task"]) for arm in arms))
     parts = [
         html.heading(f"The paper's figures, from {len(folders)} runs", level=1),
@@ -74,17 +93,16 @@ def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Pat
     ]
     for task in tasks:
         of_task = [arm for arm in arms if arm.settings["task"] == task]
-        check_comparable(of_task)
+        warnings = [*unlike_evaluations(of_task), *unequal_lengths(of_task)]
         with TemporaryDirectory() as figures:
             plots, missing = paper_figures.draw([_group(arm) for arm in of_task], Path(figures))
-            parts += [html.heading(f"Task {task}"), *_settings(of_task)]
+            parts += [html.heading(f"Task {task}"), *map(html.alert, warnings), *_settings(of_task)]
             for plot in plots:
                 parts += [
                     html.heading(plot.title, level=3),
                     html.image(plot.path, title=plot.title, caption=plot.caption),
                 ]
         parts += [html.paragraph(f"Left out: {line}", muted=True) for line in missing]
-    path = out or common_parent(folders) / PAPER_PAGE
     write_text(path, html.page("The paper's figures", [*parts, *_runs(arms)]))
     return path
 

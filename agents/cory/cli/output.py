@@ -1,0 +1,23 @@
+"""Results of commands that are printed and written too."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def not_written(path: Path, *, named: bool) -> Iterator[None]:
+    """Print a warning if a result that is on the screen cannot be written, as into a run that is read-only.
+
+    OSError if the user `named` the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if named:
+            raise
+        print(
+            f"warning: {path} cannot be written ({error.strerror}); --out FILE writes elsewhere",
+            file=sys.stderr,
+        )
