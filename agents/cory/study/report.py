@@ -10,8 +10,8 @@ import numpy as np
 from cory.report import html
 from cory.report.groups import differing, written
 from cory.report.samples import ROWS
-from cory.runtime.files import write_text
-from cory.study import statistics
+from cory.runtime.files import check_output, write_text
+from cory.study import export, statistics
 from cory.study.analysis import (
     GAME_TOTAL,
     OF_AVERAGE,
@@ -63,6 +63,17 @@ class Table(NamedTuple):
     """Its class on the page."""
     note: str = ""
     """What its cells are."""
+
+
+def check_folder(folder: Path) -> None:
+    """Raise ValueError if a report would replace files that are no study's."""
+    if not folder.is_dir():
+        return
+    files = {PAGE: html.GENERATOR, MARKDOWN: "# Study ", export.FILE: f'"{export.ENVIRONMENT}": {{'}
+    for name, word in files.items():
+        check_output(folder / name, word)
+    if (folder / "plots").exists() and not (folder / PAGE).exists():
+        raise ValueError(f"{folder / 'plots'} is no study's; name another --out")
 
 
 def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -> Path:

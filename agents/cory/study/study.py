@@ -17,7 +17,7 @@ from cory.study.engines import Outcome, load_engine
 from cory.study.export import write_marl_eval
 from cory.study.plan import Plan, PlannedRun, make_plan
 from cory.study.reading import check_keys, make_spec, read_spec
-from cory.study.report import PAGE, write_report
+from cory.study.report import PAGE, check_folder, write_report
 from cory.study.results import Results
 from cory.study.spec import Spec
 from cory.study.statistics import MIN_RUNS
@@ -103,6 +103,7 @@ class Study:
         committed = path == spec.results
         plan = make_plan(spec)
         check_keys(tasks or (), list(plan.evaluation), "the study's tasks")
+        check_folder(spec.out)
         check_writable(spec.out, path.parent)
         if committed and train:
             results.check_clean(path, commit(), ())

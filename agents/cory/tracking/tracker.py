@@ -94,10 +94,11 @@ class Tracker:
         return not _is_same(self._run, self._folder)
 
     def move_to(self, run: Path) -> None:
-        """Write all lines into another directory and go on there."""
+        """Write all lines into another directory and go on there, without TensorBoard until it is resumed."""
         for lines in (self._metrics, self._samples):
             lines.write_again(run / lines.path.name)
         self._run, self._folder = run, run.stat()
+        self._tensorboard, self._board = False, None
 
     def close(self) -> None:
         """Close every file, which also writes the last TensorBoard points.

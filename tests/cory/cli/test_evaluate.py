@@ -15,6 +15,7 @@ from cory.evaluation.bootstrap import interval
 from cory.policies.loading import load_model
 from cory.report.page import write_report
 from cory.training.targets import find, labels
+from tests.helpers.runs import contents
 from tests.helpers.tables import made_up_reviews
 
 TABLES = ["--task", "echo", "--policy.kind", "table", "--max-response", "3", "3", "--learner.lr", "0.1"]
@@ -49,6 +50,30 @@ def kept(place, run="runs/a"):
 
 def samples(place):
     return [json.loads(line) for line in (place / "summary.samples.jsonl").read_text().splitlines()]
+
+
+def test_a_run_that_cannot_be_written_to_is_evaluated_and_its_result_goes_elsewhere(place, capsys):
+    """As on a disk that is read-only: a file is where the folder of evaluations would be."""
+    (place / "runs/a/evaluations").write_text("no folder")
+    before = contents(place / "runs")
+    assert main(["evaluate", "runs/a", "--no-game", "--queries", "4"]) == 0
+    printed = capsys.readouterr()
+    assert "llm_1" in printed.out
+    assert "cannot be written" in printed.err
+    assert "--out FILE writes elsewhere" in printed.err
+    result = evaluated(place, "runs/a", "--no-game", "--queries", "4")
+    assert result["queries"] == 4
+    assert contents(place / "runs") == before
+    for _ in range(2):  # its own result is replaced
+        assert evaluated(place, "runs/a", "--no-game", "--queries", "4") == result
+
+
+@pytest.mark.parametrize("name", ["summary.json", "summary.samples.jsonl"])
+def test_an_evaluation_does_not_replace_a_file_of_somebody_else(place, capsys, name):
+    (place / name).write_text('{"thesis": 1}\n')
+    assert main(["evaluate", "runs/a", "--out", "summary.json"]) == 2
+    assert f"{name} holds something else and is not replaced" in capsys.readouterr().err
+    assert (place / name).read_text() == '{"thesis": 1}\n'
 
 
 def test_a_run_is_evaluated_as_it_was_at_its_end_standalone_and_in_every_seat(place, capsys):

@@ -7,10 +7,12 @@ import re
 import pytest
 from matplotlib.figure import Figure
 
+from cory.cli.main import main
 from cory.report import plots
 from cory.report.page import write_report
 from cory.tracking import curves
 from cory.tracking.tracker import Curve, Key, Tracker
+from tests.helpers.runs import contents
 from tests.helpers.synthetic_run import write_run
 
 # Two policies change seats at iteration 2 and back at 4; llm_1 earns 1, 2, 3, ... and llm_2 ten times that.
@@ -232,3 +234,53 @@ def test_a_report_replaces_the_previous_one(tmp_path):
 def test_a_folder_that_is_not_a_run_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"holds no metrics\.jsonl; name the folder of a run"):
         write_report(tmp_path)
+
+
+def test_the_headline_of_a_run_that_cannot_be_written_to_is_printed_and_its_page_goes_elsewhere(
+    tmp_path, capsys
+):
+    """As on a disk that is read-only: a file is where the folder of the figures would be."""
+    run = write_run(tmp_path / "run", iterations=3)
+    (run / "plots").write_text("no folder")
+    before = contents(run)
+    assert main(["report", str(run)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("Held out, ")
+    assert f"{run / 'report.html'} cannot be written" in printed.err
+    assert "--out FILE writes elsewhere" in printed.err
+    out = tmp_path / "page.html"
+    assert main(["report", str(run), "--out", str(out)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(out)
+    assert "Held out, " in out.read_text(encoding="utf-8")
+    assert contents(run) == before
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
+
+
+def test_a_report_does_not_replace_a_file_of_somebody_else(tmp_path, capsys):
+    run = write_run(tmp_path / "run", iterations=3)
+    (tmp_path / "thesis.tex").write_text("mine")
+    for name in ("thesis.tex", "run"):
+        assert main(["report", str(run), "--out", str(tmp_path / name)]) == 2
+    assert "thesis.tex holds something else and is not replaced" in capsys.readouterr().err
+    assert (tmp_path / "thesis.tex").read_text() == "mine"
+
+
+def test_figures_that_a_user_has_put_beside_those_of_a_report_stay(tmp_path, no_plots):
+    run = write_run(tmp_path / "run", iterations=3)
+    (run / "plots").mkdir()
+    mine = [run / "plots" / name for name in ("pass_at_k_mine.png", "pass_at_k_old_2.png", "mine.png")]
+    for path in mine:
+        path.write_text("mine")
+    (run / "plots/pass_at_k_2.png").write_text("of an earlier report")
+    write_report(run)
+    assert [path.read_text() for path in mine] == ["mine"] * 3
+    assert not (run / "plots/pass_at_k_2.png").exists()
+
+
+def test_a_report_replaces_a_link_and_not_what_it_leads_to(tmp_path, no_plots):
+    run = write_run(tmp_path / "run", iterations=3)
+    theirs = tmp_path / "theirs.html"
+    theirs.write_text("mine")
+    (run / "report.html").symlink_to(theirs)
+    assert "Held out, " in page_of(run)
+    assert theirs.read_text() == "mine"

@@ -74,7 +74,8 @@ def test_the_time_left_counts_evaluations_and_the_end(clock):
     """10 iterations of 6 s, evaluations at 0, 5, 10, the first of 4 s with 2 policies: 8 s each, 10 s after.
 
     After 1 iteration: 9 * 6 + 2 * 8 + 10 = 80. After 5: 5 * 6 + 2 * 8 + 10 = 56, 3 s into the evaluation 53.
-    That takes 12 s, which the last one takes too: 5 * 6 + 12 + 10 = 52. In the last one, 4 s in, 12 - 4 + 10.
+    That takes 12 s; once it is longer than the 8 it was taken for, 56 - 8 = 48 are left. The last one then
+    takes 12 too: 5 * 6 + 12 + 10 = 52. In the last one, 4 s in, 12 - 4 + 10.
     """
     with RunProgress(start=0, iterations=10, evaluations=(0, 5, 10), policies=2, ending=10.0) as run:
         clock[0] += 4
@@ -88,7 +89,7 @@ def test_the_time_left_counts_evaluations_and_the_end(clock):
         clock[0] += 3
         assert run._left() == 53
         clock[0] += 9
-        assert run._left() == 44
+        assert run._left() == 48
         run.update("evaluated", {})
         assert run._left() == 52
         play(run, 5, clock, seconds=6)

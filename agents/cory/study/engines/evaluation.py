@@ -18,6 +18,7 @@ from cory.study.spec import SHARE
 from cory.tracking.tracker import METRICS, Tracker
 from cory.training.evaluate import target_metrics
 from cory.training.factory import configure_runtime, silence_transformers
+from cory.training.overwriting import is_empty, is_marked, mark
 from cory.training.targets import find
 
 
@@ -31,7 +32,9 @@ def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
     target = make_target(settings)
     config = target.config
     configure_runtime(config)
-    folder.mkdir(parents=True, exist_ok=True)
+    if not is_empty(folder) and not is_marked(folder):
+        raise ValueError(f"{folder} is no study's; move it away, or name another --out")
+    mark(folder)
     write_text(folder / "config.yaml", yaml.safe_dump(dict(settings), sort_keys=False))
     write_text(folder / "environment.json", json.dumps(environment(), indent=1))
     start = time.perf_counter()

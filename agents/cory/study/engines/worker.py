@@ -45,6 +45,8 @@ def train(folder: Path, run: PlannedRun, send: Callable[[int], None]) -> dict[st
                 evaluation.evaluate(folder, run.settings)
             elif not finished(folder, run):
                 _train(folder, run, send)
+                if not finished(folder, run):
+                    raise ValueError(f"{folder} has lost metrics; move it away, and it is trained again")
             evaluation.evaluate_on_others(folder, run)
         except Stopped as stopped:
             print(stopped, *getattr(stopped, "__notes__", ()), sep="; ", file=sys.stderr)
