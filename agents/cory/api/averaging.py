@@ -1,6 +1,7 @@
 """`cory.average`: one policy whose weights are the mean of several."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,8 +31,9 @@ def average(
         ValueError: For fewer than two policies, unlike shapes or tokenizers, or a folder that is in use.
     """
     folder = Path(out)
-    if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty; name another folder for the average")
+    if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+        what = "is not empty" if folder.is_dir() else "is no folder"
+        raise ValueError(f"{folder} {what}; name another folder for the average")
     found = [find(str(target)) for target in targets]
     sources = [(target, name, path) for target in found for name, path in target.folders.items()]
     if len(sources) < 2:

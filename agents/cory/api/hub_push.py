@@ -11,6 +11,7 @@ from cory.config.parsing import flat
 from cory.evaluation import records
 from cory.report.model_card import HUB_NAME, is_hub_name, make_card
 from cory.runtime import hub
+from cory.runtime.files import read_json
 from cory.tracking.tracker import read as read_metrics
 from cory.training import checkpoint
 from cory.training.targets import find
@@ -55,7 +56,7 @@ def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = (), online:
     files["config.yaml"] = run / "config.yaml"
     config = find(str(run)).config
     best = checkpoint.read_best(run) if config.export_best else None
-    environment = json.loads((run / "environment.json").read_text(encoding="utf-8"))
+    environment = read_json(run / "environment.json")
     results, intervals, measured = held_out(run, config.task)
     card = make_card(
         names,

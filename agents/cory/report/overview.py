@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from cory.report import html
+from cory.runtime.files import read_json
 from cory.tracking.curves import Curves, exchanges, policies, seatings, seats
 from cory.tracking.tracker import NO_CURVE, Key
 
@@ -19,7 +20,7 @@ def read_config(run: Path) -> dict[str, Any]:
     path = run / "config.yaml"
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except yaml.YAMLError:
+    except (yaml.YAMLError, UnicodeDecodeError):
         return {}
     return config if isinstance(config, dict) else {}
 
@@ -27,8 +28,7 @@ def read_config(run: Path) -> dict[str, Any]:
 def read_environment(run: Path) -> dict[str, Any]:
     """Return the content of `environment.json`; empty without the file."""
     path = run / "environment.json"
-    environment: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return environment
+    return read_json(path) if path.is_file() else {}
 
 
 def head(config: Mapping[str, Any], curves: Curves) -> list[html.Markup]:
@@ -39,13 +39,20 @@ def head(config: Mapping[str, Any], curves: Curves) -> list[html.Markup]:
 
 def _progress(config: Mapping[str, Any], curves: Curves) -> str:
     """Return one line: iterations done, seats, policies, number of role exchanges."""
-    played, planned = len(seatings(curves)), config.get("iterations")
+    played, planned = _played(curves), config.get("iterations")
     unfinished = f" of {planned} (not finished)" if isinstance(planned, int) and played < planned else ""
+    if lost := played - len(seatings(curves)):
+        unfinished += f" (the metrics of {lost} are lost)"
     seat_names, policy_names = (", ".join(of(curves)) or "none yet" for of in (seats, policies))
     return (
         f"Iterations: {played}{unfinished}. Seats: {seat_names}. Policies: {policy_names}. "
         f"Role exchanges: {len(exchanges(curves))}."
     )
+
+
+def _played(curves: Curves) -> int:
+    """Return the number of iterations that have been played, those without metrics too."""
+    return max(seatings(curves), default=-1) + 1
 
 
 def _facts(config: Mapping[str, Any], curves: Curves) -> str:
@@ -106,7 +113,7 @@ def best_checkpoint(run: Path, config: Mapping[str, Any], curves: Curves) -> lis
 def _exported(run: Path, config: Mapping[str, Any], curves: Curves, *, best: int) -> int | None:
     """Return the iteration of the policies in `policies/`; None if the run is unfinished."""
     planned = config.get("iterations")
-    finished = isinstance(planned, int) and len(seatings(curves)) >= planned
+    finished = isinstance(planned, int) and _played(curves) >= planned
     if not finished or not any((run / "policies").glob("*/")):
         return None
     return best if config.get("export_best") else planned

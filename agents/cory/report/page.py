@@ -14,7 +14,7 @@ from cory.report.summary import change, number
 from cory.runtime.files import check_output, write_text
 from cory.tracking.curves import Curves, policies, quantities, seatings, seats
 from cory.tracking.labels import label
-from cory.tracking.tracker import METRICS, NO_CURVE, SAMPLES, Key, curves, read, read_lines
+from cory.tracking.tracker import METRICS, NO_CURVE, SAMPLES, Key, curves, read, read_samples
 
 if TYPE_CHECKING:
     from cory.report.plots import Plot
@@ -49,7 +49,7 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
     if not (run / METRICS).is_file():
         raise ValueError(f"{run} holds no {METRICS}; name the folder of a run, such as runs/<name>")
     run_curves = curves(read(run))
-    rows = read_lines(run / SAMPLES) if (run / SAMPLES).is_file() else []
+    rows = read_samples(run / SAMPLES) if (run / SAMPLES).is_file() else []
     games = [row for row in rows if "failure" not in row]
     config, environment = read_config(run), read_environment(run)
     continues = config.get("task") == "reviews"  # the responses of other tasks answer their queries

@@ -8,7 +8,7 @@ from typing import Any
 
 from cory.evaluation import averaging
 from cory.evaluation.collapse import SIGNS
-from cory.runtime.files import write_text
+from cory.runtime.files import read_json, write_text
 from cory.study.plan import PlannedRun, differing, digest, settings_in
 from cory.study.spec import GAME
 from cory.tracking.curves import NOT_SEATS
@@ -80,7 +80,7 @@ def check_belongs(folder: Path, planned: PlannedRun) -> None:
             "another --out"
         )
     path = origin_of(folder)
-    version = json.loads(path.read_text(encoding="utf-8"))["learning_version"] if path.exists() else None
+    version = read_json(path).get("learning_version") if path.exists() else None
     if version != LEARNING_VERSION:
         raise ValueError(
             f"{folder} was begun with learning version {version or 'unknown'}, this is {LEARNING_VERSION}: "
@@ -91,7 +91,7 @@ def check_belongs(folder: Path, planned: PlannedRun) -> None:
 def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
     """The finished run as a row of `runs` in the results."""
     rows = read(folder)
-    made = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    made = read_json(folder / "environment.json")
     evaluated = evaluations(rows)
     return {
         "arm": planned.arm,

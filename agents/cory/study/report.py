@@ -27,7 +27,7 @@ from cory.study.plots import draw
 from cory.study.records import elsewhere
 from cory.study.results import Results
 from cory.study.spec import BUDGETS, tested_on
-from cory.tracking.tracker import SAMPLES, read_lines
+from cory.tracking.tracker import SAMPLES, read_samples
 
 UNBROKEN = re.compile(r"\([-+\d.]+ (?:to|of) [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]")
 """Intervals, ranges and "19.2 of 20", which no line break should divide."""
@@ -266,7 +266,7 @@ def _folders(results: Results, task: str, folder: Path) -> dict[str, Path]:
 def _last_samples(folder: Path) -> dict[str, dict[str, Any]]:
     """The rows of the last evaluation by query; of equal queries the first."""
     path = folder / SAMPLES
-    rows = [row for row in read_lines(path) if "eval" in row] if path.is_file() else []
+    rows = [row for row in read_samples(path) if "eval" in row] if path.is_file() else []
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         if row["iteration"] == rows[-1]["iteration"]:

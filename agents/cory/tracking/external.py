@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cory.runtime.files import read_json
+
 if TYPE_CHECKING:
     from accelerate.tracking import GeneralTracker
 
@@ -85,7 +87,7 @@ def start(
 
     PartialState()  # its trackers log through it
     path = run / IDS
-    ids = json.loads(path.read_text(encoding="utf-8")) if resumed and path.is_file() else {}
+    ids = read_json(path) if resumed and path.is_file() else {}
     values = {key: str(value) if isinstance(value, list) else value for key, value in settings.items()}
     started = []
     for name in names:

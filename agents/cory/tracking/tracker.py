@@ -198,6 +198,22 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [row for _, row in _numbered(path)]
 
 
+def read_samples(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of `samples.jsonl`: games, and responses that a judge failed on.
+
+    Lines are handled as by `read_lines`; ValueError also for one that holds something else.
+    """
+    rows = []
+    for number, row in _numbered(path):
+        texts = row.get("eval", {})
+        is_game = isinstance(row.get("score"), dict) and isinstance(texts, dict)
+        is_game = is_game and all(isinstance(text, str) for text in texts.values())
+        if not isinstance(row.get("query"), str) or not ("failure" in row or is_game):
+            raise ValueError(f"{path} line {number} is no sample of a run; remove or repair that line")
+        rows.append(row)
+    return rows
+
+
 def _numbered(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the rows of a JSON-lines file with the numbers of their lines."""
     lines = path.read_bytes().split(b"\n")

@@ -1,6 +1,8 @@
 """Mistakes of users: one line on stderr, exit code 2, nothing written or changed."""
 
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,6 +74,29 @@ def test_unknown_keys_of_a_settings_file_are_errors_like_flags(place, capsys):
 def test_the_error_for_an_unknown_command_names_the_right_one(capsys):
     assert main(["trian"]) == 2
     assert "did you mean 'train'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "printed"),
+    [
+        (["train", "--task", "echo"], "loading torch and transformers\n"),
+        (["evaluate", "runs/a"], "loading torch and transformers\n"),
+        (["train", "--quiet"], ""),
+        (["train", "--help"], ""),
+        (["tasks"], ""),
+    ],
+)
+def test_a_command_that_loads_torch_says_so_before_it_is_imported(argv, printed, monkeypatch, capsys):
+    from cory.cli import main as module
+
+    name = argv[0]
+    seen = []
+    commands = {"command": lambda words: seen.append(capsys.readouterr().err), name: lambda words: None}
+    monkeypatch.setattr(module, "module_of", lambda name: SimpleNamespace(**commands))
+    monkeypatch.delitem(sys.modules, "torch")
+    assert main(argv) == 0
+    assert seen == ([printed] if name != "tasks" else [])
+    assert capsys.readouterr().err == ""
 
 
 def test_help_names_the_commands(capsys):

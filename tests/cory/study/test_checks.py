@@ -7,6 +7,7 @@ import pytest
 from cory import pocket
 from cory.study import checks
 from cory.study.checks import check_runs
+from cory.study.engines import evaluation
 from cory.study.engines.local import LocalEngine
 from cory.study.plan import make_plan
 from cory.study.study import Study
@@ -25,6 +26,24 @@ def planned(tmp_path, arms, **settings):
         "seeds": 2,
         "out": str(tmp_path / "out"),
     }
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.html", "marl_eval.json", "plots/mine.png"])
+def test_a_study_does_not_replace_what_a_user_has_in_its_folder(name, tmp_path):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    study = Study(**planned(tmp_path, {"a": {}}) | {"out": str(tmp_path)})
+    with pytest.raises(ValueError, match="holds something else and is not replaced|is no study's"):
+        study.run(say=str)
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_player_is_not_evaluated_into_a_folder_of_a_user(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("mine")
+    settings = {"target": "tests.helpers.players:relay_favourite", "task": "relay", "policy.kind": "table"}
+    with pytest.raises(ValueError, match="is no study's; move it away"):
+        evaluation.evaluate(tmp_path, settings)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
 @pytest.fixture

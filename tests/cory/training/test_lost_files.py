@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from cory.cli.main import main
-from cory.tracking.tracker import read, read_lines
+from cory.runtime.files import read_json
+from cory.tracking.tracker import read, read_lines, read_samples
 from cory.training import checkpoint
 from cory.training.loop import Loop
 from cory.training.resume import newest_whole
@@ -194,6 +195,32 @@ DAMAGED = {
     "a truth for an iteration": (b'{"iteration": true, "a/b/c": 1}', "is not a row of an iteration"),
     "brackets without end": (b"[" * 100_000, "is not JSON"),
 }
+
+
+NO_SAMPLES = {
+    "a row of nothing": b'{"iteration": 1}',
+    "a score of nobody": b'{"iteration": 1, "query": "a", "score": 1}',
+    "a text that is none": b'{"iteration": 1, "query": "a", "score": {}, "eval": {"llm_1": 3}}',
+    "bytes that are no text": b"\xff",
+}
+
+
+@pytest.mark.parametrize("case", NO_SAMPLES)
+def test_a_damaged_sample_is_named_with_its_file(case, tmp_path):
+    sound = b'{"iteration": 0, "query": "a", "score": {}, "eval": {"llm_1": "b"}}\n'
+    failed = b'{"iteration": 0, "query": "a", "failure": "took more than 2 s"}\n'
+    (tmp_path / "samples.jsonl").write_bytes(sound + failed)
+    assert len(read_samples(tmp_path / "samples.jsonl")) == 2
+    (tmp_path / "samples.jsonl").write_bytes(sound + failed + NO_SAMPLES[case] + b"\n")
+    with pytest.raises(ValueError, match=r"samples\.jsonl line 3 is no.*remove or repair that line"):
+        read_samples(tmp_path / "samples.jsonl")
+
+
+@pytest.mark.parametrize("name", ["environment.json", "checkpoints/step-000006/environment.json"])
+def test_a_damaged_json_file_is_named(name, run):
+    (run / name).write_bytes(b"\xff\x00")
+    with pytest.raises(ValueError, match=rf"{name} is damaged"):
+        read_json(run / name)
 
 
 @pytest.mark.parametrize("case", DAMAGED)
