@@ -49,8 +49,7 @@ def command(argv: Sequence[str]) -> None:
         print(f"warning: {line}", file=sys.stderr)
     out = None if several else options.out
     for run in options.runs if options.pages or not several else ():
-        print("\n".join(headline(run)))
-        with not_written(run / "report.html", named=out is not None):
+        with not_written(run / "report.html", named=out is not None, instead=lambda run=run: headline(run)):
             print(write_report(run, out))
     if several:
         print(write_comparison(options.runs, options.out))

@@ -33,7 +33,7 @@ def test_a_study_does_not_replace_what_a_user_has_in_its_folder(name, tmp_path):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
     study = Study(**planned(tmp_path, {"a": {}}) | {"out": str(tmp_path)})
-    with pytest.raises(ValueError, match="holds something else and is not replaced|is no study's"):
+    with pytest.raises(ValueError, match=r"holds something else and is not replaced|is no study's"):
         study.run(say=str)
     assert (tmp_path / name).read_text() == "mine"
 

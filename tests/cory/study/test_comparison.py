@@ -245,11 +245,6 @@ def test_command_draws_the_pages_of_the_runs_and_their_comparison(four, tmp_path
     assert capsys.readouterr().out.split() == [str(tmp_path / "paper.html")]
 
 
-def test_command_refuses_out_for_one_run(four, tmp_path, capsys):
-    assert main(["report", str(four[0]), "--out", str(tmp_path / "x.html")]) == 2
-    assert "name two or more" in capsys.readouterr().err
-
-
 def test_study_page_has_the_samples_of_its_arms_side_by_side(tmp_path):
     """The responses of seed 0; a run that is not below the study's folder is found in the study beside it."""
     arms = arms_of(
