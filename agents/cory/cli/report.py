@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tyro.conf import Positional
@@ -49,7 +50,7 @@ def command(argv: Sequence[str]) -> None:
         print(f"warning: {line}", file=sys.stderr)
     out = None if several else options.out
     for run in options.runs if options.pages or not several else ():
-        with not_written(run / "report.html", named=out is not None, instead=lambda run=run: headline(run)):
+        with not_written(run / "report.html", named=out is not None, instead=partial(headline, run)):
             print(write_report(run, out))
     if several:
         print(write_comparison(options.runs, options.out))
