@@ -87,12 +87,10 @@ def test_the_error_for_an_unknown_command_names_the_right_one(capsys):
     ],
 )
 def test_a_command_that_loads_torch_says_so_before_it_is_imported(argv, printed, monkeypatch, capsys):
-    from cory.cli import main as module
-
     name = argv[0]
     seen = []
     commands = {"command": lambda words: seen.append(capsys.readouterr().err), name: lambda words: None}
-    monkeypatch.setattr(module, "module_of", lambda name: SimpleNamespace(**commands))
+    monkeypatch.setattr(sys.modules["cory.cli.main"], "module_of", lambda name: SimpleNamespace(**commands))
     monkeypatch.delitem(sys.modules, "torch")
     assert main(argv) == 0
     assert seen == ([printed] if name != "tasks" else [])

@@ -92,7 +92,11 @@ RUNS = {
         "run/config.yaml cannot be read",
     ),
     "missing settings": (RESUME, without("config.yaml"), "cannot be resumed"),
-    "settings of another algorithm": ((*RESUME, "--algorithm", "rloo"), lambda run: None, "--algorithm."),
+    "settings of another algorithm": (
+        (*RESUME, "--algorithm", "rloo"),
+        lambda run: None,
+        "algorithm was 'ppo' and is 'rloo'",
+    ),
     "metrics with a broken line": (
         RESUME,
         with_content("metrics.jsonl", b'{"iteration": 0\n{"iteration": 1}\n'),
