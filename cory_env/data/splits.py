@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 WHOLE = "whole"
-"""Split of data that come undivided, such as a single file; `separate` divides it into train and test."""
+"""Split of data without a test split, such as a single file; `separate` divides it into train and test."""
 
 SMALLEST_POOL = 10
 """Fewest train texts from which validation texts are taken."""
@@ -46,6 +46,13 @@ def separate(rows: Mapping[str, Sequence[R]], key: str, *, where: str | Path) ->
     train, validation, test = (_by_text(of_split, key) for of_split in split.values())
     unique = {"train": [*train.values()], "test": [row for text, row in test.items() if text not in train]}
     for name, of_split in unique.items():
+        if not of_split and WHOLE in rows:
+            texts = len(unique["train"]) + len(unique["test"])
+            raise ValueError(
+                f"{where} has no rows for {name}: equal texts count once, which leaves {texts} of "
+                f"{len(rows[WHOLE])} rows, and the hash of a text puts one in five into test; give 30 or "
+                "more different ones, or splits of your own for train and test"
+            )
         if not of_split:
             raise ValueError(
                 f"{where} has no rows for {name} ({len(split[name])} read, less those that train has too); "

@@ -1,6 +1,12 @@
-"""Tables of a data set by split, from a parquet, CSV, JSON or JSONL file, a folder of them, or the Hub."""
+"""Tables of a data set by split, from a parquet, CSV, JSON or JSONL file, a folder of them, or the Hub.
 
+Texts stay what the files hold; the CSV reader of `datasets` would make 7.0 of `007` and nothing of `null`.
+"""
+
+import codecs
 import csv
+import gzip
+import io
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -91,31 +97,56 @@ def read_rows(
 
 
 def read_tables(data: str | Path, *, config: str | None = None) -> dict[str, list[Table]]:
-    """Open the tables of `train`, `test` and, if the data have it, `validation`; of a single file, `WHOLE`.
+    """Open the tables of `train`, `test` and, if the data have it, `validation`.
 
     The files of a folder belong to the split that their names start with (`SPLITS`). A `data` of the form
-    `owner/name` that is no local path is fetched from the Hub, in its configuration `config`.
+    `owner/name` that is no local path is fetched from the Hub, in its configuration `config`. A single file,
+    and the train split of data without test, is `WHOLE`.
     """
     path = Path(data)
     if path.is_dir():
         return _folder(path)
-    if not path.exists() and path.suffix not in READERS and HUB_NAME.fullmatch(path.as_posix()):
+    if not path.exists() and suffix_of(path) not in READERS and HUB_NAME.fullmatch(path.as_posix()):
         return _hub(path.as_posix(), config)
     return {WHOLE: [read_table(path)]}
 
 
 def read_table(path: Path) -> Table:
     """Open a parquet, CSV, JSON or JSONL file; any other or malformed file is a ValueError with its name."""
-    if path.suffix not in READERS:
+    suffix = suffix_of(path)
+    if suffix not in READERS:
         raise ValueError(
             f"{path} is not a {', '.join(READERS)} file; give one, a folder of them, or owner/name on the Hub"
         )
     try:
-        return READERS[path.suffix](path)
-    except (OSError, ValueError, csv.Error) as error:
+        return READERS[suffix](path)
+    except (OSError, EOFError, ValueError, csv.Error) as error:
         if not path.exists():
             raise ValueError(f"there is no file {path}") from error
-        raise ValueError(f"{path} cannot be read as {path.suffix} ({error})") from error
+        raise ValueError(f"{path} cannot be read as {suffix} ({error})") from error
+
+
+def suffix_of(path: Path) -> str:
+    """Return the suffix of a file in small letters, without `.gz`; `.csv` for the tab-separated `.tsv`."""
+    name = Path(path.name.lower().removesuffix(".gz"))
+    return name.suffix.replace(".tsv", ".csv")
+
+
+def _text(path: Path) -> str:
+    """Read a file, perhaps compressed, in UTF-8 or, if it begins with a mark that says so, UTF-16."""
+    data = path.read_bytes()
+    if path.name.lower().endswith(".gz"):
+        data = gzip.decompress(data)
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = 1 + data.count(b"\n", 0, error.start)
+        raise ValueError(
+            f"line {line} holds the byte 0x{data[error.start]:02x}, which is "
+            "no UTF-8; save the file as UTF-8: iconv -f CP1252 -t UTF-8 if it is from Windows"
+        ) from error
 
 
 def _parquet(path: Path) -> Table:
@@ -130,9 +161,15 @@ def _parquet(path: Path) -> Table:
 
 
 def _csv(path: Path) -> Table:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
+    """Open a table whose fields are separated as those of its heading: by commas, semicolons or tabs."""
+    text = _text(path)
+    delimiter = next((sign for sign in ",;\t" if sign in text.partition("\n")[0]), ",")
+    limit = csv.field_size_limit(min(len(text) + 1, 2**31 - 1))
+    try:
+        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
         rows, heading = list(reader), reader.fieldnames or ()
+    finally:
+        csv.field_size_limit(limit)
     for number, row in enumerate(rows, start=1):
         if None in row:
             raise ValueError(f"row {number} has more fields than the heading; quote texts with commas")
@@ -140,23 +177,57 @@ def _csv(path: Path) -> Table:
 
 
 def _jsonl(path: Path) -> Table:
-    with path.open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file if line.strip()]
-    for number, row in enumerate(rows, start=1):
+    return _objects(path, _lines(_text(path)))
+
+
+def _lines(text: str) -> list[Row]:
+    """Read one JSON object a line; blank lines are no rows."""
+    rows: list[Row] = []
+    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"row {len(rows) + 1}, on line {number}, is no JSON: {error.msg} at character {error.colno}"
+            ) from error
         if not isinstance(row, dict):
-            raise ValueError(f"row {number} is {str(row)[:60]!r}; each line must be a JSON object")
-    return _objects(path, rows)
+            raise ValueError(f"row {len(rows) + 1} is {str(row)[:60]!r}; each line must be a JSON object")
+        rows.append(row)
+    return rows
 
 
 def _json(path: Path) -> Table:
-    rows = json.loads(path.read_text(encoding="utf-8"))
+    text = _text(path)
+    try:
+        rows = json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+        rows = _lines(text)  # JSON lines are often called .json
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError("it must hold one list of objects")
     return _objects(path, rows)
 
 
 def _objects(path: Path, rows: Sequence[Row]) -> Table:
+    for number, row in enumerate(rows, start=1):
+        _check_characters(row, f"row {number}")
     return _in_memory(path, rows, list(dict.fromkeys(name for row in rows for name in row)))
+
+
+def _check_characters(row: Mapping[str, Any], where: str) -> None:
+    """Raise a ValueError that names the column of a row with half of a surrogate pair, as scrapers write."""
+    for name, value in row.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{where} holds half of a character in column {name!r}, {text[error.start]!a}; drop or "
+                "correct the row"
+            ) from error
 
 
 def _in_memory(path: Path, rows: Sequence[Row], names: Sequence[str]) -> Table:
@@ -169,20 +240,27 @@ READERS: dict[str, Callable[[Path], Table]] = {
     ".json": _json,
     ".jsonl": _jsonl,
 }
-"""Readers of local files by suffix."""
+"""Readers of local files by `suffix_of`."""
 
 
 def _folder(path: Path) -> dict[str, list[Table]]:
     files = sorted(file for file in path.iterdir() if file.is_file())
-    found: dict[str, list[Table]] = {}
-    for split, starts in SPLITS.items():
-        found[split] = [read_table(file) for file in files if file.name.startswith(starts)]
-        if not found[split] and split != "validation":
-            names = ", ".join(file.name for file in files[:20]) or "no file"
-            raise ValueError(
-                f"{path} has no split {split!r}: files named {split}* are needed and it holds {names}"
-            )
-    return {split: tables for split, tables in found.items() if tables}
+    by_split = {
+        split: [read_table(file) for file in files if file.name.lower().startswith(starts)]
+        for split, starts in SPLITS.items()
+    }
+    names = ", ".join(file.name for file in files[:20]) or "no file"
+    return _undivided(
+        by_split, f"{path} has no split 'train': files named train* are needed and it holds {names}"
+    )
+
+
+def _undivided(by_split: Mapping[str, list[Table]], missing: str) -> dict[str, list[Table]]:
+    """Return the splits there are, train as `WHOLE` without a test; `missing` is the error without train."""
+    if not by_split["train"]:
+        raise ValueError(missing)
+    first = "train" if by_split["test"] else WHOLE
+    return {first if split == "train" else split: found for split, found in by_split.items() if found}
 
 
 def _hub(name: str, config: str | None) -> dict[str, list[Table]]:
@@ -191,22 +269,20 @@ def _hub(name: str, config: str | None) -> dict[str, list[Table]]:
     except ImportError as error:
         raise ImportError(f"fetching {name} needs the package datasets: pip install datasets") from error
     try:
-        by_split = datasets.load_dataset(name, config)
+        on_hub = datasets.load_dataset(name, config)
     except Exception as error:  # the network and the Hub raise many kinds
         raise ValueError(
             f"no file or folder is called {name}, and the Hub gave no data set of that name: {error}"
         ) from error
-    found: dict[str, list[Table]] = {}
-    for split, names in SPLITS.items():
-        known = next((known for known in names if known in by_split), None)
-        if known is not None:
-            found[split] = [_hub_table(f"{name}, {known}", by_split[known])]
-        elif split != "validation":
-            raise ValueError(
-                f"no file or folder is called {name}, and the Hub gave no split {split!r} of that name: "
-                f"it has {', '.join(by_split)}"
-            )
-    return found
+    by_split = {
+        split: [_hub_table(f"{name}, {known}", on_hub[known]) for known in names if known in on_hub][:1]
+        for split, names in SPLITS.items()
+    }
+    return _undivided(
+        by_split,
+        f"no file or folder is called {name}, and the Hub gave no split 'train' of that name: it has "
+        f"{', '.join(on_hub)}",
+    )
 
 
 def _hub_table(where: str, dataset: Any) -> Table:

@@ -28,9 +28,9 @@ def paper_template(seat: str) -> str:
 class Problems:
     """A data set of word problems. A query holds the question only; the rest of a prompt is in the templates.
 
-    `data` is a JSONL, JSON, CSV or parquet file (a fifth is `test`, by the sha256 of the question), a folder
-    of such files whose names start with `train`, `test` and perhaps `validation`, or a name on the Hub. If
-    the data have no validation split, a tenth of the train questions becomes it, by the same hash. No two
+    `data` is a JSONL, JSON, CSV or parquet file, a folder of such files whose names start with `train` and
+    perhaps `test` and `validation`, or a name on the Hub. Without a test split a fifth of the questions
+    becomes it, and without validation a tenth of the train questions, by the sha256 of their text. No two
     splits share a question. `too_long` counts the questions left out for their length, by split of the data.
     A subclass is one data set.
     """

@@ -20,7 +20,7 @@ from cory_env.tasks.base import split_of, too_long, with_validation
 from cory_env.tokenizer import Message, Tokenizer, Wrapped, encode_prompt, for_chats
 from cory_env.types import Query, Response, without_end
 
-COLUMNS = ("prompt", "messages", "query", "question", "instruction", "text")
+COLUMNS = ("prompt", "messages", "query", "question", "instruction", "text", "conversations")
 """Default names of the column of prompts; the first one present is used."""
 
 RESERVED = ("prompts", "completions")
@@ -41,10 +41,10 @@ MARK = "\ue000"
 class Task:
     """Queries are the prompts of a data set; the judge scores the responses.
 
-    `data` is a parquet, CSV, JSON or JSONL file (a fifth is `test`, by the sha256 of the prompt), a folder of
-    such files whose names start with `train`, `test` and perhaps `validation`, or a name on the Hub. If the
-    data have no validation split, a tenth of the train prompts becomes it, by the sha256 of their text. A
-    prompt that occurs twice counts once; no two splits share one. `query.row` is the row of the data.
+    `data` is a parquet, CSV, JSON or JSONL file, a folder of such files whose names start with `train` and
+    perhaps `test` and `validation`, or a name on the Hub. Without a test split a fifth of the prompts becomes
+    it, and without validation a tenth of the train prompts, by the sha256 of their text. A prompt that occurs
+    twice counts once; no two splits share one. `query.row` is the row of the data.
     `too_long` counts the prompts left out for their length, by split of the data.
     """
 
@@ -222,29 +222,41 @@ def _read(
 def _keyed_rows(table: tables.Table, column: str, names: Sequence[str]) -> Iterator[tables.Row]:
     """Yield each row of `table` under `row`, and its prompt as a text under `key`."""
     values: dict[str, list[Any]] = {name: table.values(name) for name in names if name in table.columns}
-    for number, prompt in enumerate(values[table.pick((column,))]):
-        if not _is_prompt(prompt):
+    for number, value in enumerate(values[table.pick((column,))]):
+        try:
+            prompt = values[column][number] = _prompt(value)
+        except ValueError as error:
             raise ValueError(
                 f"row {number + 1} of {table.where} has no prompt in column {column!r} but "
-                f"{str(prompt)[:60]!r}; give a text, or a list of messages with role and content, the last "
-                "one the user's"
-            )
+                f"{str(value)[:60]!r}; {error}"
+            ) from error
         key = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
         yield {"key": key, "row": {name: values[name][number] if name in values else None for name in names}}
 
 
-def _is_prompt(value: Any) -> bool:
-    """Return whether `value` is a text or a list of messages that ends with the user."""
-    if isinstance(value, str):
-        return bool(value.strip())
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(
-            isinstance(message, dict)
-            and isinstance(message.get("role"), str)
-            and isinstance(message.get("content"), str)
-            for message in value
+def _prompt(value: Any) -> Prompt:
+    """Return `value` if it is a text or a chat that ends with the user; contents in parts become texts."""
+    if isinstance(value, str) and value.strip():
+        return value
+    if not isinstance(value, list) or not value or not all(isinstance(message, dict) for message in value):
+        raise ValueError("give a text, or a list of messages with role and content, the last one the user's")
+    if any("from" in message and "value" in message for message in value):
+        raise ValueError("its messages have ShareGPT's from and value; give them as role and content")
+    chat = [message | {"content": _content(message.get("content"))} for message in value]
+    if any(not isinstance(message.get("role"), str) for message in chat):
+        raise ValueError("give each message a role and a content")
+    if chat[-1]["role"] != "user":
+        raise ValueError(
+            f"its last message is of {chat[-1]['role']}; give messages, the last one the user's, and put the "
+            "answer to it into a column of its own"
         )
-        and value[-1]["role"] == "user"
-    )
+    return chat
+
+
+def _content(content: Any) -> str:
+    """Return the content of a message, parts of text joined."""
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"the content of a message is {str(content)[:60]!r}; give text")
+    return "".join(map(str, texts))

@@ -33,10 +33,10 @@ class Task:
     """Queries are the first few tokens of reviews; the judge scores query and response as one text.
 
     `data` is a JSON file of openings, {"train": [text, ...], "test": [text, ...]} and perhaps "validation",
-    or reviews: a parquet, CSV or JSONL file (a fifth is `test`, by the sha256 of the text), a folder of such
-    files whose names start with `train`, `test` and perhaps `validation`, or a name on the Hub, such as
-    `stanfordnlp/imdb`. If the data have no validation split, a tenth of train becomes it, by the sha256 of
-    the text or, in a file of openings, of the ids. No two splits share an opening: validation leaves out
+    or reviews: a parquet, CSV or JSONL file, a folder of such files whose names start with `train` and
+    perhaps `test` and `validation`, or a name on the Hub, such as `stanfordnlp/imdb`. Without a test split a
+    fifth of the reviews becomes it, and without validation a tenth of train, by the sha256 of the text or, in
+    a file of openings, of the ids. No two splits share an opening: validation leaves out
     those of the others, test those of train. By split, `dropped` counts them and `overlap` is their share.
     """
 
@@ -183,7 +183,7 @@ def _openings(path: Path) -> dict[str, list[str]]:
     """Read openings from a JSON file: non-empty lists of texts, of which validation may be missing."""
     wanted = 'it must be {"train": [text, ...], "test": [text, ...]}'
     try:
-        openings = json.loads(path.read_text(encoding="utf-8"))
+        openings = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as openings ({error}); {wanted}") from error
     optional = {"validation"} if isinstance(openings, dict) and "validation" in openings else set()

@@ -18,7 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from cory_env.data.tables import READERS, Row
+from cory_env.data.tables import READERS, Row, suffix_of
 from cory_env.tasks._word_problem import Problems
 from cory_env.tokenizer import Tokenizer
 
@@ -82,7 +82,9 @@ class Task(Problems):
 def _file_of(source: str, folder: Path) -> Path | None:
     """Return the file in `folder` with the name of the source in any case; None if there is none."""
     files = sorted(folder.iterdir()) if folder.is_dir() else []
-    return next((f for f in files if f.suffix in READERS and f.stem.lower() == source), None)
+    return next(
+        (f for f in files if suffix_of(f) in READERS and f.name.lower().partition(".")[0] == source), None
+    )
 
 
 def _exact(answer: str) -> str:

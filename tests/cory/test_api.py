@@ -193,8 +193,8 @@ def two(completions, **columns):
     ("dataset", "message"),
     [
         ([], "the dataset is empty"),
-        (["text"], "a row of the dataset is 'text'"),
-        ([{"prompt": "a", "answer": object()}], "cannot be written as JSON"),
+        ([{"prompt": "a"}, 7], "row 2 of the dataset is 7; give texts, or dicts"),
+        ([{"prompt": "a", "answer": object()}], "cannot be written as JSON: column 'answer'"),
     ],
 )
 def test_a_bad_dataset_is_refused_before_anything_is_written(tmp_path, dataset, message):

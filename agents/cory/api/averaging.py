@@ -30,7 +30,7 @@ def average(
     Raises:
         ValueError: For fewer than two policies, unlike shapes or tokenizers, or a folder that is in use.
     """
-    folder = Path(out)
+    folder = Path(out).expanduser()
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         what = "is not empty" if folder.is_dir() else "is no folder"
         raise ValueError(f"{folder} {what}; name another folder for the average")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cory.api.datasets import with_dataset
+from cory.api.datasets import named_as_given, with_dataset
 from cory.api.rewards import Reward, judge_of, remembered
 from cory.api.runs import Run
 from cory.api.settings import as_dict, check_names, flags
@@ -45,9 +45,9 @@ def train(
     Args:
         model: A folder, a hub name, an embedded model, or a pair (transformers model, tokenizer), which is
             copied for every policy and for the reference. By default the preset's.
-        dataset: A `datasets.Dataset` or `DatasetDict`, a list of dicts, or a file; the task is then
-            `prompts`. Rows in memory are written to `data/` beside the run directory, so that the run can be
-            resumed and evaluated.
+        dataset: A `datasets.Dataset`, a list of dicts or of texts, a DataFrame, a dict of columns, any of
+            these by split (a dict or `DatasetDict`), or a file; the task is then `prompts`. Rows in memory
+            are written to `data/` beside the run directory, so that the run can be resumed and evaluated.
         reward: A function `f(prompts, completions, **columns) -> list[float]`, several of them (summed), or
             a judge as `--judge` takes it. Functions run in this process; a name `module:function` runs in
             workers with limits.
@@ -73,7 +73,8 @@ def train(
         settings["task"] = task
     if run is not None and not str(run).strip():
         raise ValueError("run is empty; name the folder of the run")
-    base = Path(run).parent if run is not None else Path("runs")
+    run = None if run is None else Path(run).expanduser()
+    base = run.parent if run is not None else Path("runs")
     if dataset is not None:
         settings = with_dataset(settings, dataset, base / "data")
     if isinstance(model, str | Path):
@@ -84,17 +85,18 @@ def train(
     elif reward is not None:
         judge = judge_of(reward)
         settings["judge"] = remembered(reward)
-    saved = Path(run) / "config.yaml" if run is not None else None
+    saved = run / "config.yaml" if run is not None else None
     resumed = resume != "never" and saved is not None and saved.exists()
     words = [*(flags_of(saved) if resumed and saved is not None else []), *flags(settings)]
     config = read(words, default=presets.get(preset), about="", command="cory.train")
     default_name = base / f"{preset}-{config.seats}-seats-seed-{config.seed}"
-    path = Path(run) if run is not None else free_name(default_name)
+    path = run if run is not None else free_name(default_name)
     factory.configure_runtime(config)
     factory.silence_transformers()
     policies = _copies(model, config) if isinstance(model, tuple) else None
     task_object = None if task is None or isinstance(task, str) else task
-    trainer = Trainer(config, task=task_object, policies=policies, judge=judge)
+    with named_as_given(dataset, str(settings.get("task.data"))):
+        trainer = Trainer(config, task=task_object, policies=policies, judge=judge)
     training_run.train(
         config, path, overwrite=overwrite, resume=resume, trainer=trainer, callbacks=callbacks, log=log
     )
@@ -131,7 +133,7 @@ def evaluate(
     factory.configure_runtime(found[0].config)
     result, evaluated = evaluate_targets(found, game=game)
     if out is not None:
-        write(Path(out), result, sample_lines(evaluated))
+        write(Path(out).expanduser(), result, sample_lines(evaluated))
     return result
 
 

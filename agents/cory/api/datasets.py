@@ -2,11 +2,21 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cory.runtime.files import write_text
+from cory_env.data.tables import SPLITS
+
+GIVEN = "the dataset"
+"""What messages call data in memory."""
+
+SPLIT_NAMES = {name for names in SPLITS.values() for name in names}
 
 
 def with_dataset(settings: Mapping[str, Any], dataset: Any, folder: Path) -> dict[str, Any]:
@@ -20,38 +30,122 @@ def with_dataset(settings: Mapping[str, Any], dataset: Any, folder: Path) -> dic
     return {**settings, "task": task, "task.data": str(path)}
 
 
+@contextmanager
+def named_as_given(dataset: Any, path: str) -> Iterator[None]:
+    """Call data in memory `GIVEN` in errors, whatever the file they were written to."""
+    try:
+        yield
+    except ValueError as error:
+        if dataset is None or isinstance(dataset, str | Path):
+            raise
+        raise ValueError(str(error).replace(path, GIVEN)) from error
+
+
 def _written(dataset: Any, folder: Path) -> Path:
     """Rows in memory as JSON lines under a name that is a hash of them; a folder for several splits."""
-    if isinstance(dataset, Mapping):
-        texts = {f"{split}.jsonl": _jsonl(rows) for split, rows in dataset.items()}
-        digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:16]
-        target = folder / digest
+    if _is_splits(dataset):
+        texts = {f"{split}.jsonl": _jsonl(rows, f"{GIVEN}, {split}") for split, rows in dataset.items()}
+        target = folder / _hash(*(part for file in texts.items() for part in file))
         for name, text in texts.items():
-            _write_once(target / name, text)
+            _write(target / name, text)
         return target
-    text = _jsonl(dataset)
-    target = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
-    _write_once(target, text)
+    text = _jsonl(dataset, GIVEN)
+    target = folder / f"{_hash(text)}.jsonl"
+    _write(target, text)
     return target
 
 
-def _jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
+def _is_splits(dataset: Any) -> bool:
+    """Whether a mapping holds rows by split; any other is a table of columns."""
+    return isinstance(dataset, Mapping) and not SPLIT_NAMES.isdisjoint(dataset)
+
+
+def _hash(*texts: str) -> str:
+    """A hash of texts that differs if they are divided otherwise."""
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
+
+
+def _rows(data: Any, where: str) -> Iterable[Any]:
+    """The rows of a list, of an object of `datasets`, pandas or pyarrow, or of a dict of columns."""
+    library = type(data).__module__.partition(".")[0]
+    if library == "pandas":
+        missing = data.isna()
+        return data.astype(object).mask(missing, None).to_dict("records")  # type: ignore[no-any-return]
+    if library == "pyarrow":
+        return data.to_pylist()  # type: ignore[no-any-return]
+    if not isinstance(data, Mapping):
+        return data  # type: ignore[no-any-return]
+    try:
+        lengths = {str(name): len(values) for name, values in data.items() if not isinstance(values, str)}
+    except TypeError:
+        lengths = {}
+    if len(lengths) < len(data) or len(set(lengths.values())) != 1:
+        raise ValueError(
+            f"{where} is a dict of {', '.join(map(repr, data))}; give lists of rows by split, as "
+            "{'train': [...], 'test': [...]}, or columns of one length, as {'prompt': [...], 'answer': [...]}"
+        )
+    return [dict(zip(data, values, strict=True)) for values in zip(*data.values(), strict=True)]
+
+
+def _jsonl(data: Any, where: str) -> str:
     lines = []
-    for row in rows:
+    for number, item in enumerate(_rows(data, where), start=1):
+        row = (
+            {"text": item}
+            if isinstance(item, str)
+            else {"messages": item}
+            if isinstance(item, list)
+            else item
+        )
         if not isinstance(row, Mapping):
-            raise ValueError(f"a row of the dataset is {row!r:.80}; give dicts such as {{'prompt': '...'}}")
-        try:
-            lines.append(json.dumps(dict(row), ensure_ascii=False))
-        except TypeError as error:
             raise ValueError(
-                f"a row of the dataset cannot be written as JSON ({error}): {row!r:.120}"
-            ) from error
+                f"row {number} of {where} is {row!r:.80}; give texts, or dicts such as {{'prompt': '...'}}"
+            )
+        try:
+            lines.append(_as_json(dict(row)))
+        except (TypeError, ValueError):
+            _refuse_value(row, f"row {number} of {where}")
+            raise
     if not lines:
-        raise ValueError("the dataset is empty; give one row or more")
+        raise ValueError(f"{where} is empty; give one row or more")
     return "\n".join(lines) + "\n"
 
 
-def _write_once(path: Path, text: str) -> None:
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text)
+def _as_json(value: Any) -> str:
+    """One line of JSON; ValueError or TypeError for what JSON in UTF-8 cannot hold."""
+    text = json.dumps(value, ensure_ascii=False, default=_plain)
+    text.encode()
+    return text
+
+
+def _refuse_value(row: Mapping[str, Any], where: str) -> None:
+    """Raise a ValueError for the first column of a row that cannot be written."""
+    for name, value in row.items():
+        try:
+            _as_json(value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{where} cannot be written as JSON: column {name!r} holds {value!r:.80} ({error}); give "
+                "texts, numbers, dates, and lists and dicts of them"
+            ) from error
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON holds it: dates in ISO format, bytes as UTF-8, NumPy's values as Python's."""
+    if isinstance(value, date | time):  # pandas' timestamps are dates
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, np.datetime64):
+        return str(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} is no JSON")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file unless it holds this text already."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text)

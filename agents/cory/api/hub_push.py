@@ -37,7 +37,7 @@ def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = (), online:
     One policy lies at the root of the repository, several in a subfolder each. ValueError for a run without
     exported policies, an unknown policy, and adapters on a base that only this machine has.
     """
-    run = Path(run)
+    run = Path(run).expanduser()
     if not HUB_NAME.fullmatch(repo):
         raise ValueError(f"{repo!r} is no name of a repository; give owner/name")
     folders = {path.name: path for path in sorted(run.glob("policies/*")) if path.is_dir()}

@@ -25,7 +25,7 @@ class Run:
 
     def __init__(self, path: str | Path, *, policies: Mapping[str, Policy] | None = None) -> None:
         """`policies` are the trained ones if they are in memory; else they are loaded at first use."""
-        self.path = Path(path)
+        self.path = Path(path).expanduser()
         if not (self.path / METRICS).is_file():
             raise ValueError(
                 f"{self.path} holds no {METRICS}; name the directory of a run, such as runs/<name>"

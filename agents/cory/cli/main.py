@@ -1,6 +1,7 @@
 """The command `cory`: finds the module of a command and turns what ends it into an exit code."""
 
 import difflib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -51,6 +52,7 @@ COMPLETION = ("--tyro-write-completion", "--tyro-print-completion")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. A user's mistake is one `error:` paragraph on stderr and code 2."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    show_any_text()
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE)
         return 0
@@ -78,6 +80,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("stopped; the checkpoints that were written stand", file=sys.stderr)
         return 130
     return 0
+
+
+def show_any_text() -> None:
+    """Let terminals and files that are not in UTF-8 get `?` for what they cannot hold."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def print_error(error: Exception, text: str) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import io
 import json
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
@@ -20,6 +21,9 @@ from cory.config.task_options import task_options
 
 MEASURED = ("memory", "lora.four_bit", "policy.compile")
 """Settings in whose place a run writes what it measured where they are `auto`."""
+
+
+HOMES = ("~/", "~" + os.sep)
 
 
 def read(argv: Sequence[str], *, default: Config, about: str, command: str) -> Config:
@@ -114,6 +118,7 @@ def parse(
     """
     import tyro
 
+    argv = [at_home(word) for word in argv]
     if HELP & set(argv):
         everything = shown is None or "--help-all" in argv
         kind = with_effects(kind, default, shown=None if everything else shown)
@@ -160,7 +165,13 @@ def value_of(argv: Sequence[str], flag: str) -> str | None:
             value = after
         elif word.startswith(flag + "="):
             value = word.split("=", 1)[1]
-    return value
+    return None if value is None else at_home(value)
+
+
+def at_home(word: str) -> str:
+    """A word with `~/` at the start of its value as the home folder: `~/x`, `--flag=~/x`."""
+    flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    return flag + equals + os.path.expanduser(value) if value.startswith(HOMES) else word
 
 
 def _without_frame(box: str) -> str:

@@ -10,6 +10,7 @@ A WEIGHT is any finite number, 1 if left out. Quote patterns that contain " + ".
 """
 
 import math
+import os
 import re
 from collections.abc import Collection, Mapping
 from importlib.metadata import entry_points
@@ -77,7 +78,7 @@ def parse(spec: str, *, aliases: Collection[str] = ()) -> list[ParsedTerm]:
                 f"judge {spec!r} cannot be read at {spec[position:]!r}; write one judge, or several as "
                 "'0.5*module:function + 2*regex:PATTERN'"
             )
-        weight, judge = float(match["weight"] or 1), match["judge"]
+        weight, judge = float(match["weight"] or 1), os.path.expanduser(match["judge"])
         if not math.isfinite(weight):
             raise ValueError(f"judge {spec!r} has a weight of {weight}; give a finite number")
         terms.append(ParsedTerm(weight, judge, source_of(judge, aliases=aliases)))

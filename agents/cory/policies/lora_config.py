@@ -43,6 +43,8 @@ class LoRAConfig:
                 raise ValueError(f"lora.{name} is {getattr(self, name)}; give 1 or more")
         if self.four_bit not in ("no", "yes", "auto"):
             raise ValueError(f"lora.four_bit is {self.four_bit!r}; there are no, yes, auto")
+        if self.adapter is not None:
+            object.__setattr__(self, "adapter", self.adapter.expanduser())
         for name in (SETTINGS, WEIGHTS):
             if self.adapter is not None and not (self.adapter / name).is_file():
                 raise ValueError(f"lora.adapter {self.adapter} holds no {name}; name a folder saved by PEFT")

@@ -297,7 +297,7 @@ def _path(values: Mapping[str, Any], key: str) -> Path | None:
     value = values.get(key)
     if not isinstance(value, str | Path | None):
         raise ValueError(f"{key} is {value!r:.80}; give a path")
-    return Path(value) if value else None
+    return Path(value).expanduser() if value else None
 
 
 def _is_number(value: Any) -> bool:

@@ -50,7 +50,7 @@ class Study:
     def from_yaml(cls, path: str | Path) -> Self:
         """The study in a file."""
         study = cls.__new__(cls)
-        study.spec = read_spec(Path(path))
+        study.spec = read_spec(Path(path).expanduser())
         return study
 
     def run(
@@ -138,7 +138,7 @@ class Study:
         return Finished(found, path, page, failed)
 
     def _spec(self, *, seeds: int | None, quick: bool, out: str | Path | None) -> Spec:
-        spec = self.spec if out is None else replace(self.spec, out=Path(out))
+        spec = self.spec if out is None else replace(self.spec, out=Path(out).expanduser())
         spec = spec.narrowed() if quick else spec
         if seeds is not None and seeds < 1:
             raise ValueError(f"seeds is {seeds}; give 1 or more")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cory.config import presets
-from cory.config.parsing import flags_of, read, value_of
+from cory.config.parsing import at_home, flags_of, read, value_of
 from cory.config.schema import Config
 from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
@@ -91,6 +91,7 @@ def find(name: str, *, preset: str | None = None, flags: Sequence[str] = ()) -> 
     """
     if not name.strip():
         raise ValueError("a target is empty; name a run directory, a model folder or a hub name")
+    name = at_home(name)
     folder = Path(name)
     if (folder / checkpoint.MANIFEST).exists():
         return _checkpoint(folder, name, flags)

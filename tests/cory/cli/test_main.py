@@ -1,7 +1,9 @@
 """Mistakes of users: one line on stderr, exit code 2, nothing written or changed."""
 
+import io
 import json
 import sys
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -126,3 +128,24 @@ def test_a_run_repeats_its_evaluation_exactly(tmp_path, capsys, tiny_folder):
     assert main(["train", "--config", str(run / "config.yaml"), "--run", str(again)]) == 0
     lines = (again / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["eval/llm_2/task_reward"] == last["eval/llm_2/task_reward"]
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "latin-1", "utf-8"])
+def test_what_a_console_cannot_show_is_replaced(encoding, monkeypatch):
+    module = import_module("cory.cli.main")
+    streams = {name: io.TextIOWrapper(io.BytesIO(), encoding=encoding) for name in ("stdout", "stderr")}
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+
+    def command(argv):
+        print("größer 日本")
+        raise ValueError("größer 日本")
+
+    monkeypatch.setattr(module, "run", command)
+    assert module.main(["play"]) == 2
+    shown = {}
+    for name, stream in streams.items():
+        stream.flush()
+        shown[name] = stream.buffer.getvalue().decode(encoding).strip()
+    text = "größer 日本".encode(encoding, "replace").decode(encoding)
+    assert shown == {"stdout": text, "stderr": f"error: {text}"}

@@ -1,11 +1,16 @@
 """Settings as flags, with the options of the task and the algorithm that are named."""
 
+from pathlib import Path
+
 import pytest
 
 from cory.algorithms import ppo
-from cory.config.parsing import flags_of, flat, read
+from cory.api.settings import flags
+from cory.config.parsing import flags_of, flat, read, read_command, value_of
 from cory.config.schema import Config
 from cory.config.task_options import task_options
+from cory.judges.parsing import parse as parse_judge
+from cory.policies.lora_config import LoRAConfig
 from cory_env.payoff import Linear
 
 LOOSE = """
@@ -120,3 +125,33 @@ def test_a_payoff_in_yaml_may_be_rows(tmp_path, rows):
 def test_invalid_settings_are_refused_with_the_value_and_a_remedy(flags, message):
     with pytest.raises(ValueError, match=message):
         config_of(*flags)
+
+
+def test_a_tilde_is_the_home_folder_in_flags_files_and_python(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    (tmp_path / "set.yaml").write_text("policy:\n  model: ~/m\n  models: [~/m, ~/n]\nlora.adapter: ~/a\n")
+    (tmp_path / "a").mkdir()
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (tmp_path / "a" / name).touch()
+    home = str(tmp_path)
+    for words in (
+        ["--policy.model", "~/m", "--policy.models=~/m", "~/n", "--lora.adapter=~/a"],
+        flags_of(tmp_path / "set.yaml"),
+        flags(
+            {"policy": {"model": "~/m", "models": ["~/m", "~/n"]}, "lora": LoRAConfig(adapter=Path("~/a"))}
+        ),
+    ):
+        config = config_of(*words)
+        assert config.policy.model == f"{home}/m"
+        assert config.policy.models == (f"{home}/m", f"{home}/n")
+        assert config.lora.adapter == tmp_path / "a"
+    data = config_of("--task", "prompts", "--task.data=~/x", "--task.observer", "~ {query} {references}")
+    assert data.task_options.data in (f"{home}/x", tmp_path / "x")
+    assert data.task_options.observer == "~ {query} {references}"
+    _, options = read_command(
+        ["--run=~/r", "--config", "~/c"], default=Config(), about="", command="cory train"
+    )
+    assert (options.run, options.config) == (tmp_path / "r", tmp_path / "c")
+    assert value_of(["--config=~/c"], "--config") == f"{home}/c"
+    assert [term.name for term in parse_judge("0.5*~/j + ~/k")] == [f"{home}/j", f"{home}/k"]

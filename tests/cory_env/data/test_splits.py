@@ -15,6 +15,15 @@ def test_a_single_file_is_divided_by_the_sha256_of_the_text():
     assert separate({"whole": rows}, "t", where="here") == {"train": [rows[1]], "test": [rows[0]]}
 
 
+def test_too_few_different_texts_are_refused_with_the_number_that_is_needed():
+    rows = [{"t": "b"}] * 20  # not for test, by the sums above
+    needed = "which leaves 1 of 20 rows, .* give 30 or more different ones"
+    with pytest.raises(ValueError, match=f"here has no rows for test: equal texts count once, {needed}"):
+        separate({"whole": rows}, "t", where="here")
+    with pytest.raises(ValueError, match=r"has no rows for train: .* leaves 1 of 1 rows"):
+        separate({"whole": [{"t": "a"}]}, "t", where="here")
+
+
 def test_a_text_of_train_is_not_in_test_and_order_is_kept():
     rows = {"train": [{"t": "z"}, {"t": "a"}, {"t": "z"}], "test": [{"t": "y"}, {"t": "a"}, {"t": "b"}]}
     assert separate(rows, "t", where="here") == {

@@ -1,6 +1,7 @@
 """Tables: files of every format, folders and the Hub."""
 
 import csv
+import gzip
 import json
 import sys
 
@@ -47,6 +48,60 @@ def test_a_file_of_any_format_gives_texts_under_the_given_keys(tmp_path, suffix,
     assert read_rows(tmp_path / f"mine.{suffix}", COLUMNS) == {"whole": READ}
 
 
+CSV = "question,answer\n1+1,2\n1/2,0.5\n"
+WRITTEN = {
+    "bom.jsonl": "\n".join(map(json.dumps, ROWS)).encode("utf-8-sig"),
+    "bom.json": json.dumps(ROWS).encode("utf-8-sig"),
+    "lines.json": "\n".join(map(json.dumps, ROWS)).encode(),
+    "little.jsonl": "\n".join(map(json.dumps, ROWS)).encode("utf-16"),
+    "big.csv": b"\xfe\xff" + CSV.encode("utf-16-be"),
+    "r.jsonl.gz": gzip.compress("\r\n".join(map(json.dumps, ROWS)).encode()),
+    "R.CSV.GZ": gzip.compress(CSV.encode()),
+    "DATA.CSV": CSV.encode(),
+    "tabs.tsv": CSV.replace(",", "\t").encode(),
+    "tabs.csv": CSV.replace(",", "\t").encode(),
+    "excel.csv": CSV.replace(",", ";").encode("utf-8-sig"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_file_is_read_as_windows_excel_and_scrapers_write_it(name, tmp_path):
+    (tmp_path / name).write_bytes(WRITTEN[name])
+    assert read_rows(tmp_path / name, COLUMNS) == {"whole": READ}
+
+
+def test_a_field_may_be_longer_than_pythons_limit_for_csv_which_stays(tmp_path):
+    before = csv.field_size_limit()
+    (tmp_path / "r.csv").write_text(f"question,answer\n1,{'x' * 140_000}")
+    (row,) = read_rows(tmp_path / "r.csv", COLUMNS)["whole"]
+    assert len(row["gold"]) == 140_000
+    assert csv.field_size_limit() == before
+
+
+def test_texts_of_a_csv_stay_as_they_are_written(tmp_path):
+    (tmp_path / "r.csv").write_text('question,answer\n007,null\n"a, ""b""\u2028c",1e3', encoding="utf-8")
+    assert read_rows(tmp_path / "r.csv", COLUMNS)["whole"] == [
+        {"query": "007", "gold": "null"},
+        {"query": 'a, "b"\u2028c', "gold": "1e3"},
+    ]
+
+
+def test_a_line_separator_inside_a_text_begins_no_row_and_whole_pairs_are_read(tmp_path):
+    text = "a\u2028b\x85c \U0001f600"
+    rows = [{"question": text, "answer": json.loads('"\\ud83d\\ude00"')}]
+    (tmp_path / "r.jsonl").write_text(
+        json.dumps(rows[0], ensure_ascii=False) + "\n" + json.dumps(rows[0]), encoding="utf-8"
+    )
+    assert read_rows(tmp_path / "r.jsonl", COLUMNS)["whole"] == [{"query": text, "gold": "\U0001f600"}] * 2
+
+
+@pytest.mark.parametrize("name", ["r.csv", "r.jsonl", "r.json"])
+def test_a_file_in_another_encoding_is_refused_with_line_and_remedy(name, tmp_path):
+    (tmp_path / name).write_bytes("a,b\n1,2\nn,gr\xf6\xdfer".encode("cp1252"))
+    with pytest.raises(ValueError, match=r"line 3 holds the byte 0xf6, which is no UTF-8; .*iconv -f CP1252"):
+        read_rows(tmp_path / name, COLUMNS)
+
+
 def test_a_list_of_one_counts_as_its_item_only_if_listed(tmp_path):
     json_list(tmp_path / "r.json", [{"question": "1", "answer": [2.5]}, {"question": "2", "answer": "3"}])
     read = read_rows(tmp_path / "r.json", {"answer": ("answer",)}, listed=("answer",))
@@ -74,10 +129,17 @@ def test_a_folder_may_hold_a_validation_split(tmp_path, name):
     assert read_rows(tmp_path, COLUMNS) == {"train": READ, "validation": READ[1:], "test": READ[:1]}
 
 
-def test_a_folder_without_a_split_is_refused_with_what_it_holds(tmp_path):
-    jsonl(tmp_path / "train.jsonl", ROWS)
+def test_the_train_files_of_a_folder_without_test_are_whole(tmp_path):
+    jsonl(tmp_path / "TRAIN.jsonl", ROWS)
+    assert read_rows(tmp_path, COLUMNS) == {"whole": READ}
+    jsonl(tmp_path / "validation.jsonl", ROWS[1:])
+    assert read_rows(tmp_path, COLUMNS) == {"whole": READ, "validation": READ[1:]}
+
+
+def test_a_folder_without_train_is_refused_with_what_it_holds(tmp_path):
+    jsonl(tmp_path / "test.jsonl", ROWS)
     jsonl(tmp_path / "validation.jsonl", ROWS)
-    with pytest.raises(ValueError, match=r"no split 'test': .* it holds train.jsonl, validation.jsonl"):
+    with pytest.raises(ValueError, match=r"no split 'train': .* it holds test.jsonl, validation.jsonl"):
         read_rows(tmp_path, COLUMNS)
 
 
@@ -104,6 +166,21 @@ def test_a_folder_without_a_split_is_refused_with_what_it_holds(tmp_path):
         ),
         ("r.jsonl", "[1]", "row 1 is '\\[1\\]'; each line must be a JSON object"),
         ("r.jsonl", "nonsense", "cannot be read as .jsonl"),
+        (
+            "r.jsonl",
+            '{"question": "1", "answer": 1}\n\n' * 40 + "{answer: 1}",
+            "row 41, on line 81, is no JSON: Expecting property name .* at character 2",
+        ),
+        (
+            "r.jsonl",
+            '{"question": "1", "answer": 1}\n{"question": "a \\ud83d", "answer": 1}',
+            r"row 2 holds half of a character in column 'question', '\\ud83d'; drop or correct the row",
+        ),
+        (
+            "r.json",
+            '[{"question": "1", "answer": ["\\udc00"]}]',
+            r"row 1 holds half of a character in column 'answer', '\\udc00'",
+        ),
         ("r.jsonl", "", "r.jsonl is empty"),
         ("r.json", '{"question": "1", "answer": 1}', "r.json cannot .*it must hold one list of objects"),
         ("r.json", '[{"question": "1", "answer": 1}, 2]', "it must hold one list of objects"),
@@ -156,8 +233,10 @@ def test_a_name_on_the_hub_is_fetched_split_by_split(tmp_path, monkeypatch):
         {"query": "1/2", "gold": "0.5"}
     ]
     (folder / "test.jsonl").unlink()
+    assert list(read_rows("openai/gsm8k", COLUMNS, config="main")) == ["whole", "validation"]
+    (folder / "train.jsonl").rename(folder / "test.jsonl")
     with pytest.raises(
-        ValueError, match="the Hub gave no split 'test' of that name: it has train, validation"
+        ValueError, match="the Hub gave no split 'train' of that name: it has validation, test"
     ):
         read_rows("openai/gsm8k", COLUMNS, config="main")
 

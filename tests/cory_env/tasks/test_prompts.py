@@ -213,3 +213,37 @@ def test_a_model_without_a_chat_template_is_refused(tmp_path, chat_tokenizer):
     chat_tokenizer.chat_template = None
     with pytest.raises(ValueError, match="this tokenizer has no chat template; write the prompt as text"):
         load(write(tmp_path / "a.jsonl", chats(20)), tokenizer=wrap(chat_tokenizer))
+
+
+@pytest.mark.parametrize("role", ["assistant", "tool", "system"])
+def test_a_chat_that_does_not_end_with_the_user_is_refused_with_the_role_it_ends_with(role, tmp_path):
+    rows = [{"messages": [{"role": "user", "content": "a"}, {"role": role, "content": "b"}]}]
+    with pytest.raises(ValueError, match=f"its last message is of {role}; .* a column of its own"):
+        load(write(tmp_path / "a.jsonl", rows))
+
+
+def test_contents_in_parts_of_text_are_read_as_one_text(tmp_path, chat_tokenizer):
+    parts = [{"type": "text", "text": "Say "}, {"type": "text", "text": "x"}]
+    rows = [
+        {"prompt": [{"role": "user", "content": [*parts, {"type": "text", "text": str(n)}]}]}
+        for n in range(30)
+    ]
+    task = load(write(tmp_path / "a.jsonl", rows), tokenizer=wrap(chat_tokenizer))
+    other = load(
+        write(
+            tmp_path / "b.jsonl", [{"prompt": [{"role": "user", "content": f"Say x{n}"}]} for n in range(30)]
+        ),
+        tokenizer=wrap(chat_tokenizer),
+    )
+    assert task.queries("train") == other.queries("train")
+    rows[3]["prompt"][0]["content"][0] = {"type": "image", "url": "cat.png"}
+    with pytest.raises(ValueError, match=r"row 4 .* the content of a message is .*image.*; give text"):
+        load(write(tmp_path / "c.jsonl", rows), tokenizer=wrap(chat_tokenizer))
+
+
+def test_the_form_of_sharegpt_is_named(tmp_path):
+    rows = [{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}]
+    with pytest.raises(
+        ValueError, match=r"row 1 .* ShareGPT's from and value; give them as role and content"
+    ):
+        load(write(tmp_path / "a.jsonl", rows))
