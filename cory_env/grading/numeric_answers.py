@@ -2,13 +2,14 @@ r"""Extraction and comparison of the final number in a worked solution; nothing 
 
 Only the text before the next `Question:` counts. The number follows the last `####`; without one the last
 `\boxed{`; then the last "answer is" or "A:"; else it is the last number in the text. It is normalised:
-`$1,234.50`, `1234.5 dollars` and `2469/2` are all `1234.5`; `20%` is `20`. Words are units, not numbers:
-`5 million` is `5`.
+`$1,234.50`, `1234.5 dollars`, `2469/2` and `1.2345e3` are all `1234.5`; `20%` is `20`. Words are units, not
+numbers: `5 million` is `5`. A number counts as a whole or not at all: `\sqrt{4}`, `2^3` and `12,5` hold none.
 """
 
 import re
+import unicodedata
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Context, Decimal, Inexact
 from fractions import Fraction
 
@@ -16,7 +17,9 @@ LONGEST = 200_000
 """The number of characters at the end of a text that are read."""
 
 LONGEST_FRACTION = 300
-"""The most digits of a numerator or denominator of a fraction that is reduced; longer ones are not."""
+"""The most digits of a numerator or denominator of a fraction that is reduced; longer ones are not.
+
+Also the largest exponent of ten."""
 
 _EXACT = Context(prec=2000, traps=[Inexact])
 """Decimal context that computes quotients with finite decimals and raises `Inexact` for the others."""
@@ -30,6 +33,7 @@ _NUMBER = re.compile(
     (?:(?:[$€£¥₹]|\b(?:Rs\.?|USD|EUR|GBP))\ ?(?P<inner>-)?|(?<![a-z0-9]))
     (?:(?P<whole>[0-9]{{1,9}})\ (?=[0-9]{{1,{LONGEST_FRACTION}}}/[0-9]))?
     (?P<top>{_DIGITS}(?:\.[0-9]++)?|\.[0-9]++)
+    (?:e(?P<exponent>[+-]?[0-9]++))?
     (?:\ ?/\ ?(?P<bottom>{_DIGITS})(?!\.[0-9]|\ ?/\ ?[0-9]))?
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -47,8 +51,27 @@ _UNITS = r"(?:\s?[a-z%°]{1,20}){0,2}"
 _END = re.compile(_UNITS + r"\W*+$", re.IGNORECASE)
 """Text that may follow a number that has a line for itself."""
 
-_OPERATION = re.compile(rf"{_UNITS}[\s)]*+(?P<sign>[=+*/^x-]|:(?=[0-9]))[\s(]*+(?=[-$€£.0-9])", re.IGNORECASE)
-"""Text between two numbers of a calculation."""
+_OPERATION = re.compile(
+    rf"(?:{_UNITS}[\s)}}]*+(?P<sign>\*\*(?=[0-9])|[=+*/x-]|:(?=[0-9]))|[\s)}}]*+\^)[\s({{]*+(?=[-$€£.0-9])",
+    re.IGNORECASE,
+)
+"""Text between two numbers of a calculation; an exponent behind a unit belongs to the unit."""
+
+_NEAR = 40
+"""The number of characters around a number that tell whether it is a part of something larger."""
+
+_PART_BEFORE = re.compile(
+    r"(?:\^|√|sqrt(?:\[[^\]]*\])?|\\(?:[dt]?frac|log|ln|exp|sin|cos|tan|binom|overline)|\}\{)[\s({\[]*-?\ ?$"
+    r"|[0-9]\.$|(?<![0-9,])[0-9]++,$",
+    re.IGNORECASE,
+)
+"""Text before a number that is an exponent, an argument of a function, or the rest of a longer number."""
+
+_PART_BEHIND = re.compile(
+    r"[\s)}]*+(?:\^|√|π|\\(?:sqrt|pi|overline|frac)\b)|\.(?:[0-9]|\\overline)|,[0-9]++(?![0-9,])",
+    re.IGNORECASE,
+)
+"""Text behind a number that is a factor, a base, or the beginning of a longer number."""
 
 _PHRASE = re.compile(r"\banswer\s+(is)\b|\banswer\W{0,4}?:|(?-i:\bA):", re.IGNORECASE)
 
@@ -56,23 +79,61 @@ _SIGNS = str.maketrans(
     {
         **dict.fromkeys("\u2212\u2013\u2011\uff0d", "-"),  # minus, en dash, unbreakable and wide hyphen
         **dict.fromkeys("\u00d7\u00b7", "*"),
-        "\u00f7": "/",
-        "\u00bd": " 1/2",
-        "\u00bc": " 1/4",
-        "\u00be": " 3/4",
+        **dict.fromkeys("\u00f7\u2044", "/"),
+        **{
+            half: f" {unicodedata.normalize('NFKC', half)}".replace("\u2044", "/")
+            for half in "¼½¾⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+        },
     }
 )
 
-_MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
+_SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
+
+
+def _commas(match: re.Match[str]) -> str:
+    """Write thousands that are separated by spaces with commas."""
+    return match[0].replace(" ", ",")
+
+
+def _quotient(match: re.Match[str]) -> str:
+    r"""Write a `\frac` as a fraction with its sign in front."""
+    signs = "".join(match[name] or "" for name in ("sign", "top_sign", "bottom_sign"))
+    sign = "-" if signs.count("-") % 2 else ""
+    return f"{sign} {match['top'] or match['digit']}/{match['bottom'] or match['last']}"
+
+
+_MARKUP: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"<<[^<>]*>>"), ""),  # GSM8K's calculator notes: 48/2 = <<48/2=24>>24
-    (re.compile(r"\{,\}|(?<=[0-9])(?:\\,|[\u00a0\u2009\u202f])(?=[0-9]{3})"), ","),
-    (re.compile(r"\\!"), ""),
-    (re.compile(r"\\([$%])"), r"\1"),
-    (re.compile(r"\\(?:times|cdot)\b"), "*"),
-    (re.compile(r"\\div\b"), "/"),
     (
-        re.compile(r"\\[dt]?frac ?(?:\{ ?([0-9.,]++) ?\}|([0-9])) ?(?:\{ ?([0-9.,]++) ?\}|([0-9]))"),
-        r" \1\2/\3\4",
+        re.compile(
+            r"\{,\}|(?<=[0-9])(?:\\[,;:\ ]|\\thinspace\ ?|[~'_\u2019\u00a0\u2007\u2009\u202f])"
+            r"(?=[0-9]{3}(?![0-9]))"
+        ),
+        ",",
+    ),
+    (
+        re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:\ [0-9]{3}){0,100}?\ 0[0-9]{2}(?:\ [0-9]{3}){0,100}+(?![0-9])"),
+        _commas,
+    ),
+    (
+        re.compile(
+            rf"(?<=[a-z])[{_SUPERSCRIPTS}]++|(?:(?<=[a-z])|(?<=[a-z]\}}))\^\{{?-?[0-9]{{1,3}}\}}?", re.I
+        ),
+        "",
+    ),
+    (re.compile(rf"[{_SUPERSCRIPTS}]++"), "^2"),  # whatever the exponent, a power is not read
+    (re.compile(r"\\!"), ""),
+    (re.compile(r"\^\ ?\{?\\circ\}?"), "°"),
+    (re.compile(r"\\([$%])"), r"\1"),
+    (re.compile(r"\\(?:times|cdot)(?![a-z])"), "*"),
+    (re.compile(r"\\div(?![a-z])"), "/"),
+    (
+        re.compile(
+            r"(?P<sign>-?)\ ?\\[dt]?frac"
+            r"\ ?(?:\{(?P<top_sign>[-\ ]*)\$?(?P<top>[0-9.,]++)\ ?\}|(?P<digit>[0-9]))"
+            r"\ ?(?:\{(?P<bottom_sign>[-\ ]*)\$?(?P<bottom>[0-9.,]++)\ ?\}|(?P<last>[0-9]))"
+        ),
+        _quotient,
     ),
 )
 
@@ -89,9 +150,10 @@ def extract_answer(text: str) -> str | None:
         if number := _first(start):
             result = _result(start, number)
             return None if result is None else _normalise(start, result)
-        if (last := _last(rest)) is not None:
-            return last
-    return _last(plain)
+        if last := _final(_NUMBER, rest):
+            return _normalise(rest, last)
+    last = _final(_NUMBER, plain)
+    return None if last is None else _normalise(plain, last)
 
 
 def is_correct(text: str, answer: str) -> bool:
@@ -105,7 +167,9 @@ def is_correct(text: str, answer: str) -> bool:
 def is_marked(text: str) -> bool:
     """Return whether a number stands behind the last `####` of `text`, as in the solutions of GSM8K."""
     _, mark, rest = _plain(text).rpartition("####")
-    return bool(mark) and _last(_line(rest)) is not None
+    line = _line(rest)
+    number = _final(_NUMBER, line) if mark else None
+    return number is not None and _normalise(line, number) is not None
 
 
 def _plain(text: str) -> str:
@@ -169,20 +233,22 @@ def _first(text: str) -> re.Match[str] | None:
     return _NUMBER.match(text, lead.end() if lead else 0)
 
 
-def _last(text: str) -> str | None:
-    """Return the last number anywhere in `text`, normalised."""
-    match = _final(_NUMBER, text)
-    return None if match is None else _normalise(text, match)
-
-
 def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     """Return the last match of `pattern` in `text`."""
     return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
 
 
 def _normalise(text: str, match: re.Match[str]) -> str | None:
-    """Return the normal form of a number in `text`; None for a division by zero."""
+    """Return the normal form of a number in `text`; None for a division by zero and a part of something."""
+    if _is_part(text, match):
+        return None
     top, bottom = match["top"].replace(",", ""), match["bottom"]
+    if match["exponent"]:
+        if max(len(top), len(match["exponent"])) > LONGEST_FRACTION:
+            return None
+        if abs(int(match["exponent"])) > LONGEST_FRACTION:
+            return None
+        top = format(_EXACT.scaleb(Decimal(top), int(match["exponent"])), "f")
     if bottom is None:
         whole, _, part = top.partition(".")
         whole, part = whole.lstrip("0") or "0", part.rstrip("0")
@@ -196,6 +262,13 @@ def _normalise(text: str, match: re.Match[str]) -> str | None:
         else:
             value = _reduced(int(match["whole"] or 0) + Fraction(top) / int(bottom))
     return f"-{value}" if value != "0" and _is_negative(text, match) else value
+
+
+def _is_part(text: str, match: re.Match[str]) -> bool:
+    """Return whether a number is a part of a root, a power, a product with a root, or a longer number."""
+    before = text[max(match.start() - _NEAR, 0) : match.start()]
+    behind = text[match.end() : match.end() + _NEAR]
+    return bool(_PART_BEFORE.search(before) or _PART_BEHIND.match(behind))
 
 
 def _reduced(value: Fraction) -> str:

@@ -143,6 +143,72 @@ def test_a_number_is_normalised(text, normalised):
     assert extract_answer(text) == normalised
 
 
+WHOLE_OR_NONE = [
+    ("#### 1e3", "1000"),
+    ("#### 1.5e6", "1500000"),
+    ("#### 1E+3", "1000"),
+    ("#### 2.5e-3", "0.0025"),
+    ("#### -1e3/4", "-250"),
+    ("#### 1e9999", None),
+    # thousands
+    (r"\boxed{1\ 000}", "1000"),
+    (r"\boxed{1~000}", "1000"),
+    (r"\boxed{1\;000\:000}", "1000000"),
+    (r"\boxed{1\thinspace 000}", "1000"),
+    ("It costs 1'000", "1000"),
+    ("It costs 1\u2019000\u2019000", "1000000"),
+    ("#### 1_000", "1000"),
+    ("In all $80 000 + $20 000 = $100 000.", "100000"),
+    ("#### 12 050 300", "12050300"),
+    ("5 100 dollar bills", "100"),  # two numbers: no group begins with 0
+    # fractions
+    (r"\boxed{\frac{\$1}{2}}", "0.5"),
+    (r"\boxed{\frac{-1}{2}}", "-0.5"),
+    (r"\boxed{\frac{1}{-2}}", "-0.5"),
+    (r"\boxed{-\frac{-1}{2}}", "0.5"),
+    ("2\u2153 cups", "7/3"),
+    ("3\u215b", "3.125"),
+    ("1\u20442", "0.5"),
+    # roots, powers and products with them
+    (r"\boxed{\sqrt{4}}", None),
+    (r"\boxed{\sqrt[3]{8}}", None),
+    (r"\boxed{2\sqrt{3}}", None),
+    (r"\boxed{\frac{\sqrt{3}}{2}}", None),
+    (r"\boxed{\frac{x}{2}}", None),
+    (r"\boxed{3\pi}", None),
+    (r"\boxed{2^{3}}", None),
+    (r"\boxed{10^{6}}", None),
+    (r"\boxed{(2)^3}", None),
+    (r"\boxed{2^n}", None),
+    (r"\boxed{2.5 \times 10^3}", None),
+    (r"\boxed{5\times10^{3}}", None),
+    (r"72 at first. \boxed{\log 100}", None),
+    ("#### 2**3", None),
+    ("#### 4\u00b2", None),
+    ("It weighs 2.5 \u00d7 10\u00b3 kg", None),
+    ("The answer is \u221a16", None),
+    (r"\boxed{2^3 = 8}", "8"),
+    (r"\boxed{\sqrt{16} = 4}", "4"),
+    # an exponent of a unit is none of the number
+    ("#### 25 cm^2", "25"),
+    ("It is 25 m\u00b2.", "25"),
+    (r"The area is 25\,\mathrm{m}^{2}.", "25"),
+    (r"\boxed{90^{\circ}}", "90"),
+    # more than one point or comma
+    ("#### 1.000.000", None),
+    ("#### 12,50", None),
+    ("It costs 12,50", None),
+    ("in version 1.2.3", None),
+    (r"\boxed{0.\overline{3}}", None),
+    (r"\boxed{50\%}", "50"),
+]
+
+
+@pytest.mark.parametrize(("text", "number"), WHOLE_OR_NONE)
+def test_a_number_is_read_as_a_whole_or_not_at_all(text, number):
+    assert extract_answer(text) == number
+
+
 def test_gold_answers_of_all_rows_are_right_and_their_neighbours_wrong():
     if not GSM8K.is_dir():
         pytest.skip(f"{GSM8K} is not on this machine")
@@ -208,6 +274,21 @@ UNITS = [
         "$ ",
         "x=",
         "just ",
+    ),
+    *(
+        "1e",
+        "1e1",
+        "1'111",
+        "1 000",
+        " 000",
+        "1^",
+        "m^2",
+        "\\sqrt{",
+        "\\frac{1}{",
+        "2\u00b2",
+        "\u00b2",
+        "1,1",
+        "1.1.",
     ),
     *("a", "a ", "1a", "1 aaaaaaaaaaaaaaaa ", "negative ", " ", "\n", ".", "\u00e9", "\u00bd", "\u00a0111"),
 ]
