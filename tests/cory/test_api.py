@@ -111,7 +111,7 @@ def test_a_list_of_dicts_and_a_function_train_a_language_model(tmp_path, model_f
         dataset=ROWS,
         reward=reward,
         run=tmp_path / "run",
-        **{**TINY, "max_response": (2, 4)},
+        **{**TINY, "policy": {}, "max_response": (2, 4)},
     )
     assert all(
         prompt == f"say {word}"
@@ -164,7 +164,7 @@ def test_several_rewards_are_summed(tmp_path):
     ],
 )
 def test_a_reward_that_returns_no_numbers_is_named(tmp_path, model_folder, reward, message):
-    settings = {**TINY, "max_response": (2, 4)}
+    settings = {**TINY, "policy": {}, "max_response": (2, 4)}
     with pytest.raises(ValueError, match=message):
         cory.train(model=model_folder, dataset=ROWS, reward=reward, run=tmp_path / "run", **settings)
 

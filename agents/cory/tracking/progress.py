@@ -174,9 +174,9 @@ class RunProgress:
         return round(left - min(self._since_mark(), running), 3)
 
     def _eta(self) -> str:
-        """The time left in words; empty before it is known."""
+        """The time left in words; empty before it is known, and where the end takes longer than estimated."""
         left = self._left()
-        if left is None:
+        if left is None or left < 1:
             return ""
         return f"{left / 60:.1f} min left" if left >= 60 else f"{left:.0f} s left"
 

@@ -104,6 +104,7 @@ def test_the_time_left_counts_evaluations_and_the_end(clock):
         run.update("drawing the report", {})
         clock[0] += 60
         assert run._left() == 0
+        assert run._position() == "10 of 10"
 
 
 def test_a_log_says_what_a_run_is_doing_when_nothing_else_is_printed(monkeypatch, capsys):
