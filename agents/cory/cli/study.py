@@ -41,8 +41,9 @@ class Options:
     report: bool = False
     """Train nothing: count the finished runs again and draw the report."""
 
-    drop: bool = False
-    """Remove stored runs whose arm, task or settings the study no longer has, instead of refusing them."""
+    retrain: bool = False
+    """Train again what was trained with other settings, files or modules than today's, and remove stored runs
+    whose arm or task the study no longer has, instead of refusing them."""
 
     allow_dirty: bool = False
     """Run with uncommitted code; results then go to the folder of the runs, not to the committed file."""
@@ -65,7 +66,7 @@ def command(argv: Sequence[str]) -> None:
         allow_dirty=options.allow_dirty,
         train=not options.report,
         engine=options.engine,
-        drop=options.drop,
+        retrain=options.retrain,
     )
     print("\n".join(verdict_lines(finished.results)))
     print(f"results: {finished.path}\nreport:  {finished.page}")

@@ -17,6 +17,7 @@ from cory.config.parsing import as_json, flags_from
 from cory.config.schema import Config
 from cory.judges.weighted_sum import closing
 from cory.policies.loading import load_tokenizer
+from cory.runtime.sources import sources_of
 from cory.study.spec import MAY_DIFFER, SHARE, TARGET, Settings, Spec, flattened, on_task
 from cory.training.evaluate import COMPARED
 from cory.training.factory import make_measures, make_task
@@ -41,6 +42,8 @@ class PlannedRun:
     cross: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By other task, or `interpolated` weights: the settings that the trained policies are evaluated with.
     They do not change the run."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Hashes of the files, folders and modules that the settings name (`cory.runtime.sources`)."""
     folder: Path | None = None
     """The run directory, if it is not below the study's folder: a run of a study beside it."""
 
@@ -56,8 +59,8 @@ class PlannedRun:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of the settings."""
-        return digest(self.settings)
+        """Hash of the settings and sources."""
+        return identity(self.settings, self.sources)
 
     @property
     def name(self) -> str:
@@ -104,13 +107,16 @@ def make_plan(spec: Spec) -> Plan:
     _check_measured(spec, by_task)
     for task, configs in by_task.items():
         cross = {arm: _cross(spec, by_task, task, arm) for arm in configs}
+        targets = {arm: target_of(spec.arms[arm]) for arm in configs}
+        sources = {arm: sources_of(as_json(config) | targets[arm]) for arm, config in configs.items()}
         runs += [
             PlannedRun(
                 arm=arm,
                 task=task,
                 seed=seed,
-                settings=as_json(replace(config, seed=seed)) | target_of(spec.arms[arm]),
+                settings=as_json(replace(config, seed=seed)) | targets[arm],
                 cross=cross[arm],
+                sources=sources[arm],
             )
             for seed in spec.seeds
             for arm, config in configs.items()
@@ -200,6 +206,13 @@ def digest(settings: Mapping[str, Any]) -> str:
     defaults = _defaults(**kinds)
     changed = {name: value for name, value in settings.items() if defaults.get(name) != value}
     return hashlib.sha256(json.dumps(kinds | changed, sort_keys=True).encode()).hexdigest()
+
+
+def identity(settings: Mapping[str, Any], sources: Mapping[str, str]) -> str:
+    """What a run is known by: the hash of its settings, and of the sources of what they name if they do."""
+    if not sources:
+        return digest(settings)
+    return hashlib.sha256(json.dumps([digest(settings), sources], sort_keys=True).encode()).hexdigest()
 
 
 def completed(settings: Settings) -> dict[str, Any]:

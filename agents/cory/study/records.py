@@ -8,8 +8,9 @@ from typing import Any
 
 from cory.evaluation import averaging
 from cory.evaluation.collapse import SIGNS
-from cory.runtime.files import read_json, write_text
-from cory.study.plan import PlannedRun, differing, digest, settings_in
+from cory.runtime.files import move_aside, read_json, write_text
+from cory.runtime.sources import changed, sources_of
+from cory.study.plan import PlannedRun, differing, identity, settings_in
 from cory.study.spec import GAME
 from cory.tracking.curves import NOT_SEATS
 from cory.tracking.tracker import METRICS, Key, read, read_lines, split
@@ -49,8 +50,12 @@ def origin_of(folder: Path) -> Path:
 
 
 def write_origin(folder: Path, planned: PlannedRun) -> None:
-    """Record the learning version and the settings of a run that begins."""
-    origin = {"learning_version": LEARNING_VERSION, "settings_sha256": planned.sha256}
+    """Record learning version, settings and sources of a run that begins."""
+    origin = {
+        "learning_version": LEARNING_VERSION,
+        "settings_sha256": planned.sha256,
+        "sources": dict(planned.sources),
+    }
     folder.parent.mkdir(parents=True, exist_ok=True)
     write_text(origin_of(folder), json.dumps(origin, indent=1))
 
@@ -69,23 +74,30 @@ def elsewhere(out: Path) -> dict[str, Path]:
     return found
 
 
-def check_belongs(folder: Path, planned: PlannedRun) -> None:
-    """Raise ValueError if the directory holds another run: other settings or another learning version."""
+def why_another(folder: Path, planned: PlannedRun) -> str:
+    """Why the directory holds another run: settings, learning version or sources; empty if it does not."""
     settings = settings_in(folder)
     if settings is None:
-        return
-    if changed := differing(settings, planned.settings):
-        raise ValueError(
-            f"{folder} holds a run with other settings: {'; '.join(changed[:5])}. Move it away, or name "
-            "another --out"
-        )
+        return ""
+    if others := differing(settings, planned.settings):
+        return f"holds a run with other settings: {'; '.join(others[:5])}"
     path = origin_of(folder)
-    version = read_json(path).get("learning_version") if path.exists() else None
-    if version != LEARNING_VERSION:
-        raise ValueError(
-            f"{folder} was begun with learning version {version or 'unknown'}, this is {LEARNING_VERSION}: "
-            "their results do not belong in one table. Move it away, or name another --out"
-        )
+    origin = read_json(path) if path.exists() else {}
+    if (version := origin.get("learning_version")) != LEARNING_VERSION:
+        return f"was begun with learning version {version or 'unknown'}, this is {LEARNING_VERSION}"
+    return since_trained(origin.get("sources", {}), planned)
+
+
+def set_aside(folder: Path, planned: PlannedRun) -> None:
+    """Rename the directory to `seed-N.old-TIME` if it holds another run."""
+    if why_another(folder, planned):
+        move_aside(folder)
+
+
+def since_trained(sources: Mapping[str, str], planned: PlannedRun) -> str:
+    """Which of the files that the settings name are not those a run was trained with; empty if all are."""
+    words = changed(sources, planned.sources)
+    return f"{words} since seed {planned.seed} was trained" if words else ""
 
 
 def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
@@ -98,6 +110,7 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         "task": planned.task,
         "seed": planned.seed,
         "settings_sha256": planned.sha256,
+        **({"sources": dict(planned.sources)} if planned.sources else {}),
         "learning_version": LEARNING_VERSION,
         "status": "finished",
         "seconds": round(sum(v for row in rows for k, v in row.items() if k.startswith("time/")), 1),
@@ -115,7 +128,7 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
 
 def cross_path(folder: Path, settings: Mapping[str, Any]) -> Path:
     """The file of the evaluation of a run's policies with the settings of another task."""
-    return folder / CROSS / f"{digest(settings)}.json"
+    return folder / CROSS / f"{identity(settings, sources_of(settings))}.json"
 
 
 def cross_evaluations(planned: PlannedRun, folder: Path) -> dict[str, dict[str, Any]]:
@@ -136,7 +149,7 @@ def cross_evaluations(planned: PlannedRun, folder: Path) -> dict[str, dict[str, 
 def with_cross_of(planned: PlannedRun, row: Mapping[str, Any]) -> dict[str, Any]:
     """A stored row with those of its evaluations on other tasks that have the plan's settings."""
     stored = {one["settings_sha256"]: one for one in row.get("on", {}).values()}
-    wanted = {task: digest(settings) for task, settings in planned.cross.items()}
+    wanted = {task: identity(settings, sources_of(settings)) for task, settings in planned.cross.items()}
     return {**row, "on": {task: stored[sha256] for task, sha256 in wanted.items() if sha256 in stored}}
 
 

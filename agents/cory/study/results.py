@@ -6,14 +6,14 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from cory.runtime.files import write_text
 from cory.runtime.provenance import environment
 from cory.study.plan import Plan, PlannedRun, differing
-from cory.study.records import LEARNING_VERSION, with_cross_of
+from cory.study.records import LEARNING_VERSION, since_trained, with_cross_of
 from cory.study.spec import Spec
 
 SCHEMA = "cory-study/4"
@@ -119,6 +119,11 @@ def unplanned(results: Mapping[str, Any], plan: Plan) -> dict[tuple[str, str], s
             found[arm, task] = f"learning version {results['learning_version']}, now {LEARNING_VERSION}"
         elif changed := differing({**stored, "seed": run.seed}, run.settings):
             found[arm, task] = "; ".join(changed[:3])
+    for one in results["runs"]:
+        run = wanted.get((one["arm"], one["task"]))
+        why = since_trained(one.get("sources", {}), replace(run, seed=one["seed"])) if run is not None else ""
+        if why:
+            found.setdefault((one["arm"], one["task"]), why)
     return found
 
 
@@ -144,7 +149,8 @@ def check_keeps(path: Path, plan: Plan) -> None:
     raise ValueError(
         f"{path} holds runs that are not this study's: {', '.join(listed[:3])}"
         + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
-        + ". Restore the study file or give the changed arm another name; --drop removes these runs"
+        + "; --retrain trains them again, and removes those of arms and tasks that are gone. Or restore the "
+        "study file, or give the changed arm another name"
     )
 
 
@@ -161,13 +167,16 @@ def shared(path: Path, plan: Plan, say: Callable[[str], None]) -> dict[str, dict
     found = {}
     for other in sorted(path.parent.glob("*.json")):
         try:
-            stored = load(other) if other != path else None
+            stored = (load(other) if other != path else None) or {"runs": []}
         except ValueError as error:
             say(f"warning: {error}; its runs are not used")
             continue
-        for row in stored["runs"] if stored is not None else ():
+        for row in stored["runs"]:
             run = wanted.get(row["settings_sha256"])
-            if run is not None and row["learning_version"] == LEARNING_VERSION:
+            if run is None or row["learning_version"] != LEARNING_VERSION:
+                continue
+            config = stored["arms"][row["arm"]]["config"][row["task"]]
+            if not differing({**config, "seed": row["seed"]}, run.settings):  # a default may have changed
                 found[run.name] = with_cross_of(run, {**row, "arm": run.arm, "task": run.task})
     return found
 

@@ -15,7 +15,7 @@ from cory.study.analysis import analyse
 from cory.study.checks import check_runs, check_writable
 from cory.study.engines import Outcome, load_engine
 from cory.study.export import write_marl_eval
-from cory.study.plan import Plan, PlannedRun, make_plan
+from cory.study.plan import Plan, PlannedRun, differing, make_plan, settings_in
 from cory.study.reading import check_keys, make_spec, read_spec
 from cory.study.report import PAGE, check_folder, write_report
 from cory.study.results import Results
@@ -65,7 +65,7 @@ class Study:
         allow_dirty: bool = False,
         train: bool = True,
         engine: str = "local",
-        drop: bool = False,
+        retrain: bool = False,
         say: Callable[[str], None] = print_line,
     ) -> Finished:
         """Train what is missing, count, and write results and report.
@@ -81,8 +81,9 @@ class Study:
                 code.
             train: Whether anything is trained; else only what is finished is counted again.
             engine: `local` (processes of this machine) or `ray` (tasks of a Ray cluster; the extra `ray`).
-            drop: Remove runs from the results whose arm, task or settings the study no longer has; without,
-                they are refused.
+            retrain: Train again what was trained with other settings, files or modules than those of today
+                (old run directories become `seed-N.old-TIME`), and remove runs from the results whose arm or
+                task the study no longer has; without, these are refused.
             say: Receives lines of progress.
 
         Raises:
@@ -90,8 +91,8 @@ class Study:
             ValueError: Before the first run starts, for an arm that cannot be built or whose model, data or
                 judge cannot be found, arms that are evaluated differently, a player that cannot be loaded or
                 chooses no token of the vocabulary, a run directory or a results file that holds something
-                else, stored runs that are not the study's (unless `drop`), an unknown engine, a folder that
-                cannot be written to.
+                else, stored runs that are not the study's (both unless `retrain`), an unknown engine, a
+                folder that cannot be written to.
             cory.runtime.signals.Stopped: After Ctrl-C or SIGTERM; the same command goes on.
         """
         if jobs is not None and jobs < 1:
@@ -107,10 +108,10 @@ class Study:
         check_writable(spec.out, path.parent)
         if committed and train:
             results.check_clean(path, commit(), ())
-        if not drop:
+        if not retrain:
             results.check_keeps(path, plan)
         known = _stored(spec, plan, path, say)
-        missing = _missing(spec, plan, known, say)
+        missing = _missing(spec, plan, known, say, retrain=retrain)
         todo = [
             run
             for run in missing
@@ -118,6 +119,8 @@ class Study:
         ]
         check_runs(todo, spec.primary)
         say(_summary(spec, plan, known, todo))
+        for run in todo:
+            records.set_aside(run.folder_in(spec.out), run)
         try:
             outcomes = chosen_engine(spec.out, jobs=jobs, say=say).train(todo) if todo else []
         except Stopped as stopped:
@@ -129,7 +132,7 @@ class Study:
                 known[one.run.name] = records.record(one.run, folder)
         if committed:
             results.check_clean(path, commit(), known.values())
-        found = _count_and_save(spec, plan, path, known, drop=drop)
+        found = _count_and_save(spec, plan, path, known, retrain=retrain)
         failed = [one for one in outcomes if one.status != "finished"]
         lines = [f"{one.run.name} failed: {one.error}" for one in failed]
         with FileLock(spec.out / f"{PAGE}.lock"):  # another process may draw the same figures
@@ -174,14 +177,14 @@ def _summary(spec: Spec, plan: Plan, known: Mapping[str, Any], todo: Sequence[Pl
 
 
 def _count_and_save(
-    spec: Spec, plan: Plan, path: Path, known: Mapping[str, dict[str, Any]], *, drop: bool
+    spec: Spec, plan: Plan, path: Path, known: Mapping[str, dict[str, Any]], *, retrain: bool
 ) -> Results:
     """Count the known runs, and those that another process or a pull has added to the file meanwhile.
 
-    ValueError if those are not the plan's, unless runs may `drop`; the finished runs stand in their folders.
+    ValueError if those are not the plan's, unless with `retrain`; the finished runs stand in their folders.
     """
     with FileLock(path.with_name(f"{path.name}.lock")):
-        if not drop:
+        if not retrain:
             results.check_keeps(path, plan)
         runs = {**results.reusable(results.load(path), plan), **known}
         found = analyse(results.assemble(spec, plan, runs.values()))
@@ -190,11 +193,11 @@ def _count_and_save(
 
 
 def _missing(
-    spec: Spec, plan: Plan, known: dict[str, dict[str, Any]], say: Callable[[str], None]
+    spec: Spec, plan: Plan, known: dict[str, dict[str, Any]], say: Callable[[str], None], *, retrain: bool
 ) -> list[PlannedRun]:
     """The runs that are to be trained, or evaluated on other tasks; finished ones are added to `known`.
 
-    ValueError for a run directory that holds another run.
+    ValueError for a run directory that holds another run, unless with `retrain`.
     """
     elsewhere = records.elsewhere(spec.out)
     missing, lost = [], []
@@ -202,9 +205,14 @@ def _missing(
         if run.name in known and records.is_crossed(run, known[run.name]):
             continue
         folder = spec.out / run.name
-        records.check_belongs(folder, run)
-        if not folder.exists():
-            folder = elsewhere.get(run.sha256, folder)
+        if why := records.why_another(folder, run):
+            if not retrain:
+                raise ValueError(f"{folder}: {why}; --retrain, or another name for the arm, or another --out")
+            missing.append(run)
+            continue
+        other = elsewhere.get(run.sha256, folder)
+        if not folder.exists() and not differing(settings_in(other) or {}, run.settings):
+            folder = other
         if records.finished(folder, run):
             known[run.name] = records.record(run, folder)
             if not records.is_crossed(run, known[run.name]):

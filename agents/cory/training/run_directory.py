@@ -15,6 +15,7 @@ from cory.distributed import ranks
 from cory.report.model_card import write_card
 from cory.runtime.files import move_aside, read_json, remove, replace_folder, write_text
 from cory.runtime.provenance import environment
+from cory.runtime.sources import changed, sources_of
 from cory.tracking.tracker import METRICS
 from cory.training import checkpoint
 from cory.training.overwriting import mark
@@ -66,10 +67,17 @@ def _go_back(config: Config, run: Path, folder: Path, iteration: int) -> list[st
     if best is not None and best["iteration"] > iteration:
         (run / "checkpoints/best.json").unlink()
     history = read_json(folder / "environment.json")
-    resumed: dict[str, Any] = {"iteration": iteration, **environment()}
+    resumed: dict[str, Any] = {
+        "iteration": iteration,
+        **environment(),
+        "sources": sources_of(flat(config)),
+    }
     if note := missing_metrics(run, iteration):
         lines.append(note)
         resumed["lost_metrics"] = note
+    before = (history.get("resumed") or [history])[-1].get("sources", {})
+    if words := changed(before, resumed["sources"]):
+        lines.append(f"{words} since this run began: from here on it is another run")
     history.setdefault("resumed", []).append(resumed)
     write_settings(config, run, history)
     return lines
@@ -154,8 +162,12 @@ def write_settings(config: Config, run: Path, made_on: Mapping[str, Any]) -> Non
 
 
 def about(trainer: Trainer) -> dict[str, Any]:
-    """What environment.json says of the game: the data, and the prompt template of each seat."""
-    return {"data": data_of(trainer), "templates": {view.seat: view.template for view in trainer.game.views}}
+    """What environment.json says of the run: its data, the prompt templates, the sources settings name."""
+    return {
+        "data": data_of(trainer),
+        "templates": {view.seat: view.template for view in trainer.game.views},
+        "sources": sources_of(flat(trainer.config)),
+    }
 
 
 def data_of(trainer: Trainer) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def test_evaluation_with_other_settings_is_not_used(copied, evaluated):
     arms = {"cooperative": values["arms"]["cooperative"]}
     shutil.rmtree(folder / "cooperative/dearer")
     changed = values | {"tasks": tasks, "cross": {"relay": ["dearer"]}, "arms": arms, "primary": []}
-    again = Study(**changed).run(say=str, train=False, drop=True)
+    again = Study(**changed).run(say=str, train=False, retrain=True)
     assert on_others(again)["cooperative", "relay", 0] == {}
 
 
@@ -135,7 +135,7 @@ def test_run_without_its_directory_is_named_and_not_trained_again(copied, evalua
     values |= {"arms": arms, "primary": [], "cross": {"same": ["relay"]}}
     shutil.rmtree(folder / "cooperative/same")
     lines: list[str] = []
-    Study(**values).run(say=lines.append, drop=True)
+    Study(**values).run(say=lines.append, retrain=True)
     assert "not evaluated further, since their run directories are gone: cooperative/same/seed-0" in lines
     assert evaluated == []
 

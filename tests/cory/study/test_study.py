@@ -14,7 +14,9 @@ from filelock import FileLock, Timeout
 
 from cory.cli.main import main
 from cory.study import study
+from cory.study.engines import worker
 from cory.study.engines.local import LocalEngine
+from cory.study.plan import make_plan
 from cory.study.study import Study
 from cory.tracking.tracker import read
 from tests.cory.study.conftest import SMOKE, run_once
@@ -164,12 +166,66 @@ def test_stored_runs_are_removed_only_if_that_is_asked_for(copied, no_training):
     changed = {**values, "arms": arms, "primary": []}
     before = (folder / "results.json").read_bytes()
     with pytest.raises(
-        ValueError, match=r"independent on relay \(2 runs; not in the study\).* --drop removes"
+        ValueError, match=r"independent on relay \(2 runs; not in the study\); --retrain trains them again"
     ):
         Study(**changed).run(train=False)
     assert (folder / "results.json").read_bytes() == before
-    finished = Study(**changed).run(train=False, drop=True)
+    finished = Study(**changed).run(train=False, retrain=True)
     assert {run["arm"] for run in finished.results["runs"]} == {"cooperative"}
+
+
+@pytest.fixture
+def with_own_code(values, tmp_path, monkeypatch, in_this_process):
+    """A study of one arm whose algorithm is mine.py, which imports helper.py; trained once."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("from cory.algorithms.ppo import *\nimport helper\n")
+    (tmp_path / "helper.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    arms = {"mine": {"algorithm": "mine.py", "payoff": "cooperative"}}
+    whole = small(values, arms=arms, primary=[], seeds=1, out=str(tmp_path / "study"))
+    Study(**whole).run(say=str)
+    return whole
+
+
+@pytest.mark.parametrize("name", ["mine.py", "helper.py"])
+@pytest.mark.parametrize("gone", ["results.json", "mine/relay/seed-0"])
+def test_run_whose_code_was_edited_is_refused_and_trained_again_if_that_is_asked_for(
+    with_own_code, tmp_path, name, gone
+):
+    """Also where only the results file or only the run directory is left."""
+    path = tmp_path / "study" / gone
+    path.unlink() if path.is_file() else shutil.rmtree(path)
+    (tmp_path / name).write_text((tmp_path / name).read_text() + "edited = True\n")
+    with pytest.raises(ValueError, match=rf"{name}\)? has changed since seed 0 was trained.*--retrain"):
+        Study(**with_own_code).run(say=str)
+    lines: list[str] = []
+    finished = Study(**with_own_code).run(say=lines.append, retrain=True)
+    assert lines[-1].startswith("study relay-smoke: 1 runs, 0 found, 1 to train")
+    assert [run["arm"] for run in finished.results["runs"]] == ["mine"]
+    old = [path.name for path in (tmp_path / "study/mine/relay").glob("seed-0.old-*")]
+    assert len(old) == (gone == "results.json")
+    Study(**with_own_code).run(say=lines.append)
+    assert lines[-1].startswith("study relay-smoke: 1 runs, 1 found, 0 to train")
+
+
+def test_code_that_is_edited_while_a_study_runs_is_not_taken_for_what_it_was(with_own_code, tmp_path):
+    (run,) = make_plan(Study(**with_own_code).spec).runs
+    (tmp_path / "helper.py").write_text("edited = True")
+    result = worker.train(tmp_path / "study/mine/relay/seed-9", run, lambda iteration: None)
+    assert result["status"] == "failed"
+    assert "mine.py (helper.py) has changed since the study was started" in result["error"]
+
+
+def test_run_of_a_study_beside_it_with_another_default_of_today_is_not_used(copied, monkeypatch, values):
+    """The hash leaves out settings at their defaults, so that of a run with an older default is the same."""
+    changed, folder = copied
+    path = folder / "independent/relay/seed-0/config.yaml"
+    path.write_text(path.read_text().replace("temperature: 1.0", "temperature: 0.9"))
+    monkeypatch.setattr(LocalEngine, "train", lambda engine, runs: trained.extend(runs) or [])
+    trained: list = []
+    arms = {"independent": changed["arms"]["independent"]}
+    Study(**changed | {"arms": arms, "primary": [], "out": str(folder.parent / "other")}).run(say=str)
+    assert [run.name for run in trained] == ["independent/relay/seed-0"]
 
 
 def test_comparisons_that_change_after_the_runs_are_pointed_out(copied, no_training):

@@ -116,6 +116,18 @@ def test_settings_that_changed_are_listed_and_refused(tmp_path, finished, capsys
     assert train(run, 3, "--resume", "must", *changeable) == 0
 
 
+def test_resume_warns_if_a_file_that_the_settings_name_was_edited(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("from cory.algorithms.ppo import *\n")
+    assert train(tmp_path / "run", 2, "--algorithm", "mine.py") == 0
+    (tmp_path / "mine.py").write_text("from cory.algorithms.ppo import *\nedited = True\n")
+    assert train(tmp_path / "run", 3, "--resume", "must") == 0
+    warning = "mine.py has changed since this run began"
+    assert warning in " ".join(capsys.readouterr().err.split())
+    assert train(tmp_path / "run", 4, "--resume", "must") == 0  # unchanged since the last resume
+    assert warning not in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_setting_that_came_later_may_be_added_at_its_default_only(tmp_path):
     now = flat(Config())
     saved = {name: value for name, value in now.items() if name not in ("policy.tf32", "learner.lr")}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cory.runtime.signals import Stopped
+from cory.runtime.sources import changed, sources_of
 from cory.study.engines import evaluation
 from cory.study.plan import PlannedRun, config_of
 from cory.study.records import finished
@@ -41,6 +42,8 @@ def train(folder: Path, run: PlannedRun, send: Callable[[int], None]) -> dict[st
     """
     with logged(folder):
         try:
+            if words := changed(run.sources, sources_of(run.settings)):
+                raise ValueError(f"{words} since the study was started; start it again")
             if not run.is_trained:
                 evaluation.evaluate(folder, run.settings)
             elif not finished(folder, run):

@@ -1,0 +1,147 @@
+"""What settings name outside of this package: files, folders and modules of users, known by their hashes.
+
+The settings `algorithm: mine.py` say nothing of the code in that file. With its hash beside them a run whose
+code, judge, data or model was edited is known to be another run. Built-in parts are covered by the learning
+version of studies, hub names by nothing. No module is imported for it.
+"""
+
+import ast
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
+from importlib.machinery import PathFinder
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+FOLDERS = ("adapter", "data", "judge", "model", "models")
+"""Last parts of settings whose value may be a file or folder without a dot or slash in its name."""
+OURS = ("cory", "cory_env")
+BLOCK, BLOCKS = 1 << 20, 64
+"""Bytes and number of the blocks that are hashed of a larger file, such as weights."""
+
+
+def sources_of(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The sha256 of everything that flat settings name, by the name they have for it.
+
+    Of Python files and modules also that of each module which they import from beside them; of files above
+    64 MiB that of blocks spread evenly.
+    """
+    found: dict[str, str] = {}
+    for setting, value in settings.items():
+        for text in value if isinstance(value, list | tuple) else (value,):
+            for name, path in _named(setting, text) if isinstance(text, str) else ():
+                found[name] = _folder_sha256(path) if path.is_dir() else _file_sha256(path)
+                if path.suffix == ".py":
+                    found |= {f"{name} ({one.name})": _file_sha256(one) for one in _imported(path)}
+    return dict(sorted(found.items()))
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """The names whose source is not what it was, in words (`mine.py has changed`); empty if all are."""
+    names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    return f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} changed" if names else ""
+
+
+def _named(setting: str, text: str) -> Iterator[tuple[str, Path]]:
+    """What a value names: a path, `PATH:NAME`, `module:NAME`, an entry point, or several (`a + 2*b`)."""
+    is_data = setting.rpartition(".")[2] in FOLDERS
+    for part in dict.fromkeys([text, *re.split(r"\s*[+*]\s*", text)]):
+        head, _, attribute = part.rpartition(":")
+        for name in filter(None, (part, head)):
+            path = os.path.expanduser(name)
+            if (is_data or "/" in name or "." in name) and os.path.exists(path):
+                yield name, Path(path)
+        module = head if attribute.isidentifier() else _installed().get(part, "")
+        if setting == "algorithm" and not module:  # may be any importable module
+            module = part
+        if (file := _module_file(module)) is not None:
+            yield module, file
+
+
+@cache
+def _installed() -> dict[str, str]:
+    """The modules of the entry points that other packages add to this one, by name."""
+    groups = [group for group in entry_points().groups if group.startswith(f"{OURS[0]}.")]
+    return {one.name: one.module for group in groups for one in entry_points(group=group)}
+
+
+def _module_file(name: str) -> Path | None:
+    """The file of a module that is neither this package's nor Python's; nothing is imported."""
+    parts = name.split(".")
+    if (
+        parts[-1] == "py"
+        or not all(map(str.isidentifier, parts))
+        or parts[0] in {*OURS, *sys.stdlib_module_names}
+    ):
+        return None
+    folders: Any = [*sys.path, os.getcwd()]
+    spec = None
+    for part in parts:  # each as if on the path itself: finding `a.b` would import `a`
+        spec = PathFinder.find_spec(part, folders)
+        if spec is None:
+            return None
+        folders = list(spec.submodule_search_locations or ())
+    return Path(spec.origin) if spec is not None and spec.origin else None
+
+
+def _imported(path: Path) -> list[Path]:
+    """The modules that a file imports from its folder or the working directory, and what those import."""
+    found: dict[Path, None] = {}
+    todo = [path.resolve()]
+    while todo:
+        file = todo.pop()
+        for name in _import_names(file):
+            for folder in dict.fromkeys((file.parent, Path.cwd())):
+                place = folder.joinpath(*name.split("."))
+                for one in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+                    if one.is_file() and one != path.resolve() and one not in found:
+                        found[one] = None
+                        todo.append(one)
+    return list(found)
+
+
+def _import_names(path: Path) -> list[str]:
+    """The modules that a file imports, relative ones as if beside it; none of a file that is no Python."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return []
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = [node.module] if node.module else []
+            names += [*module, *(".".join([*module, alias.name]) for alias in node.names)]
+    return [name for name in names if name.split(".")[0] not in OURS]
+
+
+def _folder_sha256(folder: Path) -> str:
+    """Of the names and contents of a folder's files, hidden ones and caches aside."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        inside = path.relative_to(folder)
+        if not any(part.startswith((".", "__pycache__")) for part in inside.parts):
+            digest.update(f"{inside.as_posix()}\0{_file_sha256(path)}\0".encode())
+    return digest.hexdigest()
+
+
+def _file_sha256(path: Path) -> str:
+    found = path.stat()
+    return _sha256(path, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)  # a study asks for every run
+def _sha256(path: Path, size: int, _changed_at: int) -> str:
+    with path.open("rb") as file:
+        if size <= BLOCK * BLOCKS:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.sha256(str(size).encode())
+        for i in range(BLOCKS):
+            file.seek(i * (size - BLOCK) // (BLOCKS - 1))
+            digest.update(file.read(BLOCK))
+    return digest.hexdigest()

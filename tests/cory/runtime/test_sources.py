@@ -1,0 +1,130 @@
+"""What settings name outside of the package, by its hash; every edit is made between two looks."""
+
+import hashlib
+
+import pytest
+
+from cory.config.parsing import as_json
+from cory.config.schema import Config
+from cory.runtime import sources
+from cory.runtime.sources import changed, sources_of
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The working directory, from which modules are imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def write(path, text="1"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_built_in_names_and_bundled_models_have_no_source():
+    assert sources_of(as_json(Config())) == {}
+    assert sources_of({"judge": "pocket + 0.5*cory.rewards:brevity", "exchange.order": "random"}) == {}
+
+
+def test_source_of_a_file_is_the_sha256_of_its_content(folder):
+    write(folder / "mine.py", "x = 1\n")
+    assert sources_of({"algorithm": "mine.py"}) == {"mine.py": hashlib.sha256(b"x = 1\n").hexdigest()}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "file"),
+    [
+        ("algorithm", "mine.py", "mine.py"),
+        ("algorithm", "mine", "mine.py"),
+        ("algorithm", "package.mine", "package/mine.py"),
+        ("task", "mine.py:Task", "mine.py"),
+        ("judge", "mine:reward", "mine.py"),
+        ("judge", "pocket + 0.5*package.mine:reward", "package/mine.py"),
+        ("payoff", "package/mine.py:pay", "package/mine.py"),
+        ("critic.kind", "mine:Critic", "mine.py"),
+        ("kl.kind", "mine:k4", "mine.py"),
+        ("exchange.order", "mine.py:order", "mine.py"),
+        ("policy.kind", "mine:Policy", "mine.py"),
+        ("target", "mine.py:players", "mine.py"),
+        ("task.data", "rows.jsonl", "rows.jsonl"),
+        ("task.data", "rows", "rows/train.csv"),
+        ("policy.model", "model", "model/weights/model.safetensors"),
+        ("policy.models", ["pocket", "models/b"], "models/b/config.json"),
+        ("judge.model", "classifier", "classifier/config.json"),
+        ("lora.adapter", "adapter", "adapter/adapter.safetensors"),
+    ],
+)
+def test_an_edit_of_whatever_a_setting_names_changes_its_source(folder, setting, value, file):
+    write(folder / file, "before")
+    before = sources_of({setting: value})
+    write(folder / file, "after!")
+    after = sources_of({setting: value})
+    assert len(before) == 1
+    assert before.keys() == after.keys()
+    assert changed(before, after) == f"{next(iter(before))} has changed"
+    assert changed(after, sources_of({setting: value})) == ""
+
+
+def test_modules_that_a_file_imports_from_beside_it_belong_to_it(folder):
+    write(folder / "code/mine.py", "import numpy\nfrom helper import f\nfrom .parts import loss\n")
+    write(folder / "code/helper.py", "import deeper")
+    write(folder / "code/deeper.py")
+    write(folder / "code/parts/__init__.py")
+    write(folder / "code/parts/loss.py")
+    write(folder / "code/stranger.py")
+    before = sources_of({"algorithm": "code/mine.py"})
+    assert list(before) == [
+        "code/mine.py",
+        "code/mine.py (__init__.py)",
+        "code/mine.py (deeper.py)",
+        "code/mine.py (helper.py)",
+        "code/mine.py (loss.py)",
+    ]
+    write(folder / "code/deeper.py", "edited")
+    write(folder / "code/stranger.py", "edited")
+    assert (
+        changed(before, sources_of({"algorithm": "code/mine.py"})) == "code/mine.py (deeper.py) has changed"
+    )
+
+
+def test_no_module_is_imported_to_find_its_source(folder):
+    write(folder / "package/__init__.py", "raise RuntimeError('imported')")
+    write(folder / "package/mine.py", "raise RuntimeError('imported')")
+    assert list(sources_of({"judge": "package.mine:reward"})) == ["package.mine"]
+
+
+def test_folder_without_a_slash_counts_only_where_a_setting_names_data_or_a_model(folder):
+    """A folder `reviews` with notes beside the task of that name."""
+    write(folder / "reviews/notes.txt")
+    assert sources_of({"task": "reviews"}) == {}
+    assert list(sources_of({"task.data": "reviews"})) == ["reviews"]
+
+
+def test_stray_hidden_files_and_caches_do_not_change_a_folder(folder):
+    write(folder / "model/config.json")
+    before = sources_of({"policy.model": "model"})
+    write(folder / "model/.DS_Store")
+    write(folder / "model/__pycache__/code.pyc")
+    assert sources_of({"policy.model": "model"}) == before
+
+
+def test_large_file_is_known_by_blocks_from_its_beginning_to_its_end(folder, monkeypatch):
+    monkeypatch.setattr(sources, "BLOCK", 4)
+    monkeypatch.setattr(sources, "BLOCKS", 4)
+    content = bytearray(range(64))
+    path = folder / "model.safetensors"
+    path.write_bytes(content)
+    found = {sources_of({"policy.model": path.name})[path.name]}
+    for place in (0, 20, 40, 63):  # blocks of 4 begin at 0, 20, 40 and 60
+        path.write_bytes(content[:place] + b"\xff" + content[place + 1 :])
+        found.add(sources_of({"policy.model": path.name})[path.name])
+    path.write_bytes(content + b"\0")
+    found.add(sources_of({"policy.model": path.name})[path.name])
+    assert len(found) == 6
+
+
+def test_files_that_are_new_or_gone_have_changed():
+    assert changed({"a.py": "1"}, {"b.py": "1"}) == "a.py and b.py have changed"
