@@ -7,18 +7,25 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from cory.config.parsing import parse
+from cory.config.parsing import parse, split_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Which study, and how much of it."""
+    """Which study, and how much of it.
 
-    file: Positional[Path]
+    Without a file `--arms ppo,mine=my_algorithm.py` compares algorithms, the first being the baseline, and
+    settings of the runs may follow (`--task relay --kl.coef 0.1`, ...; see `cory train --help`).
+    """
+
+    file: Positional[Path | None] = None
     """The study file (YAML); see docs/studies/README.md."""
 
     arms: str | None = None
-    """Train only these arms, separated by commas."""
+    """Train only these arms, separated by commas; without a file, the algorithms to compare."""
+
+    preset: str = "pocket"
+    """Without a file, what the settings change."""
 
     tasks: str | None = None
     """Train only on these tasks, separated by commas."""
@@ -50,14 +57,26 @@ class Options:
 
 
 def command(argv: Sequence[str]) -> None:
-    """`cory study FILE`; exit code 1 if a run failed."""
-    about = "Train the runs of a study that are missing, compare its arms, and draw the report."
-    options: Options = parse(Options, argv, about=about, command="cory study")
+    """`cory study FILE`, or `cory study --arms A,B [settings]`; exit code 1 if a run failed."""
+    ours, settings = split_arguments(argv, Options)
+    about = "Train the runs of a study that are missing, compare its arms, and draw the report. " + " ".join(
+        (Options.__doc__ or "").split()
+    )
+    options: Options = parse(Options, ours, about=about, command="cory study")
+    if options.file is not None and settings:
+        raise ValueError(
+            f"{' '.join(settings)}: settings stand in {options.file}; leave them out, or the file"
+        )
     from cory.study import Study
     from cory.study.report import verdict_lines
 
-    finished = Study.from_yaml(options.file).run(
-        arms=options.arms.split(",") if options.arms else None,
+    arms = options.arms.split(",") if options.arms else []
+    if options.file is None:
+        study = Study.from_flags(arms, settings, seeds=options.seeds or 5, preset=options.preset)
+    else:
+        study = Study.from_yaml(options.file)
+    finished = study.run(
+        arms=arms if arms and options.file is not None else None,
         tasks=options.tasks.split(",") if options.tasks else None,
         seeds=options.seeds,
         quick=options.quick,

@@ -6,12 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import yaml
 from filelock import FileLock
 
+from cory.config.parsing import flags_from
 from cory.runtime.provenance import commit
 from cory.runtime.signals import Stopped
 from cory.study import records, results
 from cory.study.analysis import analyse
+from cory.study.by_settings import values_of
 from cory.study.checks import check_runs, check_writable
 from cory.study.engines import Outcome, load_engine
 from cory.study.export import write_marl_eval
@@ -21,6 +24,9 @@ from cory.study.report import PAGE, check_folder, write_report
 from cory.study.results import Results
 from cory.study.spec import Spec
 from cory.study.statistics import MIN_RUNS
+from cory.training.checkpoint import write_text
+
+FILE = "study.yaml"
 
 
 class Finished(NamedTuple):
@@ -42,9 +48,40 @@ def print_line(text: str) -> None:
 class Study:
     """Arms x tasks x seeds with comparisons fixed before the run."""
 
+    text = ""
+    """The study file that is written into the folder of the runs, for a study that was made without one."""
+
     def __init__(self, **values: Any) -> None:
         """`values` are the keys of a study file (docs/studies/README.md); ValueError for an unknown one."""
         self.spec = make_spec(values)
+
+    @classmethod
+    def from_settings(
+        cls, arms: Sequence[str], *, seeds: int | Sequence[int] = 5, preset: str = "pocket", **settings: Any
+    ) -> Self:
+        """A study without a file, as `cory study --task relay --arms ppo,happo`; `run` writes the file.
+
+        Args:
+            arms: Algorithms, or NAME=ALGORITHM; the first is the baseline. Combined reward is compared, and
+                with several seats the collective reward of the last training games.
+            seeds: Their number, or the seeds.
+            preset: What the settings change.
+            settings: Of all runs, as for `cory.train`.
+
+        Raises:
+            ValueError: For settings that make no sense, or fewer than two arms.
+        """
+        return cls.from_flags(arms, flags_from(settings), seeds=seeds, preset=preset)
+
+    @classmethod
+    def from_flags(
+        cls, arms: Sequence[str], flags: Sequence[str], *, seeds: int | Sequence[int], preset: str
+    ) -> Self:
+        """As `from_settings`, with the settings as words of a command line."""
+        values = values_of(arms, flags, seeds=seeds, preset=preset)
+        study = cls(**values)
+        study.text = yaml.safe_dump(values, sort_keys=False)
+        return study
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> Self:
@@ -106,6 +143,8 @@ class Study:
         check_keys(tasks or (), list(plan.evaluation), "the study's tasks")
         check_folder(spec.out)
         check_writable(spec.out, path.parent)
+        if self.text:
+            write_text(spec.out / FILE, self.text)
         if committed and train:
             results.check_clean(path, commit(), ())
         if not retrain:

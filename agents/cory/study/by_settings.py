@@ -1,0 +1,53 @@
+"""A study without a file: algorithms on one task, from settings as `cory train` takes them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cory.config import presets
+from cory.config.parsing import as_json, read
+
+METRICS = ("combined_reward", "game/collective_reward")
+"""Metrics that arms are compared by; the second one with several seats."""
+
+
+def values_of(
+    arms: Sequence[str], flags: Sequence[str], *, seeds: int | Sequence[int], preset: str
+) -> dict[str, Any]:
+    """The keys of a study file; ValueError for settings that make no sense, or fewer than two arms.
+
+    Args:
+        arms: Algorithms, or NAME=ALGORITHM; the first is the baseline of the others.
+        flags: Settings of all runs as words of a command line.
+        seeds: Their number, or the seeds.
+        preset: What the settings change.
+    """
+    parts = [one.rpartition("=") for one in arms]
+    named = {name or Path(algorithm).stem: algorithm for name, _, algorithm in parts}
+    if len(named) < max(2, len(arms)):
+        raise ValueError(
+            f"the arms are {', '.join(arms) or 'none'}; name two algorithms or more, as "
+            "ppo,mine=my_algorithm.py, or a study file"
+        )
+    start = presets.get(preset)
+    config = read(flags, default=start, about="", command="cory study")
+    before = as_json(read(["--task", config.task], default=start, about="", command="cory study"))
+    changed = {name: value for name, value in as_json(config).items() if before.get(name) != value}
+    if {"seed", "algorithm"} & changed.keys():
+        raise ValueError("a study has `seeds` and `arms` in the place of seed and algorithm; give these")
+    first, *others = named
+    evaluation = {name: changed.pop(name) for name in list(changed) if name.startswith("evaluation.")}
+    return {
+        "name": "-".join([config.task, *named]).replace("/", "-").replace(":", "-"),
+        "question": f"Is {' or '.join(others)} ahead of {first} on {config.task}?",
+        "preset": preset,
+        "settings": {"task": config.task, **changed},
+        "evaluation": {name.partition(".")[2]: value for name, value in evaluation.items()},
+        "arms": {name: {"algorithm": algorithm} for name, algorithm in named.items()},
+        "seeds": seeds if isinstance(seeds, int) else list(seeds),
+        "primary": [
+            {"arm": arm, "baseline": first, "metric": metric}
+            for metric in METRICS[: 1 + (config.seats > 1)]
+            for arm in others
+        ],
+    }
