@@ -10,6 +10,7 @@ import yaml
 from filelock import FileLock
 
 from cory.config.parsing import flags_from
+from cory.runtime.files import write_text
 from cory.runtime.provenance import commit
 from cory.runtime.signals import Stopped
 from cory.study import records, results
@@ -24,7 +25,6 @@ from cory.study.report import PAGE, check_folder, write_report
 from cory.study.results import Results
 from cory.study.spec import Spec
 from cory.study.statistics import MIN_RUNS
-from cory.training.checkpoint import write_text
 
 FILE = "study.yaml"
 
