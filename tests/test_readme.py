@@ -99,12 +99,14 @@ def write_stub(run: Path) -> Path:
 
 @pytest.fixture
 def tiny_preset(monkeypatch):
-    """The preset `pocket` with two iterations of four games, an exchange between them, and few queries."""
-    preset = presets.find("pocket")
+    """The presets `pocket` and `own` with two iterations of four games, an exchange between, few queries."""
     few = EvaluationConfig(queries=2, every=0)
     tiny = {"iterations": 2, "batch": 4, "max_response": (2, 2), "checkpoint_every": 0, "sample_rows": 1}
-    config = replace(preset.config, evaluation=few, exchange=ExchangeConfig(every=1), **tiny)
-    monkeypatch.setitem(presets.PRESETS, "pocket", replace(preset, config=config))
+    for name in ("pocket", "own"):
+        preset = presets.find(name)
+        config = replace(preset.config, evaluation=few, exchange=ExchangeConfig(every=1), **tiny)
+        monkeypatch.setitem(presets.PRESETS, name, replace(preset, config=config))
+    monkeypatch.setattr("cory.config.own_model.by_shape", lambda config, shape, kind: config)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +127,18 @@ def test_python_blocks_of_a_page_run_one_after_the_other(page, empty_folder, pro
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in found:
         run_block(*block, namespace)
+
+
+@pytest.mark.slow
+def test_the_readmes_training_run_learns_and_its_report_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page, line, code = blocks("python", [README])[0]
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    run_block(page, line, code, namespace)
+    assert namespace["praises"](["Part 1 of the comedy is"], [""]) == [0.0]  # silence is not rewarded
+    report = namespace["run"].report.read_text("utf-8")
+    assert "Learned: held-out combined reward" in report
+    assert 'class="bad"' not in report
 
 
 @pytest.mark.runs_training

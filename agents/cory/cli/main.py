@@ -13,6 +13,7 @@ from cory.runtime.signals import Stopped
 
 COMMANDS = {
     "train": "fine-tune policies by playing; without options, the pocket models on movie reviews",
+    "check": "play a few games by the settings of a run before it: prompts, scores, caps, seconds",
     "evaluate": "score runs, checkpoints or models on held-out queries, standalone and in the game",
     "play": "watch the policies of a run play, or take a seat yourself",
     "report": "draw the report of runs again, compare two or more, or draw the paper's figures",
@@ -142,6 +143,6 @@ def write_completion(argv: Sequence[str]) -> None:
     train.__annotations__["settings"] = Annotated[type(start), arg(name="")]
     app = SubcommandApp()
     for name, about in COMMANDS.items():
-        options: Any = train if name == "train" else module_of(name).Options
+        options: Any = train if name in ("train", "check") else module_of(name).Options
         app.command(options, name=name, help=about)
     app.cli(prog="cory", args=argv)

@@ -1,14 +1,14 @@
 """`cory train`: a preset, changed by a file, changed by flags."""
 
 import json
-import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cory.config import presets
+from cory.config import own_model, presets
 from cory.config.help import COMMON, HELP
-from cory.config.parsing import read_command, read_file, value_of
+from cory.config.parsing import flags_of, read_command, read_file, value_of
 from cory.config.schema import Config, RunOptions
 
 if TYPE_CHECKING:
@@ -27,12 +27,18 @@ def command(argv: Sequence[str]) -> None:
     from cory.training.run_directory import free_name
 
     ranks.join()
-    if not presets.find(options.preset).run and not options.quiet and ranks.is_first():
-        print(presets.describe(options.preset), file=sys.stderr)
-    name = f"{options.preset}-{config.seats}-seats-seed-{config.seed}"
+    preset = str(options.preset)
+    name = f"{preset}-{config.seats}-seats-seed-{config.seed}"
     run = options.run or free_name(Path("runs") / name)
     log: Log = "json" if options.json_log else "quiet" if options.quiet else "auto"
-    report_path = train(config, run, overwrite=options.overwrite, resume=options.resume, log=log)
+    report_path = train(
+        config,
+        run,
+        overwrite=options.overwrite,
+        resume=options.resume,
+        log=log,
+        about=own_model.lines(preset, config),
+    )
     if not ranks.is_first():
         return
     if log == "json":
@@ -43,30 +49,35 @@ def command(argv: Sequence[str]) -> None:
             print(f"average:  {run / averaging.NAME}")
 
 
-def settings(argv: Sequence[str]) -> tuple[Config, RunOptions]:
+def settings(argv: Sequence[str], *, command: str = "cory train") -> tuple[Config, RunOptions]:
     """The settings of a run and the options of the command; with `--help` the help is printed.
 
-    A preset is changed by the settings of the run that is resumed or by a file, and these by flags.
+    The preset is the one named, or chosen by the model (`cory.config.own_model`). It is changed by the
+    settings of the run that is resumed or by a file, and these by flags.
     """
     for flag in ("--preset", "--config", "--run"):
         if (value := value_of(argv, flag)) is not None and not value.strip():
             raise ValueError(f"{flag} needs a value")
     named, file = value_of(argv, "--preset"), value_of(argv, "--config")
-    preset = named or "pocket"
     path = Path(file) if file else None if named else saved_settings(argv)
-    start = presets.get(preset)
+    words = [*(flags_of(path) if path is not None else []), *argv]
+    model, kind = value_of(words, "--policy.model"), value_of(words, "--policy.kind")
+    is_resumed, helping = path is not None and not file, bool(HELP & set(argv))
+    preset = own_model.chosen("pocket" if is_resumed else named, model, kind)
+    start = presets.get(preset) if helping else own_model.start(preset, model=model, kind=kind)
     shown = [
         *WORDS,
         *COMMON,
         *(f"{group}." for group in ("task", "algorithm") if value_of(argv, f"--{group}")),
     ]
-    return read_command(
+    config, options = read_command(
         argv,
-        default=start if path is None else read_file(path, default=start, command="cory train"),
-        about=about(preset, everything="--help-all" in argv) if HELP & set(argv) else "",
-        command="cory train",
+        default=start if path is None else read_file(path, default=start, command=command),
+        about=about(preset, everything="--help-all" in argv) if helping else "",
+        command=command,
         shown=shown,
     )
+    return config, replace(options, preset=preset)
 
 
 def about(preset: str, *, everything: bool) -> str:

@@ -201,6 +201,23 @@ ONE_GPU_SOURCES = {
     LONG_RESPONSES_SOURCE: HERE,
 }
 
+OWN = Config(
+    iterations=50,
+    batch=64,
+    max_response=(128, 128),
+    kl=KLConfig(kind="k1", coef=0.05),
+    learner=LearnerConfig(lr=1.41e-5, value_lr=1e-3, max_grad_norm=1.0, warmup=5),
+    evaluation=EvaluationConfig(queries=128),
+)
+OWN_SOURCES = {
+    "learning rate by the number of weights, 1.41e-5 between 20 million and a billion": PAPER
+    + ", table 1, and cory/config/own_model.py",
+    "adapters (policy.kind lora_team) 5e-5": "the preset one-gpu-24gb",
+    "responses end by themselves, at the latest after 128 tokens or a quarter of the window": HERE,
+    "k1 KL with coefficient 0.05; full KL in the reward has no gradient at the sampled token": HERE,
+    "gradient norm 1, 5 iterations of warm-up, a value head that starts at 0 and learns at 1e-3": HERE,
+}
+
 PRESETS = {
     "pocket": Preset(
         config=POCKET,
@@ -249,6 +266,11 @@ PRESETS = {
         about="two PPO policies, with as many responses as pocket-arithmetic-plus, and their mean",
         sources=POCKET_ARITHMETIC_SOURCES,
         run=True,
+    ),
+    "own": Preset(
+        config=OWN,
+        about="any language model that is not bundled: learning rate and response cap by its size",
+        sources=OWN_SOURCES,
     ),
     "imdb": Preset(config=IMDB, about="the paper's IMDB experiment", sources=IMDB_SOURCES),
     "imdb-ppo": Preset(config=single(IMDB), about="single-agent PPO of imdb", sources=IMDB_SOURCES),

@@ -111,8 +111,9 @@ class RunOptions:
     run: Path | None = None
     """Run directory; by default a new one, runs/<preset>-<seats>-seats-seed-<seed>."""
 
-    preset: str = "pocket"
-    """Settings to start from; `cory presets` lists them."""
+    preset: str | None = None
+    """Settings to start from; `cory presets` lists them. None: `pocket`, and for a language model that is
+    not bundled `own`."""
 
     config: Path | None = None
     """A YAML file of settings, such as the `config.yaml` of a run; flags change single ones."""
@@ -369,6 +370,11 @@ class Config:
     def policy_names(self) -> tuple[str, ...]:
         """llm_1, llm_2, ...: the policies in the seats at iteration 0, in their order."""
         return tuple("llm_1" if self.policy.shared else f"llm_{i + 1}" for i in range(self.seats))
+
+    @property
+    def responses_end(self) -> bool:
+        """Whether responses are meant to end before their cap: language models with one cap for all."""
+        return self.policy.kind != "table" and self.max_response[0] == self.max_response[1]
 
     @property
     def payoff_rule(self) -> Payoff:

@@ -68,16 +68,22 @@ def load_tokenizer(path: str | Path) -> Any:
 
 def weight_count(path: str | Path) -> int:
     """Return the number of weights of a model, by its configuration; no weights are read."""
+    return sum(parameter.numel() for parameter in without_weights(path).parameters())
+
+
+def without_weights(path: str | Path) -> Any:
+    """The model of a configuration, an adapter's base model, on the meta device; no weights are read."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 
     with hub.quiet():
         found = _located(path)
+        if _is_adapter(found):
+            return without_weights(_base_of(found))
         with _one_paragraph(f"the model {path}"), torch.device("meta"):
             place, options = gguf.source(found)
             config = AutoConfig.from_pretrained(place, trust_remote_code=False, **options)
             model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-            model = model_class(config)
-    return sum(parameter.numel() for parameter in model.parameters())
+            return model_class(config)
 
 
 def check_device(device: str) -> None:

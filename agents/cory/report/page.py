@@ -23,7 +23,10 @@ WINDOW = 5
 """Iterations that the first and the last training metrics are averaged over, as a single one is noisy; half
 of the iterations in shorter runs."""
 
-SEATED = ("task_reward", "payoff", "kl", "combined_reward", "response_length", "eos_share")
+SEATED = (
+    "task_reward", "score_std", "queries_without_spread", "payoff", "kl", "combined_reward",
+    "response_length", "eos_share", "empty_share",
+)  # fmt: skip
 """Quantities in the table of the seats; the others are in a plot."""
 
 
@@ -43,12 +46,13 @@ def write_report(run: Path, out: Path | None = None) -> Path:
 
 def _write(run: Path, path: Path, folder: Path) -> Path:
     """Write the page to `path`, and its figures into `folder` too."""
-    from cory.report import evaluation, probe, summary
+    from cory.report import evaluation, probe, summary, verdict
     from cory.report.plots import draw
 
     if not (run / METRICS).is_file():
         raise ValueError(f"{run} holds no {METRICS}; name the folder of a run, such as runs/<name>")
-    run_curves = curves(read(run))
+    logged = read(run)
+    run_curves = curves(logged)
     rows = read_samples(run / SAMPLES) if (run / SAMPLES).is_file() else []
     games = [row for row in rows if "failure" not in row]
     config, environment = read_config(run), read_environment(run)
@@ -58,6 +62,7 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
     plots |= {plot.path.stem: _figure(plot) for plot in evaluation.draw_training(run_curves, folder)}
     parts = [
         *summary.sections(run, config, run_curves),
+        *verdict.sections(logged, run_curves, config, environment),
         *best_checkpoint(run, config, run_curves),
         *samples.first(games, continues=continues),
         *commands(environment),

@@ -18,7 +18,7 @@ from cory.judges import weighted_sum
 from cory.runtime.attempts import NoSmallerPassError
 from cory.runtime.files import write_text
 from cory.runtime.signals import Signals, Stopped
-from cory.tracking import alerts
+from cory.tracking import alerts, early_alerts
 from cory.tracking.progress import EVALUATED, TRAINING
 from cory.tracking.tracker import SAMPLES, Tracker, read
 from cory.training import checkpoint, metrics
@@ -26,6 +26,9 @@ from cory.training.overwriting import mark
 from cory.training.run_directory import free_name
 from cory.training.snapshot import Snapshot
 from cory.training.trainer import Trainer
+
+LEAST_VALIDATION = 16
+"""Validation queries below which no checkpoint is chosen: the differences would be chance."""
 
 Say = Callable[[str], None]
 OnProgress = Callable[[str, Mapping[str, float]], None]
@@ -153,6 +156,8 @@ class Loop:
         self.tracker.log(iteration, found)
         self.rows.append(found)
         self.warn(alerts.training(self.rows, self.config.alerts))
+        ends, example = self.config.responses_end, self.trainer.example
+        self.warn(early_alerts.training(self.rows, self.config.alerts, ends=ends, example=example))
         self.call("on_iteration", iteration, found)
         return found
 
@@ -184,6 +189,8 @@ class Loop:
         self.tracker.log(iteration, found)
         self.tracker.samples(iteration, rows)
         self.warn(alerts.evaluation(found, self.config.alerts))
+        count = sum(map(len, next(iter(responses.values())).texts))
+        self.warn(early_alerts.evaluation(found, responses=count))
         if self.config.checkpoint_every:
             self.keep_best(iteration, found)
         self.call("on_evaluate", iteration, found)
@@ -192,9 +199,11 @@ class Loop:
     def keep_best(self, iteration: int, found: Mapping[str, float]) -> None:
         """Keep a checkpoint of the highest combined reward on the validation split.
 
-        It is averaged over the policies. Without validation there is none: the test split is for
-        reports only.
+        It is averaged over the policies. Without validation, or with fewer than `LEAST_VALIDATION` queries
+        of it, there is none: the test split is for reports only.
         """
+        if self.trainer.validation_count < LEAST_VALIDATION:
+            return
         scores = [
             found[key]
             for name in self.trainer.policies

@@ -26,15 +26,17 @@ def iteration_metrics(
     *,
     kl_coef: float,
     eos: Iterable[int],
+    group: int = 1,
 ) -> dict[str, float]:
     """Metrics of each seat, of the update of the policy that sits there, and of the clock.
 
-    `seconds` are by phase; `kl_coef` is the fixed coefficient of the combined reward.
+    `seconds` are by phase; `kl_coef` is the fixed coefficient of the combined reward; each query has `group`
+    games, one after the other.
     """
     metrics: dict[str, float] = {}
     for seat, name in seating.items():
         of_seat = batch_metrics(batches[seat], kl_coef=kl_coef, eos=eos) | dict(updates[name])
-        of_seat |= value_metrics(batches[seat], advantages[seat])
+        of_seat |= value_metrics(batches[seat], advantages[seat]) | spread_metrics(batches[seat], group=group)
         metrics |= {f"{seat}/{name}/{quantity}": value for quantity, value in of_seat.items()}
     metrics |= interplay(seating, batches)
     metrics |= {f"time/{phase}/seconds": spent for phase, spent in seconds.items()}
@@ -96,7 +98,26 @@ def batch_metrics(batch: Batch, *, kl_coef: float, eos: Iterable[int]) -> dict[s
         "combined_reward": score - kl_coef * kl,
         "response_length": float(batch.response_length_B.cpu().double().mean()),
         "eos_share": float(ended_B1.cpu().double().mean()),
+        "empty_share": float((ended_B1[:, 0] & (batch.response_length_B == 1)).cpu().double().mean()),
     }
+
+
+def spread_metrics(batch: Batch, *, group: int) -> dict[str, float]:
+    """Standard deviations of a seat's scores and payoffs, exactly 0 where all are equal.
+
+    With groups also the share of queries whose games all have the same payoff: their advantages are 0.
+    """
+    found = {"score_std": standard_deviation(batch.score_B), "payoff_std": standard_deviation(batch.payoff_B)}
+    if group > 1:
+        payoff_QG = batch.payoff_B.view(-1, group)
+        found["queries_without_spread"] = float((payoff_QG == payoff_QG[:, :1]).all(1).cpu().double().mean())
+    return found
+
+
+def standard_deviation(values: torch.Tensor | np.ndarray) -> float:
+    """The standard deviation of all values, exactly 0 where they are equal."""
+    array = np.asarray(values.cpu() if isinstance(values, torch.Tensor) else values, dtype=np.float64)
+    return 0.0 if array.min() == array.max() else float(array.std())
 
 
 VALIDATION = ("task_reward", "kl", "combined_reward", "accuracy")
@@ -148,6 +169,8 @@ def evaluation_metrics(
         for name, found in responses.items()
         for quantity, value in found.metrics(kl_coef=kl_coef, threshold=threshold).items()
     }
+    for name, found in responses.items():
+        metrics[f"eval/{name}/score_std"] = standard_deviation(found.arrays["task_reward"])
     pairs = list(combinations(policies, 2))
     for one, other in pairs:
         for quantity, values_Q in diversity(responses[one].texts, responses[other].texts).items():

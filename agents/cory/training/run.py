@@ -50,13 +50,14 @@ def train(
     report: bool = True,
     validate: bool = True,
     log: Log = "auto",
+    about: Sequence[str] = (),
 ) -> Path:
     """Train by `config` in `run`, from the start or from its newest checkpoint; the path of the report.
 
     A `trainer` that is given is used instead of a new one. `callbacks`: see `cory.training.loop.Callback`.
     Without `report` no page is drawn; without `validate` no best checkpoint is kept, unless it is exported.
-    `log` is how progress is shown (`cory.tracking.progress.Log`). Raises `Stopped` after a signal; its notes
-    say how to resume.
+    `log` is how progress is shown (`cory.tracking.progress.Log`); `about` are lines that a new run begins
+    with. Raises `Stopped` after a signal; its notes say how to resume.
     """
     configure_runtime(config)
     silence_transformers()
@@ -90,7 +91,7 @@ def train(
             log=shown,
         ) as progress:
             warn = progress.warn if ranks.is_first() else unheard
-            for line in opening_lines(trainer, run, start, resumed):
+            for line in (*(about if resumed is None else ()), *opening_lines(trainer, run, start, resumed)):
                 progress.say(line)
             skipped = (f"skipped: {reason}" for reason in plan.skipped)
             for warning in (*notes, *skipped, *memory_warnings(trainer)):

@@ -91,7 +91,11 @@ def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
     """
     best, last = checkpoint.read_best(run), trainer.config.iterations
     if best is None:
-        return last, None
+        count = trainer.validation_count
+        return last, None if not trainer.config.export_best else (
+            f"export_best: no checkpoint was chosen on {count} validation queries (16 are needed, and "
+            f"checkpoints); the policies of iteration {last}, the last one, are exported"
+        )
     iteration, score = best["iteration"], best["score"]
     text = f"by combined reward on the validation split iteration {iteration} is best ({score:.3f})"
     if iteration == last:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cory.config import presets
+from cory.config import own_model, presets
 from cory.config.parsing import at_home, flags_of, read, value_of
 from cory.config.schema import Config
 from cory.evaluation.averaging import NAME
@@ -161,9 +161,10 @@ def _settings(home: Path, flags: Sequence[str]) -> Config:
 
 
 def _of_a_model(name: str, preset: str | None, flags: Sequence[str]) -> Config:
-    start = presets.get(preset or "pocket")
-    if preset is None and value_of(flags, "--policy.model") is None:
-        start = replace(start, policy=replace(start.policy, model=_base(name)))
+    model = value_of(flags, "--policy.model") or _base(name)
+    start = own_model.start(preset, model=model, kind=value_of(flags, "--policy.kind"))
+    if preset is None:
+        start = replace(start, policy=replace(start.policy, model=model))
     return read(flags, default=start, about="", command="cory train")
 
 

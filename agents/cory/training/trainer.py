@@ -139,9 +139,20 @@ class Trainer:
         self.learning = False
         eta, eos = self.config.kl.coef, self.task.tokenizer.eos
         found = metrics.iteration_metrics(
-            seating, batches, advantages, updates, clock.seconds, kl_coef=eta, eos=eos
+            seating, batches, advantages, updates, clock.seconds, kl_coef=eta, eos=eos, group=self.group
         )
         return found | of_critic | weighted_sum.metrics(self.task)
+
+    def example(self) -> str:
+        """A game's first response of the iteration, its query, its score, and what the reward received."""
+        seat = self.game.seats[0]
+        columns = ", ".join(["prompts", "completions", *getattr(self.task, "columns", ())])
+        query, response = self.game.queries[0].text[:200], self.game.texts(seat)[0][:200]
+        score = float(self.batches[seat].score_B[0])
+        return (
+            f"for example {response!r} in response to {query!r} has the score {score:g}; the reward received "
+            f"the columns {columns}"
+        )
 
     def _note_fingerprints(self) -> None:
         """Note the weights as they are; `begin_iteration` finds changes since."""
@@ -299,6 +310,11 @@ class Trainer:
         return self.held_out.standalone(
             self.policies, split="validation", interrupt=interrupt, on_policy=on_policy
         )
+
+    @property
+    def validation_count(self) -> int:
+        """Validation queries that choices are made on."""
+        return min(len(validation_queries(self.task)), self.config.evaluation.queries)
 
     def sample_rows(self, iteration: int, responses: Mapping[str, Responses]) -> list[dict[str, Any]]:
         """A few held-out games, beside each policy's and the reference's standalone responses."""

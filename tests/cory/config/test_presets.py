@@ -19,7 +19,7 @@ from tests.helpers.runs import without_report
 from tests.helpers.tables import letters, made_up_reviews
 
 ROOT = Path(__file__).parents[3]
-KIND = {"imdb": "gpt2", "gsm8k": "llama", "one": "qwen2"}
+KIND = {"imdb": "gpt2", "gsm8k": "llama", "one": "qwen2", "own": "qwen2"}
 
 
 @pytest.fixture(scope="module")
