@@ -17,6 +17,7 @@ from cory.evaluation.summary import check_output, sample_lines, write
 from cory.judges.weighted_sum import closing
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
+from cory.policies.loading import merged
 from cory.tracking.progress import Log
 from cory.training import factory
 from cory.training import run as training_run
@@ -198,6 +199,8 @@ def _prepared(
 def _copies(model: tuple[Any, Any], config: Config) -> dict[str, Policy]:
     """A policy for every name from copies of one model, with another copy as their reference."""
     lm, tokenizer = model
+    if type(lm).__module__.startswith("peft."):
+        lm = merged(copy.deepcopy(lm))
     options = factory.policy_options(config)
 
     def copied(name: str) -> CausalLMPolicy:

@@ -131,6 +131,7 @@ class Learner:
             return None
         return KLLoss(kind=self.kl_config.kind, coef=self.kl_coef)
 
+    @torch.enable_grad()
     def update(
         self,
         batch: Batch,

@@ -13,18 +13,20 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cory.batch import Rows
 from cory.distributed.sharding import Shards, load_state, whole_state
 from cory.generation.sampling import Decoder, Sampled
 from cory.generation.strategies import PenalisedDecoder, dropout_from
+from cory.policies import conformance
 from cory.policies.base import Policy
 from cory.policies.compiled_blocks import CompiledBlocks, missing
 from cory.policies.gradient_checkpointing import layers_of, recomputable_layers, recomputing
-from cory.policies.kv_cache import CachedDecoder
-from cory.policies.loading import eos_ids, head_shape, load_model, pad_id
+from cory.policies.head import Head
+from cory.policies.kv_cache import CachedDecoder, UncachedDecoder
+from cory.policies.loading import eos_ids, head_shape, load_model, load_value_head, pad_id
 from cory.policies.lora_config import VALUE_HEAD
 from cory.policies.precision import (
     Frozen,
@@ -46,6 +48,9 @@ RELEASED_PENALTY = 1.1
 class CausalLMPolicy(Policy):
     """Full fine-tuning of a causal LM. Dropout is off: the scored distribution is the sampled one."""
 
+    _adapters: tuple[str, ...] = ()
+    """Adapters that are active when this policy acts."""
+
     def __init__(
         self,
         name: str,
@@ -65,13 +70,17 @@ class CausalLMPolicy(Policy):
         check_precision(precision)
         self.name, self.temperature = name, temperature
         self.model = self._own_format(model).eval()
+        self.model.config.return_dict = True
         self.tokenizer = tokenizer
         rows, width = head_shape(model)
         self.value_head = value_head or zero_value_head(width)
         self.vocab_size = min(len(tokenizer), rows)
         self.eos = eos_ids(model, tokenizer, vocab_size=self.vocab_size)
         self.pad = pad_id(tokenizer, vocab_size=self.vocab_size, eos=self.eos)
-        self.window = getattr(model.config, "max_position_embeddings", None)
+        self.head: Head
+        """How last hidden states become logits."""
+        self.caches = True
+        """Whether responses are decoded with a KV cache; otherwise every token from its whole prefix."""
         if gradient_checkpointing:
             recomputable_layers(model)
         self.gradient_checkpointing = gradient_checkpointing
@@ -79,8 +88,7 @@ class CausalLMPolicy(Policy):
         self.shards: Shards | None = None
         """Its layers, where ranks share them out; policies on one model share this too."""
         self.compiled: CompiledBlocks | None = None
-        self._adapters: tuple[str, ...] = ()
-        """Adapters that are active when this policy acts."""
+        conformance.fit(self)
 
     def _own_format(self, model: Any) -> Any:
         """The model with weights in float32, but for those in 4 bits."""
@@ -101,7 +109,7 @@ class CausalLMPolicy(Policy):
         model, tokenizer = load_model(path, device=device)
         policy = cls(name, model, tokenizer, **options)
         if (Path(path) / VALUE_HEAD).exists():
-            policy.value_head.load_state_dict(load_file(Path(path) / VALUE_HEAD))
+            load_value_head(policy.value_head, path)
         return policy.to(device)
 
     @property
@@ -146,7 +154,7 @@ class CausalLMPolicy(Policy):
                 f"{folder} was not saved by policy {self.name!r}: it holds a {type(saved).__name__} of other "
                 f"shape than its {type(self.model).__name__}; name the folder this policy was saved to"
             ) from error
-        self.value_head.load_state_dict(load_file(Path(folder) / VALUE_HEAD))
+        load_value_head(self.value_head, folder)
 
     @property
     def is_sharded(self) -> bool:
@@ -205,24 +213,30 @@ class CausalLMPolicy(Policy):
         )
 
     def hidden_states(self, rows: Rows) -> Tensor:
+        self._check_window(rows.max_length)
         out = self.trunk(input_ids=rows.input_ids(), use_cache=False)
         states_KD: Tensor = out.last_hidden_state.flatten(0, 1)[rows.predicting_positions()]
         return states_KD
 
     def logits(self, state_KD: Tensor) -> Tensor:
-        head = self.model.get_output_embeddings()
         with self.forward_context():
-            logits_KV: Tensor = head(state_KD)
+            logits_KV: Tensor = self.head.transform(self.head_module(state_KD))
         if logits_KV.shape[1] > self.vocab_size:  # a slice has a copy for its gradient
             logits_KV = logits_KV[:, : self.vocab_size]
         return logits_KV if self.temperature == 1.0 else logits_KV / self.temperature
+
+    @property
+    def head_module(self) -> nn.Module:
+        """The module that makes logits of last hidden states; `head.transform` follows."""
+        module: nn.Module = self.model.get_submodule(self.head.module)
+        return module
 
     def values(self, state_KD: Tensor) -> Tensor:
         values_K: Tensor = self.value_head(state_KD.float()).squeeze(-1)
         return values_K
 
     def head_parameters(self) -> Sequence[nn.Parameter]:
-        return [*self.model.get_output_embeddings().parameters(), *self.value_head.parameters()]
+        return [*self.head_module.parameters(), *self.value_head.parameters()]
 
     def value_parameters(self) -> Sequence[nn.Parameter]:
         """Parameters of the value head, which may have a learning rate of their own."""
@@ -230,7 +244,11 @@ class CausalLMPolicy(Policy):
 
     def decoder(self) -> Decoder:
         fixed = self.device.type != "cpu"
-        decoder = CachedDecoder(self.trunk, self.logits, self.model.config, fixed=fixed)
+        decoder: Decoder = (
+            CachedDecoder(self.trunk, self.logits, self.model.config, fixed=fixed)
+            if self.caches
+            else UncachedDecoder(self.trunk, self.logits)
+        )
         return decoder if self.mismatch == "none" else PenalisedDecoder(decoder, RELEASED_PENALTY)
 
     def _sample(
@@ -295,7 +313,7 @@ def check_same_tokenizer(policies: Sequence[CausalLMPolicy]) -> None:
 
 def zero_value_head(width: int) -> nn.Linear:
     """A value head that predicts 0 before training."""
-    value_head = nn.Linear(width, 1)
+    value_head = nn.Linear(width, 1, dtype=torch.float32)
     nn.init.zeros_(value_head.weight)
     nn.init.zeros_(value_head.bias)
     return value_head

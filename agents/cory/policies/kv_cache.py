@@ -137,6 +137,30 @@ class CachedDecoder:
         return self.logits(out.last_hidden_state[:, -1])
 
 
+class UncachedDecoder:
+    """Computes every token from its whole prefix, as the scorer does: right-padded, without a cache.
+
+    For models whose caches are not those of transformers or do not decode as the model scores.
+    """
+
+    def __init__(self, trunk: Callable[..., Any], logits: Callable[[Tensor], Tensor]) -> None:
+        self.trunk, self.logits = trunk, logits
+
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
+        self.ids_BL, self.length_B = pad(prompt_BP, (0, tokens)), prompt_length_B.clone()
+        return self._forward()
+
+    def step(self, token_B: Tensor) -> Tensor:
+        self.ids_BL.scatter_(1, self.length_B[:, None], token_B[:, None])
+        self.length_B += 1
+        return self._forward()
+
+    def _forward(self) -> Tensor:
+        states_BLD = self.trunk(input_ids=self.ids_BL[:, : int(self.length_B.max())], use_cache=False)
+        last_B11 = (self.length_B - 1)[:, None, None]
+        return self.logits(torch.take_along_dim(states_BLD.last_hidden_state, last_B11, dim=1)[:, 0])
+
+
 def _rounded(states: Tensor) -> Tensor:
     """Keys or values as attention reads them under the autocast in effect."""
     kind = states.device.type

@@ -13,10 +13,13 @@ import torch
 
 from cory import pocket
 from cory.policies import gguf
-from cory.policies.lora_config import check_embedded
+from cory.policies.lora_config import VALUE_HEAD, check_embedded
 from cory.policies.precision import Precision, four_bit_options, freeze_format, store_frozen
 from cory.runtime import hub
 from cory.runtime.device import default_device
+
+TOKENIZER = ("tokenizer*", "vocab*", "*.model")
+"""Files of which a folder with a tokenizer holds some."""
 
 
 def load_model(
@@ -209,17 +212,71 @@ def _load_adapted(path: str | Path, *, device: str) -> tuple[Any, Any]:
         f"the adapter {path}", "name its base in base_model_name_or_path of its adapter_config.json"
     ):
         model, tokenizer = load_model(base, device=device)
-        merged = merge_adapter(model, path)
         if _holds_tokenizer(path):
             tokenizer = _tokenizer(path)
-    return merged.requires_grad_(True), tokenizer
+            if len(tokenizer) > head_shape(model)[0]:  # tokens were added when the adapter was trained
+                model.resize_token_embeddings(len(tokenizer))
+    return merge_adapter(model, path), tokenizer
 
 
 def merge_adapter(model: Any, path: str | Path) -> Any:
     """Add the adapter of a PEFT folder to the weights of its base model; the model."""
     from peft import PeftModel
 
-    return PeftModel.from_pretrained(model, str(path)).merge_and_unload()
+    with _one_paragraph(f"the adapter {path}", "train it on the base model that it names"):
+        adapted = PeftModel.from_pretrained(model, str(path))
+    return merged(adapted)
+
+
+@torch.no_grad()
+def merged(adapted: Any) -> Any:
+    """The base model of a PEFT model, which it changes, with the adapter in its weights, all trainable.
+
+    ValueError for adapters that no weights can hold, and if the merged model is not the adapted one.
+    """
+    adapted.eval()
+    rows = head_shape(adapted)[0]
+    step = max(1, rows // 32)
+    ids_1L = torch.arange(0, rows, step, device=adapted.device)[None, -32:]
+    want = adapted(input_ids=ids_1L, use_cache=False, return_dict=True).logits
+    kind = f"{type(adapted.get_base_model()).__name__} with {adapted.active_peft_config.peft_type.value}"
+    _untie(adapted.get_base_model())
+    try:
+        model = adapted.merge_and_unload()
+    except (AttributeError, NotImplementedError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"the adapter of {kind} cannot be merged into its base ({_first_line(error)}), which training "
+            "starts from; take one whose weights can be, such as LoRA"
+        ) from error
+    apart = (model(input_ids=ids_1L, use_cache=False, return_dict=True).logits - want).abs().max()
+    if not apart <= 1e-3 * (1 + want.abs().max()):
+        raise ValueError(
+            f"{kind}: merging the adapter into its base moves logits by up to {apart:.2g}; merge it with "
+            "PEFT into a copy of the base whose output you have compared, and give the folder of that"
+        )
+    if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:
+        model.config.tie_word_embeddings = False  # else they would be tied when the model is loaded again
+    return model.requires_grad_(True)
+
+
+def _untie(model: Any) -> None:
+    """Give embedding and head weights of their own where they are tied and an adapter changes one of them."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    adapted = isinstance(embedding, BaseTunerLayer) or isinstance(head, BaseTunerLayer)
+    if adapted and embedding.weight is head.weight:
+        layer = head.get_base_layer() if isinstance(head, BaseTunerLayer) else head
+        layer.weight = torch.nn.Parameter(head.weight.clone())
+
+
+def load_value_head(value_head: torch.nn.Linear, folder: str | Path) -> None:
+    """Load the value head that lies in a policy's folder, in place."""
+    from safetensors.torch import load_file
+
+    path = Path(folder) / VALUE_HEAD
+    with _one_paragraph(f"the value head {path}", "remove the file to start with a new one, or restore it"):
+        value_head.load_state_dict(load_file(path))
 
 
 def _is_adapter(path: str | Path) -> bool:
@@ -250,8 +307,14 @@ def _holds_tokenizer(path: str | Path) -> bool:
 def _tokenizer(path: str | Path) -> Any:
     from transformers import AutoTokenizer
 
+    missing = ValueError("it has no tokenizer files; save its tokenizer there with save_pretrained")
+    if Path(path).is_dir() and not any(file for kind in TOKENIZER for file in Path(path).glob(kind)):
+        raise missing
     place, options = gguf.source(path)
-    return AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
+    tokenizer: Any = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
+    if tokenizer.get_vocab().keys() <= set(tokenizer.all_special_tokens):
+        raise missing
+    return tokenizer
 
 
 def _check_weights(folder: Path, pattern: str) -> None:
@@ -273,4 +336,6 @@ def _one_paragraph(
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of a message, with the next one where it ends with a colon."""
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])

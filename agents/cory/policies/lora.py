@@ -14,14 +14,21 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cory import pocket
 from cory.policies import lora_adapters
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.policies.loading import check_device, load_four_bit, load_model, merge_adapter, weight_count
+from cory.policies.loading import (
+    check_device,
+    load_four_bit,
+    load_model,
+    load_value_head,
+    merge_adapter,
+    weight_count,
+)
 from cory.policies.lora_config import (
     BACKBONE,
     LORA_B,
@@ -47,11 +54,11 @@ class LoraPolicy(CausalLMPolicy):
 
     def __init__(self, name: str, team: "LoraTeam", **options: Any) -> None:
         self._team = (team,)
-        super().__init__(name, team.model, team.tokenizer, **options)
-        del self._modules["model"]
         pairs = lora_adapters.factors(team.model, name)
         self.adapter_name = name
         self._adapters = (name,) if pairs else ()
+        super().__init__(name, team.model, team.tokenizer, **options)
+        del self._modules["model"]
         self.adapter = nn.ModuleDict({layer.replace(".", "/"): pair for layer, pair in pairs.items()})
         self.value_head.to(team.device)
 
@@ -146,7 +153,7 @@ class LoraPolicy(CausalLMPolicy):
         """Load what `save` wrote, in place; ValueError on a backbone with other weights."""
         self._team[0].check_backbone(folder)
         lora_adapters.read(self.model, self.adapter_name, folder)
-        self.value_head.load_state_dict(load_file(Path(folder) / VALUE_HEAD))
+        load_value_head(self.value_head, folder)
 
 
 class LoraTeam:
@@ -193,7 +200,7 @@ class LoraTeam:
         for policy in self.policies.values():
             policy.requires_grad_(True)
             if config.adapter is not None and (config.adapter / VALUE_HEAD).exists():
-                policy.value_head.load_state_dict(load_file(config.adapter / VALUE_HEAD))
+                load_value_head(policy.value_head, config.adapter)
         for policy in (*self.policies.values(), self.reference):
             policy.set_reference(self.reference)
         if config.adapter is not None and (config.adapter / BACKBONE).exists():

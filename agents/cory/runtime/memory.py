@@ -77,11 +77,21 @@ class Architecture(NamedTuple):
     def of(cls, config: Any) -> "Architecture":
         """That of a configuration of transformers."""
         text = config.get_text_config()
-        heads = text.num_attention_heads
-        width_of_head = getattr(text, "head_dim", None) or text.hidden_size // heads
-        kv_heads = getattr(text, "num_key_value_heads", None) or heads
+        heads = _largest(text, "num_attention_heads") or 1  # none without attention
+        width_of_head = _largest(text, "head_dim") or text.hidden_size // heads
+        kv_heads = _largest(text, "num_key_value_heads") or heads
         eager = text._attn_implementation == "eager"
         return cls(text.num_hidden_layers, text.hidden_size, heads, 2 * kv_heads * width_of_head, eager)
+
+
+def _largest(config: Any, name: str) -> int | None:
+    """A number of a configuration, the largest if layers differ in it; None if it has no such number."""
+    try:
+        number: int | None = getattr(config, name, None)
+    except RuntimeError:  # transformers: it differs between layers
+        layers = config.per_layer_config
+        number = max(getattr(layers[i], name) for i in range(len(layers)))
+    return number
 
 
 def row_bytes(

@@ -19,7 +19,7 @@ from cory.judges.weighted_sum import WeightedSum
 from cory.learner import central_critic
 from cory.learner.central_critic import CentralCritic
 from cory.learner.learner import Learner
-from cory.policies import causal_lm, compiled_blocks
+from cory.policies import causal_lm, compiled_blocks, conformance
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.policies.loading import check_device
@@ -336,6 +336,15 @@ def make_measures(config: Config) -> dict[str, Measure]:
 def make_game(config: Config, task: Task, policies: Mapping[str, Policy]) -> VectorGame:
     """The game of the settings."""
     return VectorGame(task, **game_options(config, policies))
+
+
+def check_lengths(game: VectorGame, policies: Mapping[str, Policy]) -> None:
+    """Check the language models, one of each architecture, on a row as long as the game's longest."""
+    cap = game.cap_range[1]
+    longest = max(view.max_prompt(game.task.max_query, cap) for view in game.views) + cap
+    models = [policy for policy in policies.values() if isinstance(policy, CausalLMPolicy)]
+    for policy in {policy.model.config.to_json_string(): policy for policy in models}.values():
+        conformance.check(policy, longest=longest)
 
 
 def game_options(config: Config, policies: Mapping[str, Policy]) -> dict[str, Any]:

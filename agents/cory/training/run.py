@@ -13,6 +13,7 @@ from cory.config.schema import Config
 from cory.distributed import ranks
 from cory.judges.weighted_sum import closing
 from cory.policies import compiled_blocks
+from cory.policies.causal_lm import CausalLMPolicy
 from cory.report.page import write_report
 from cory.report.summary import headline
 from cory.runtime.memory import free_bytes
@@ -199,7 +200,13 @@ def opening_lines(trainer: Trainer, run: Path, start: int, resumed: Path | None)
     config = trainer.config
     lines = [f"{config.task}, {config.algorithm}, seats: {config.seats}; writes to {run}"]
     lines += [describe(trainer) + (f"; resumed at iteration {start}" if resumed else "")]
-    return lines + compile_lines(trainer) + list(data_of(trainer)["left_out"])
+    lines += compile_lines(trainer)
+    lines += [
+        f"{type(policy.model).__name__} is decoded without a cache, every token from its whole prefix: slow"
+        for policy in trainer.policies.values()
+        if isinstance(policy, CausalLMPolicy) and not policy.caches
+    ][:1]
+    return lines + list(data_of(trainer)["left_out"])
 
 
 def compile_lines(trainer: Trainer) -> list[str]:

@@ -35,6 +35,7 @@ from cory.runtime.memory import agree_on_smallest
 from cory.runtime.signals import Interrupt, never
 from cory.training import metrics
 from cory.training.factory import (
+    check_lengths,
     compile_blocks,
     make_critic,
     make_game,
@@ -74,6 +75,8 @@ class Trainer:
         self.task, self.references, self.policies = players
         agree_on_smallest(next(iter(self.policies.values())).memory)
         self.config = config = resolved(config, players)
+        self.game = make_game(config, self.task, self.policies)
+        check_lengths(self.game, self.policies)
         if config.policy.compile == "yes":
             compile_blocks(players)
         if config.shard:
@@ -81,7 +84,6 @@ class Trainer:
         self.learners = dict(learners) if learners is not None else make_learners(config, self.policies)
         self.algorithm = algorithms.load(config.algorithm)
         self.group = self.algorithm.needs(config.algorithm_options).group
-        self.game = make_game(config, self.task, self.policies)
         self.critic = make_critic(config, self.references, self.game)
         self.held_out = HeldOut(config, self.task, self.game)
         models = [*self.policies.values(), *self.references.values()]
