@@ -56,19 +56,24 @@ SEQ2SEQ: dict[str, Any] = {
 }  # fmt: skip
 FAMILIES: dict[str, dict[str, Any]] = {
     "apertus": {}, "arcee": {}, "bamba": MAMBA, "bart": SEQ2SEQ, "bert": DECODER, "bert-generation": DECODER,
-    "big_bird": DECODER | {"attention_type": "original_full"}, "biogpt": {}, "bitnet": {}, "bloom": {"n_head": 4},
+    "big_bird": DECODER | {"attention_type": "original_full"}, "biogpt": {}, "bitnet": {},
+    "bloom": {"n_head": 4},
     "camembert": DECODER, "codegen": {"rotary_dim": 4}, "cohere": {"logit_scale": 0.0625},
     "cohere2": {"logit_scale": 0.25, "sliding_window": 8}, "cpmant": {}, "ctrl": {"dff": 64}, "cwm": {},
     "data2vec-text": DECODER, "deepseek_v2": EXPERTS | LATENT, "deepseek_v3": EXPERTS | LATENT,
-    "diffllama": {}, "doge": {}, "dots1": EXPERTS | {"layer_types": ["full_attention"] * 2},
+    "diffllama": {}, "doge": {},
+    "dots1": EXPERTS | {"n_shared_experts": 1, "layer_types": ["full_attention"] * 2},
     "electra": DECODER | {"embedding_size": 32}, "ernie": DECODER, "ernie4_5": {}, "ernie4_5_moe": EXPERTS | {
         "moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1},
     "exaone4": {"sliding_window": 8}, "falcon": {}, "falcon_h1": MAMBA | {"mamba_d_ssm": 64},
     "falcon_mamba": {"state_size": 8}, "flex_olmo": EXPERTS, "gemma": {"head_dim": 8},
     "gemma2": {"head_dim": 8, "final_logit_softcapping": 3.0, "sliding_window": 8},
-    "gemma3_text": {"head_dim": 8, "sliding_window": 8}, "gemma4_text": {"head_dim": 8},
+    "gemma3_text": {"head_dim": 8, "sliding_window": 8}, "gemma4_text": {
+        "head_dim": 8, "global_head_dim": 8, "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": V},
     "glm": {"head_dim": 8}, "glm4": {"head_dim": 8}, "glm4_moe": EXPERTS | {"head_dim": 8},
-    "gpt2": {}, "gpt_bigcode": {}, "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 8},
+    "gpt2": {}, "gpt_bigcode": {},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 8},
     "gpt_neox": {}, "gpt_neox_japanese": {}, "gpt_oss": EXPERTS | {"head_dim": 8, "sliding_window": 8},
     "gptj": {"rotary_dim": 4}, "granite": {"logits_scaling": 8.0},
     "granitemoe": EXPERTS | {"logits_scaling": 4.0}, "granitemoehybrid": MAMBA | {
@@ -98,13 +103,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "olmo": {}, "olmo2": {}, "olmo3": {"sliding_window": 8}, "olmo_hybrid": DELTA, "olmoe": EXPERTS,
     "openai-gpt": {}, "opt": {"ffn_dim": 64, "word_embed_proj_dim": 32}, "pegasus": SEQ2SEQ, "persimmon": {},
     "phi": {}, "phi3": {
-        "original_max_position_embeddings": 32, "rope_parameters": {
-            "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4,
-            "original_max_position_embeddings": 32, "partial_rotary_factor": 1.0}},
+        "original_max_position_embeddings": 40, "rope_parameters": {
+            "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4,
+            "long_factor": [4.0] * 4, "original_max_position_embeddings": 40, "partial_rotary_factor": 1.0}},
     "phimoe": EXPERTS, "qwen2": {"sliding_window": 8, "use_sliding_window": True}, "qwen2_moe": EXPERTS,
     "qwen3": {"head_dim": 8}, "qwen3_5_text": DELTA | {"head_dim": 8}, "qwen3_moe": EXPERTS | {"head_dim": 8},
     "qwen3_next": EXPERTS | DELTA | {"head_dim": 8}, "recurrent_gemma": {
-        "lru_width": 32, "head_dim": 8, "attention_window_size": 8, "block_types": ["recurrent", "attention"]},
+        "lru_width": 32, "head_dim": 8, "attention_window_size": 8,
+        "block_types": ["recurrent", "attention"]},
     "rembert": DECODER | {"input_embedding_size": 32, "output_embedding_size": 32}, "roberta": DECODER,
     "roformer": DECODER, "rwkv": {"attention_hidden_size": 32, "context_length": 64}, "seed_oss": {},
     "smollm3": {}, "stablelm": {}, "starcoder2": {"sliding_window": 8}, "trocr": {
@@ -114,7 +120,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "xlm": {}, "xlm-roberta": DECODER, "xlnet": {
         "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64, "max_position_embeddings": None},
     "xlstm": {"num_heads": 4, "chunk_size": 4, "mode": "inference"}, "zamba2": MAMBA | {
-        "layers_block_type": ["mamba", "hybrid"], "num_mem_blocks": 1, "adapter_rank": 4},
+        "layers_block_type": ["mamba", "hybrid"], "num_mem_blocks": 1, "adapter_rank": 4, "chunk_size": 4},
 }  # fmt: skip
 """What each family's configuration has beside `SHAPE`; windows are shorter than the rows."""
 
@@ -149,7 +155,7 @@ def outcome(family: str) -> Outcome:
         reference = CausalLMPolicy("reference", make_model(family), make_tokenizer(V), precision="float32")
         policy.set_reference(reference.requires_grad_(False))
         policy.reference.set_reference(reference)
-        trainer = Trainer(config(), policies={"llm_1": policy})
+        trainer = Trainer(settings(), policies={"llm_1": policy})
     except ValueError as error:
         return Outcome(family, name, f"refused: {reason(error)}")
     trainer.iterate(0)
@@ -165,8 +171,8 @@ def outcome(family: str) -> Outcome:
     return Outcome(family, name, ", ".join(["trained", *notes]))
 
 
-def config() -> Config:
-    """Eight games of two seats, played by one policy; rows are longer than the windows of `FAMILIES`."""
+def settings() -> Config:
+    """Four games of two seats, played by one policy; rows are longer than the windows of `FAMILIES`."""
     return Config(
         task="benchmarks.speed.workloads:Task",
         batch=4,
@@ -201,14 +207,15 @@ def page(outcomes: list[Outcome]) -> str:
     rows = "\n".join(one.row() for one in outcomes)
     return f"""# Architectures
 
-A policy is checked when it is made: its log-probs must be those of `model(input_ids).logits` on each row alone,
-however it is padded, batched and cached. Scales and soft caps of logits are measured and computed. A model that
-has no cache that decodes as it scores computes every token from its whole prefix, which is slow. What cannot be
-right is refused with the model's class, before anything is written.
+A policy is checked when it is made: its log-probs must be those of `model(input_ids).logits` on each row
+alone, however it is padded, batched and cached. Scales and soft caps of logits are measured and computed. A
+model without a cache that decodes as it scores computes every token from its whole prefix, which is slow.
+What cannot be right is refused with the model's class, before anything is written. Rotary positions that are
+scaled by the longest row of a batch (longrope) end the window where that begins.
 
-Of {len(outcomes)} families, {trained} are trained. Each is a tiny model with random weights, and trained means one
-iteration of PPO with two seats (`python -m benchmarks.families`; a slow test compares this page with the truth).
-A family that is missing here is checked in the same way.
+Of {len(outcomes)} families, {trained} are trained. Each is a tiny model with random weights, and trained
+means one iteration of PPO with two seats (`python -m benchmarks.families`; a slow test compares this page
+with the truth). Families that are missing here are checked in the same way.
 
 | family | class | |
 |---|---|---|

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 SMALLEST, LARGEST = 2.0**-14, 2.0**20
 """Known logits at which a soft cap changes nothing, and at which nothing but the cap is left."""
@@ -42,8 +42,6 @@ class Head(NamedTuple):
 class _Pass:
     """What one pass of the model shows of its head."""
 
-    states_1LD: Tensor | None = None
-    """The last hidden states, once they have left the trunk."""
     module: str | None = None
     factor: float = 1.0
     """What the last hidden states are multiplied by before they enter the module."""
@@ -58,10 +56,15 @@ def measure(model: Any, ids_1L: Tensor) -> Head:
     Raises ValueError if there is no such module, or if its logits are changed otherwise than by a scale and a
     soft cap.
     """
-    with _known_logits(model) as seen:
+    if model.base_model is model:
+        raise ValueError("its transformer without the head is no module of its own")
+    states_1LD = model.base_model(input_ids=ids_1L, use_cache=False).last_hidden_state
+    with _known_logits(model, states_1LD) as seen:
         out_LV = model(input_ids=ids_1L, use_cache=False).logits[0].double()
     if seen.module is None or seen.given_LV is None:
         raise ValueError("no module of it turns the last hidden states of its trunk into logits")
+    if seen.given_LV.shape != out_LV.shape:
+        raise ValueError("several modules, one after the other, turn the last hidden states into logits")
     if seen.factor != 1.0 and getattr(model.get_submodule(seen.module), "bias", None) is not None:
         raise ValueError("it scales the states that enter a head with a bias")
     given_LV = seen.given_LV.double()
@@ -73,19 +76,14 @@ def measure(model: Any, ids_1L: Tensor) -> Head:
 
 
 @contextmanager
-def _known_logits(model: Any) -> Iterator[_Pass]:
+def _known_logits(model: Any, states_1LD: Tensor) -> Iterator[_Pass]:
     """Inside, the head returns logits from -`LARGEST` to `LARGEST`, larger at every token of the row."""
-    seen, trunk = _Pass(), model.base_model
-    if trunk is model:
-        raise ValueError("its transformer without the head is no module of its own")
-
-    def leave_trunk(_: nn.Module, __: Any, out: Any) -> None:
-        seen.states_1LD = out.last_hidden_state
+    seen = _Pass()
 
     def enter(name: str, args: tuple[Any, ...]) -> None:
-        if seen.module is not None or seen.states_1LD is None or not args:
+        if seen.module is not None or not args:
             return
-        factor = _multiple(args[0], seen.states_1LD)
+        factor = _multiple(args[0], states_1LD)
         if factor is not None:
             seen.module, seen.factor = name, factor
 
@@ -97,8 +95,7 @@ def _known_logits(model: Any) -> Iterator[_Pass]:
         seen.given_LV = size_L[:, None] * torch.linspace(-1, 1, V, device=out.device)
         return seen.given_LV.expand(out.shape)
 
-    inside = set(trunk.modules())
-    handles = [trunk.register_forward_hook(leave_trunk)]
+    inside, handles = set(model.base_model.modules()), []
     for name, module in model.named_modules():
         if module not in inside and module is not model:
             handles += [
