@@ -2,7 +2,8 @@
 
 Truth is `model(input_ids).logits` of every row by itself, without cache and padding. The scorer pads right
 and runs trunk and head apart; the sampler pads left and keeps a cache. What differs is computed another way
-if there is one (a transform of the logits, decoding without cache), else the model is refused.
+if there is one (a transform of the logits, decoding without cache), else the model is refused. `policy`
+is a `CausalLMPolicy`, whose constructor calls `fit`.
 
 Shapes: B rows, P prompt tokens, T response tokens, L tokens of a row, V vocabulary.
 """
@@ -11,7 +12,7 @@ import inspect
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,16 +21,13 @@ from torch.nn.utils.rnn import pad_sequence
 from cory.batch import Rows
 from cory.policies.head import measure
 
-if TYPE_CHECKING:
-    from cory.policies.causal_lm import CausalLMPolicy
-
 LENGTHS = (5, 2)
 """Prompt tokens of the two rows that are compared."""
 STEPS = 3
 """Response tokens of each."""
 
 
-def fit(policy: "CausalLMPolicy") -> None:
+def fit(policy: Any) -> None:
     """Set what a policy must know of its model to have its log-probs: logit transform, window, decoding.
 
     ValueError, with the model's class, for a model whose log-probs a policy would not have.
@@ -47,7 +45,7 @@ def fit(policy: "CausalLMPolicy") -> None:
     check(policy)
 
 
-def check(policy: "CausalLMPolicy", *, longest: int = 0) -> None:
+def check(policy: Any, *, longest: int = 0) -> None:
     """Compare a policy's log-probs with its model's on two rows, one of them of `longest` tokens.
 
     Sets `policy.caches` to False where only decoding with a cache differs. ValueError where scoring differs
@@ -73,7 +71,7 @@ def check(policy: "CausalLMPolicy", *, longest: int = 0) -> None:
                 )
 
 
-def versions(policy: "CausalLMPolicy") -> list[int]:
+def versions(policy: Any) -> list[int]:
     """How often each weight has been written to."""
     return [weight._version for weight in policy.model.parameters()]
 
@@ -90,7 +88,7 @@ def check_torch() -> None:
 
 
 @contextmanager
-def refusals(policy: "CausalLMPolicy") -> Iterator[None]:
+def refusals(policy: Any) -> Iterator[None]:
     """Turn whatever goes wrong with a model inside into one sentence with its class and what to do."""
     try:
         yield
@@ -105,13 +103,13 @@ def refusals(policy: "CausalLMPolicy") -> Iterator[None]:
         ) from error
 
 
-def _ids(policy: "CausalLMPolicy", count: int, start: int = 1) -> Tensor:
+def _ids(policy: Any, count: int, start: int = 1) -> Tensor:
     """Token ids spread over the vocabulary."""
-    V = policy.vocab_size
+    V: int = policy.vocab_size
     return (start + torch.arange(count, device=policy.device) * (V // 7 + 1)) % V
 
 
-def _rows(policy: "CausalLMPolicy", longest: int) -> Rows:
+def _rows(policy: Any, longest: int) -> Rows:
     """Two rows of unequal prompts that fit the window."""
     lengths = (max(longest - STEPS, LENGTHS[0]), LENGTHS[1])
     if policy.window is not None:
@@ -125,7 +123,7 @@ def _rows(policy: "CausalLMPolicy", longest: int) -> Rows:
     )
 
 
-def _truth(policy: "CausalLMPolicy", rows: Rows, row: int) -> Tensor:
+def _truth(policy: Any, rows: Rows, row: int) -> Tensor:
     """Log-probs [T, V] at the response positions of a row, by the whole model."""
     length = int(rows.prompt_length_B[row])
     ids_L = torch.cat([rows.prompt_BP[row, :length], rows.response_BT[row, :-1]])
@@ -134,12 +132,12 @@ def _truth(policy: "CausalLMPolicy", rows: Rows, row: int) -> Tensor:
     return _log_softmax(out.logits[0, length - 1 :, : policy.vocab_size] / policy.temperature)
 
 
-def _scored(policy: "CausalLMPolicy", rows: Rows) -> Tensor:
+def _scored(policy: Any, rows: Rows) -> Tensor:
     """Log-probs [K, V] as the learner computes them."""
     return _log_softmax(policy.logits(policy.hidden_states(rows)))
 
 
-def _decoded(policy: "CausalLMPolicy", rows: Rows) -> Tensor:
+def _decoded(policy: Any, rows: Rows) -> Tensor:
     """Log-probs [B, T, V] as the sampler computes them."""
     decoder = policy.decoder()
     with policy.forward_context():
@@ -148,7 +146,7 @@ def _decoded(policy: "CausalLMPolicy", rows: Rows) -> Tensor:
     return _log_softmax(torch.stack(logits, dim=1))
 
 
-def _decodes_alike(policy: "CausalLMPolicy", rows: Rows, truth_BTV: Tensor) -> bool:
+def _decodes_alike(policy: Any, rows: Rows, truth_BTV: Tensor) -> bool:
     """Whether decoding with a cache gives the model's log-probs; no if the model takes no such cache."""
     try:
         return _difference(policy, _decoded(policy, rows), truth_BTV) == 0
@@ -162,14 +160,14 @@ def _log_softmax(logits: Tensor) -> Tensor:
     return logits.float().log_softmax(-1)
 
 
-def _difference(policy: "CausalLMPolicy", ours: Tensor, truth: Tensor) -> float:
+def _difference(policy: Any, ours: Tensor, truth: Tensor) -> float:
     """The largest difference in nats; 0 where it is rounding, which grows with the size of log-probs."""
     apart = (ours - truth).abs()
     bound = policy.tolerance / 4 * (1 + truth.abs() / 10)  # of tokens drawn, many more are compared
     return 0.0 if bool((apart <= bound).all()) else float(apart.nan_to_num(torch.inf).max())
 
 
-def _check_gradient(policy: "CausalLMPolicy", rows: Rows) -> None:
+def _check_gradient(policy: Any, rows: Rows) -> None:
     """Raise ValueError unless gradients are finite; that of the smallest parameter takes no memory."""
     trunk = [p for p in policy.model.base_model.parameters() if p.requires_grad]
     if trunk:
@@ -180,17 +178,17 @@ def _check_gradient(policy: "CausalLMPolicy", rows: Rows) -> None:
             raise ValueError("its gradient is not finite")
 
 
-def _configured_window(policy: "CausalLMPolicy") -> int | None:
+def _configured_window(policy: Any) -> int | None:
     window: int | None = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
     return window
 
 
-def _window(policy: "CausalLMPolicy") -> int | None:
+def _window(policy: Any) -> int | None:
     """The longest row whose log-probs do not depend on how long other rows of its batch are.
 
     That is the model's window, except where rotary positions are scaled by the longest row (longrope).
     """
-    window = policy.window
+    window: int | None = policy.window
     if window is None or "position_ids" not in inspect.signature(policy.model.base_model.forward).parameters:
         return window
     alone_LD = _beside(policy, 2)
@@ -209,7 +207,7 @@ def _window(policy: "CausalLMPolicy") -> int | None:
     return fits
 
 
-def _beside(policy: "CausalLMPolicy", length: int) -> Tensor:
+def _beside(policy: Any, length: int) -> Tensor:
     """Last hidden states [L, D] of a row of two tokens in a batch with the last two of a row of `length`."""
     ids_BL = _ids(policy, 2).expand(2, 2)
     position_BL = torch.tensor([[0, 1], [length - 2, length - 1]], device=policy.device)
