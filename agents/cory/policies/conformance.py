@@ -42,19 +42,18 @@ def fit(policy: Any) -> None:
         policy.window = _window(policy)
         if versions(policy) != before:
             raise ValueError("a forward pass changes its weights")
+        _check_gradient(policy, _rows(policy, 0))
     check(policy)
 
 
 def check(policy: Any, *, longest: int = 0) -> None:
     """Compare a policy's log-probs with its model's on two rows, one of them of `longest` tokens.
 
-    Sets `policy.caches` to False where only decoding with a cache differs. ValueError where scoring differs
-    or gradients are not finite.
+    Sets `policy.caches` to False where only decoding with a cache differs. ValueError where scoring differs.
     """
     with refusals(policy):
         rows = _rows(policy, longest)
         policy.max_rows(rows.max_length)
-        _check_gradient(policy, rows)
         with torch.no_grad():
             truth_BTV = torch.stack([_truth(policy, rows, row) for row in range(len(rows.prompt_BP))])
             scored_BTV = _scored(policy, rows).view_as(truth_BTV)
