@@ -72,7 +72,7 @@ def check_folder(folder: Path) -> None:
     files = {PAGE: html.GENERATOR, MARKDOWN: "# Study ", export.FILE: f'"{export.ENVIRONMENT}": {{'}
     for name, word in files.items():
         check_output(folder / name, word)
-    if (folder / "plots").exists() and not (folder / PAGE).exists():
+    if (folder / "plots").exists() and not any((folder / name).exists() for name in files):
         raise ValueError(f"{folder / 'plots'} is no study's; name another --out")
 
 

@@ -10,7 +10,7 @@ import yaml
 from filelock import FileLock
 
 from cory.config.parsing import flags_from
-from cory.runtime.files import write_text
+from cory.runtime.files import check_output, write_text
 from cory.runtime.provenance import commit
 from cory.runtime.signals import Stopped
 from cory.study import records, results
@@ -144,6 +144,7 @@ class Study:
         check_folder(spec.out)
         check_writable(spec.out, path.parent)
         if self.text:
+            check_output(spec.out / FILE, f"name: {spec.name}")
             write_text(spec.out / FILE, self.text)
         if committed and train:
             results.check_clean(path, commit(), ())
