@@ -12,9 +12,13 @@ from typing import Any, Literal
 
 from benchmarks import ROOT
 from benchmarks.speed.baselines.hf_generate import ALLOCATOR
-from benchmarks.speed.workloads import BASELINE_ROWS, TEMPLATE, Workload
+from benchmarks.speed.workloads import BASELINE_ROWS, Workload, template_ids
+from cory.pocket import lm_path
 
 TRL_PYTHON = ROOT / ".venv-trl/bin/python"
+TRL_GRPO_PYTHON = ROOT / ".venv-trl-grpo/bin/python"
+GROUP, GRPO_KL = 8, 0.04
+"""Responses to a prompt, and the coefficient of the KL term, where GRPO is compared."""
 Figures = dict[str, Any]
 Precision = Literal["float32", "bfloat16"]
 
@@ -23,8 +27,12 @@ Precision = Literal["float32", "bfloat16"]
 class Worker:
     """A row of a throughput table: which program, with which settings."""
 
-    kind: Literal["cory", "lora_team", "hf", "trl"] = "cory"
+    kind: Literal["cory", "lora_team", "hf", "trl", "trl_grpo"] = "cory"
     precision: Precision = "float32"
+    algorithm: Literal["ppo", "grpo"] = "ppo"
+    """Of CORY; GRPO has one seat."""
+    compile: Literal["auto", "no"] = "auto"
+    """CORY's `policy.compile`."""
     options: Mapping[str, int | str] = field(default_factory=dict)
     """Arguments of the vanilla HF baseline."""
     seat: Literal["pioneer_0", "observer_1"] = "pioneer_0"
@@ -43,6 +51,16 @@ TRL = {
     "trl bf16 pioneer_0": Worker(kind="trl", precision="bfloat16"),
     "trl bf16 observer_1": Worker(kind="trl", precision="bfloat16", seat="observer_1"),
 }
+GRPO = {
+    "cory grpo fp32": Worker(algorithm="grpo"),
+    "cory grpo bf16": Worker(algorithm="grpo", precision="bfloat16"),
+    "trl grpo fp32": Worker(kind="trl_grpo"),
+    "trl grpo bf16": Worker(kind="trl_grpo", precision="bfloat16"),
+}
+EAGER = {
+    "cory fp32, not compiled": Worker(compile="no"),
+    "cory bf16, not compiled": Worker(compile="no", precision="bfloat16"),
+}
 HF_VARIANTS = {
     "hf fp32, 16 rows a pass": Worker(kind="hf", options={"chunk": 16}),
     "hf fp32, 32 rows a pass": Worker(kind="hf", options={"chunk": 32}),
@@ -50,13 +68,20 @@ HF_VARIANTS = {
     "hf fp32, head at responses": Worker(kind="hf", options={"logits_at": "responses"}),
 }
 """Variants of the vanilla HF baseline, each with one difference from `hf fp32`."""
-WORKERS = {**CORY, **HF, **TRL, **HF_VARIANTS}
+WORKERS = {**CORY, **HF, **TRL, **GRPO, **EAGER, **HF_VARIANTS}
 
 PAIRS = (
     ("cory fp32", "hf fp32"),
     ("cory fp32", "trl fp32 pioneer_0"),
     ("cory fp32", "trl fp32 observer_1"),
     ("cory bf16", "hf fp32"),
+)
+W3_PAIRS = (
+    *PAIRS[:3],
+    ("cory fp32", "cory fp32, not compiled"),
+    ("cory bf16", "cory bf16, not compiled"),
+    ("cory grpo fp32", "trl grpo fp32"),
+    ("lora team",),
 )
 """Workers that are timed together on every workload: two at a time, since three on llama do not fit into 24
 GiB."""
@@ -111,9 +136,28 @@ def start(name: str, workload: Workload, *, threads: int, device: str, run: str 
     if worker.kind == "trl":
         job = trl_job(worker, workload, threads=threads, device=device)
         return WorkerProcess([TRL_PYTHON, "-m", "benchmarks.speed.baselines.trl_ppo"], job)
+    if worker.kind == "trl_grpo":
+        job = trl_grpo_job(worker, workload, threads=threads)
+        return WorkerProcess([TRL_GRPO_PYTHON, "-m", "benchmarks.speed.baselines.trl_grpo"], job)
     job = {**asdict(worker), "workload": asdict(workload), "threads": threads, "device": device, "run": run}
     environment = ALLOCATOR if worker.kind == "hf" else {}
     return WorkerProcess([sys.executable, "-m", "benchmarks.speed.workers"], job, environment)
+
+
+def trl_grpo_job(worker: Worker, workload: Workload, *, threads: int) -> Figures:
+    """The job of baselines/trl_grpo.py: as many responses as a seat of the workload has."""
+    shortest, longest = workload.query
+    prompts = workload.batch // GROUP
+    return {
+        "folder": str(lm_path(workload.named)),
+        "prompt_lengths": [shortest + i % (longest - shortest + 1) for i in range(prompts)],
+        "group": GROUP,
+        "response": workload.response,
+        "epochs": 4,
+        "kl_coef": GRPO_KL,
+        "precision": worker.precision,
+        "threads": threads,
+    }
 
 
 def trl_job(worker: Worker, workload: Workload, *, threads: int, device: str) -> Figures:
@@ -121,7 +165,7 @@ def trl_job(worker: Worker, workload: Workload, *, threads: int, device: str) ->
     shortest, longest = workload.query
     lengths = [shortest + i % (longest - shortest + 1) for i in range(workload.batch)]
     if worker.seat == "observer_1":
-        words = len(TEMPLATE.replace("{query}", "").replace("{responses}", "").split())
+        words = sum(len(ids) for ids in template_ids(workload.tokenizer()))
         lengths = [2 * length + words + workload.response for length in lengths]
     shape = workload.model_config().to_diff_dict()
     return {
@@ -139,10 +183,16 @@ def trl_job(worker: Worker, workload: Workload, *, threads: int, device: str) ->
     }
 
 
+def installed(workers: Sequence[str]) -> bool:
+    """Whether the environments of these workers are there (`setup.sh` makes TRL's)."""
+    needed = {"trl": TRL_PYTHON, "trl_grpo": TRL_GRPO_PYTHON}
+    return all(needed[kind].exists() for name in workers if (kind := WORKERS[name].kind) in needed)
+
+
 def workers_of(workload: str, device: str) -> list[str]:
     """The workers that are timed on a workload by default: baselines on W1 only."""
     if device != "cpu":
         return ["lora team"] if workload.startswith("llama-") else ["cory bf16", "lora team", "hf bf16"]
     if workload != "W1":
         return list(CORY)
-    return [*CORY, *HF, *(TRL if TRL_PYTHON.exists() else [])]
+    return [*CORY, *HF, *(TRL if installed(list(TRL)) else [])]

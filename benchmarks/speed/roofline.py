@@ -52,7 +52,7 @@ FREE = frozenset(
     _foreach_add_ _foreach_norm _fused_adam_ _fused_rms_norm _local_scalar_dense _log_softmax
     _log_softmax_backward_data _record_function_enter_new _record_function_exit _softmax
     _softmax_backward_data _to_copy _unsafe_view alias all amax amin aminmax any arange argmax
-    as_strided cat clone constant_pad_nd copy_ count_nonzero cumsum detach embedding
+    as_strided cat clone constant_pad_nd copy_ count_nonzero cumsum detach embedding flip
     embedding_dense_backward empty empty_like equal expand fill_ full full_like gather index index_add
     index_add_ index_copy_ index_fill index_fill_ index_put index_put_ index_select is_same_size
     isfinite isin item lift_fresh linalg_vecdot linalg_vector_norm masked_fill masked_fill_ max mean

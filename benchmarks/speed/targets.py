@@ -60,6 +60,8 @@ def targets(results: Mapping[str, Mapping[str, Any]]) -> list[Target]:
         found.append(Target("W1: milliseconds of an exchange", phases["exchange"] * 1e3, 1, at_most=True))
         moved = figure("W1", "cory fp32", "moved_bytes")
         found.append(Target("W1: bytes moved by an exchange", moved, 0, at_most=True))
+    if any(title.startswith("W3") for title in results):
+        found += _of_w3(results)
     for workload, worker, least in (
         ("W1", "cory fp32", 0.50),
         ("W1 batch 256", "cory fp32", 0.70),
@@ -97,3 +99,22 @@ def _against_baselines(result: Mapping[str, Any]) -> list[Target]:
     memory = workers["cory fp32"]["peak_bytes"] / trl[1]["peak_bytes"] if trl[1] else None
     found.append(Target("W1: peak memory, two policies over TRL's one", memory, 0.5, at_most=True))
     return found
+
+
+def _of_w3(results: Mapping[str, Mapping[str, Any]]) -> list[Target]:
+    """Speed of W3 relative to each worker that was timed beside CORY, and CORY's memory."""
+    ratios: dict[str, float] = {}
+    peaks: list[float] = []
+    for title, result in results.items():
+        if title.startswith("W3"):
+            ours, *others = result["workers"].items()
+            peaks.append(ours[1]["peak_bytes"] / 1e9)
+            ratios |= {name: figures["seconds"] / ours[1]["seconds"] for name, figures in others}
+    of_trl = [ratios.pop(f"trl fp32 {seat}", None) for seat in ("pioneer_0", "observer_1")]
+    seats = [ratio for ratio in of_trl if ratio is not None]
+    return [
+        Target("W3, fp32: times faster than TRL 1.12's PPO", sum(seats) if len(seats) == 2 else None, 4),
+        Target("W3, grpo fp32: times faster than TRL 1.16's GRPO", ratios.pop("trl grpo fp32", None), 2),
+        *(Target(f"W3: times faster than {name}", ratio, 1) for name, ratio in ratios.items()),
+        Target("W3: peak memory of two policies in GB", max(peaks), 6.5, at_most=True),
+    ]

@@ -30,9 +30,11 @@ from benchmarks.output import write_figures
 from benchmarks.speed.processes import (
     HF_VARIANTS,
     PAIRS,
+    W3_PAIRS,
     WORKERS,
     Figures,
     Precision,
+    installed,
     start,
     workers_of,
 )
@@ -59,7 +61,8 @@ def measure(
     """Time the workers in turns, and the machine's fastest product between the rounds."""
     running = {name: start(name, workload, threads=threads, device=device, run=run) for name in workers}
     replies: dict[str, list[Figures]] = {name: [] for name in workers}
-    peaks: dict[Precision, list[float]] = {"float32": [], "bfloat16": []}
+    precisions: list[Precision] = sorted({WORKERS[name].precision for name in workers})
+    peaks: dict[Precision, list[float]] = {precision: [] for precision in precisions}
     try:
         for i in range(1 + rounds):
             for name, process in running.items():
@@ -87,6 +90,7 @@ def summary(warm_up: Figures, *rows: Figures, peak_flops: float) -> Figures:
     result: Figures = {
         "seconds": statistics.median(seconds),
         "rounds": seconds,
+        "cpu_seconds": statistics.median([row["cpu_seconds"] for row in rows]),
         "phases": {
             phase: statistics.median([row["phases"][phase] for row in rows])
             for phase in rows[0].get("phases", {})
@@ -159,6 +163,11 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
+def titled(workload: str, workers: Sequence[str]) -> str:
+    """The title of workers that are timed in turns."""
+    return f"{workload}, {' beside '.join(workers)}"
+
+
 def plan(options: argparse.Namespace) -> list[tuple[str, Workload, Sequence[str], str]]:
     """What is measured: title, workload, workers, and `iterate` or `sample`."""
     known = {**WORKLOADS, **GPU_WORKLOADS, **REHEARSALS}
@@ -166,16 +175,20 @@ def plan(options: argparse.Namespace) -> list[tuple[str, Workload, Sequence[str]
         return [("W1, HF variants", WORKLOADS["W1"], ["hf fp32", *HF_VARIANTS], "iterate")]
     if options.baselines:
         return [
-            (f"{name}, {ours} beside {theirs}", known[name], (ours, theirs), "iterate")
+            (titled(name, pair), known[name], pair, "iterate")
             for name in options.workloads
             if name != "sampling"
-            for ours, theirs in PAIRS
+            for pair in PAIRS
         ]
     planned: list[tuple[str, Workload, Sequence[str], str]] = [
         (name, known[name], workers_of(name, options.device), "iterate")
         for name in options.workloads
-        if name != "sampling"
+        if name not in ("W3", "sampling")
     ]
+    if "W3" in options.workloads:
+        planned += [
+            (titled("W3", pair), known["W3"], pair, "iterate") for pair in W3_PAIRS if installed(pair)
+        ]
     if "sampling" in options.workloads:
         planned += [
             (

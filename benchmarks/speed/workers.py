@@ -1,7 +1,8 @@
 """The process behind a row of throughput.py: one iteration, and its figures, for each line of standard input.
 
 The first line is the job, as JSON: `kind` (cory, lora_team, hf), `workload` (fields of `workloads.Workload`),
-`precision`, `options` (of the vanilla HF baseline), `threads`, `device`, `run` (iterate or sample).
+`precision`, `algorithm` and `compile` (of CORY's kinds), `options` (of the vanilla HF baseline), `threads`,
+`device`, `run` (iterate or sample).
 """
 
 import json
@@ -12,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,13 @@ import torch
 
 from benchmarks.speed.baselines.hf_generate import HFBaseline, timed
 from benchmarks.speed.process_memory import resident
+from benchmarks.speed.processes import GROUP, GRPO_KL
 from benchmarks.speed.roofline import FlopCounter, lower_bound, sampling_lower_bound, synchronize
-from benchmarks.speed.workloads import BASELINE_ROWS, TEMPLATE, Task, Workload, make_tokenizer
+from benchmarks.speed.workloads import BASELINE_ROWS, Task, Workload, template_ids
+from cory import algorithms
 from cory.config.schema import Config, PolicyConfig
 from cory.config.task_options import task_options
+from cory.functional.kl import KLConfig
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.rollout.rollout import sample_responses
 from cory.runtime import cpu
@@ -44,12 +48,16 @@ class CoryWorker:
         cpu.configure_runtime(threads=job["threads"])
         silence_transformers()
         self.device = job["device"]
-        model = workload.embedded or str(workload.save(folder))
+        model = workload.named or str(workload.save(folder))
+        grpo = job.get("algorithm") == "grpo"
         self.trainer = Trainer(
             Config(
                 task=TASK,
                 task_options=task_options(TASK)(shortest=workload.query[0], longest=workload.query[1]),
-                seats=workload.seats,
+                seats=1 if grpo else workload.seats,
+                algorithm="grpo" if grpo else "ppo",
+                algorithm_options=algorithms.load("grpo").Config(group=GROUP) if grpo else None,
+                kl=KLConfig(place="loss", kind="k3", coef=GRPO_KL) if grpo else KLConfig(),
                 batch=workload.batch,
                 max_response=(workload.response, workload.response),
                 exchange=ExchangeConfig(every=1),
@@ -57,6 +65,7 @@ class CoryWorker:
                     model=model,
                     kind="lora_team" if job["kind"] == "lora_team" else "causal_lm",
                     precision=job["precision"],
+                    compile=job.get("compile", "auto"),
                     device=self.device,
                 ),
             )
@@ -83,7 +92,10 @@ class CoryWorker:
         return next(f"sample/{seat}" for seat, policy in seating.items() if policy == name)
 
     def iterate(self) -> Figures:
-        """One iteration; the operations of the first are counted."""
+        """One iteration; the operations of the first are counted.
+
+        Nothing is compiled while they are: where blocks are, a second one follows that is not timed.
+        """
         self.phases.clear()
         counter = FlopCounter() if self.iteration == 0 else None
         start = perf_counter()
@@ -96,6 +108,9 @@ class CoryWorker:
         self.phases["exchange"], moved_bytes = time_exchange(self.trainer)
         seating = self.trainer.seating(self.iteration)
         self.iteration += 1
+        if counter is not None and self.trainer.config.policy.compile == "yes":
+            self.trainer.iterate(self.iteration)
+            self.iteration += 1
         batches, policies = self.trainer.batches, self.trainer.policies
         bounds = [
             lower_bound(policies[name], batches[seat], epochs=EPOCHS)  # type: ignore[arg-type]
@@ -152,9 +167,9 @@ class HFWorker:
         workload = self.workload = Workload(**job["workload"])
         torch.set_num_threads(job["threads"])
         config = workload.model_config()
-        tokenizer = make_tokenizer(config.vocab_size)
+        tokenizer = workload.tokenizer()
         shortest, longest = workload.query
-        wrapped = wrap(tokenizer, eos=frozenset({0}), vocab_size=config.vocab_size)
+        wrapped = wrap(tokenizer, eos=frozenset({config.eos_token_id}), vocab_size=config.vocab_size)
         self.task = Task(wrapped, shortest=shortest, longest=longest)
         options = {"chunk": BASELINE_ROWS, **job.get("options", {})}
         self.baseline = HFBaseline(
@@ -164,8 +179,7 @@ class HFWorker:
             device=job["device"],
             **options,
         )
-        literals = TEMPLATE.replace("{responses}", "").split("{query}")
-        self.literals = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in literals]
+        self.literals = template_ids(tokenizer)
         self.device, self.iteration = job["device"], 0
 
     def queries(self) -> list[list[int]]:
@@ -217,7 +231,9 @@ def serve(job: Figures) -> None:
             }
         )
         for _ in sys.stdin:
+            start = process_time()
             figures = getattr(worker, job["run"])()
+            figures["cpu_seconds"] = process_time() - start
             if job["device"].startswith("cuda"):
                 memory = {"peak_bytes": torch.cuda.max_memory_allocated(job["device"]), "idle_bytes": 0}
             else:

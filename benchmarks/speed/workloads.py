@@ -12,7 +12,12 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer as RawTokenizer
 from tokenizers import models, pre_tokenizers
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedTokenizerFast,
+)
 
 from cory.pocket import lm_path
 from cory_env.tokenizer import Tokenizer
@@ -31,8 +36,8 @@ class Workload:
     """One iteration of CORY: every seat responds to every query, every policy learns for four epochs."""
 
     architecture: Literal["gpt2", "llama"] = "gpt2"
-    embedded: str = ""
-    """An embedded model (`pocket`) instead of a shape."""
+    named: str = ""
+    """A model by its name in `policy.model` (`pocket`, `smollm2`), with its weights, instead of a shape."""
     layers: int = 4
     width: int = 256
     heads: int = 4
@@ -49,8 +54,8 @@ class Workload:
         """The configuration of the model, without dropout."""
         from transformers import AutoConfig, GPT2Config, LlamaConfig
 
-        if self.embedded:
-            config: PretrainedConfig = AutoConfig.from_pretrained(lm_path(self.embedded))
+        if self.named:
+            config: PretrainedConfig = AutoConfig.from_pretrained(lm_path(self.named))
             config.dtype = torch.float32
             return config
         longest = 64 + self.seats * (self.response + 2 * self.query[1])
@@ -80,8 +85,14 @@ class Workload:
             eos_token_id=0,
         )
 
+    def tokenizer(self) -> Any:
+        """The tokenizer of a named model, else one of words."""
+        if self.named:
+            return AutoTokenizer.from_pretrained(lm_path(self.named))
+        return make_tokenizer(self.vocab_size)
+
     def make_model(self) -> Any:
-        """Random weights, the same every time, also in the shape of an embedded model."""
+        """Random weights, the same every time, also in the shape of a named model."""
         torch.manual_seed(0)
         dtype = torch.bfloat16 if self.bfloat16 else torch.float32
         return AutoModelForCausalLM.from_config(self.model_config(), dtype=dtype)
@@ -89,7 +100,7 @@ class Workload:
     def save(self, folder: Path) -> Path:
         """Write the model with a word-level tokenizer in from_pretrained layout."""
         self.make_model().save_pretrained(folder)
-        make_tokenizer(self.vocab_size).save_pretrained(folder)
+        self.tokenizer().save_pretrained(folder)
         return folder
 
 
@@ -101,6 +112,12 @@ def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
     inner = RawTokenizer(models.WordLevel(words, unk_token="<eos>"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
+
+
+def template_ids(tokenizer: Any) -> list[list[int]]:
+    """The ids of the observer's template before, between and after the two queries."""
+    literals = TEMPLATE.replace("{responses}", "").split("{query}")
+    return [tokenizer(text, add_special_tokens=False)["input_ids"] for text in literals]
 
 
 class Task:
@@ -139,11 +156,13 @@ WORKLOADS = {
     "W1": Workload(),
     "W1 batch 256": Workload(batch=256),
     "W2": Workload(**GPT2_SMALL),
+    "W3": Workload(named="smollm2", batch=32, query=(4, 8), response=12),
     "llama": Workload(architecture="llama", **GPT2_SMALL),
-    "pocket": Workload(embedded="pocket", batch=128),
-    "pocket-arithmetic": Workload(embedded="pocket-arithmetic", batch=128),
+    "pocket": Workload(named="pocket", batch=128),
+    "pocket-arithmetic": Workload(named="pocket-arithmetic", batch=128),
 }
-"""W1: GPT-2's architecture, 4 layers of 256. W2: GPT-2 small. llama: of W2's size, with an untied head."""
+"""W1: GPT-2's architecture, 4 layers of 256. W2: GPT-2 small. W3: SmolLM2 (`make
+smollm2`). llama: of W2's size, with an untied head."""
 GPU_WORKLOADS = {
     "gpt2": Workload(layers=12, width=768, heads=12, batch=256),
     "gpt2-large": Workload(layers=36, width=1280, heads=20, batch=256),

@@ -75,15 +75,21 @@ def devices() -> list[str]:
     """What policies can train on, and how."""
     import torch
 
+    from cory.policies.compiled_blocks import missing
     from cory.runtime.device import computes_bfloat16, default_device, device_name
     from cory.runtime.memory import free_bytes
 
+    def compiles(device: torch.device) -> str:
+        return "compiles blocks" if (lacks := missing(device)) is None else f"policy.compile lacks {lacks}"
+
     cpu.configure_runtime(threads=0, matmul="auto")
-    lines = [f"cpu: {torch.get_num_threads()} threads, float32 products by {cpu.chosen_matmul()}"]
+    products = f"float32 products by {cpu.chosen_matmul()}"
+    lines = [f"cpu: {torch.get_num_threads()} threads, {products}, {compiles(torch.device('cpu'))}"]
     for index in range(torch.accelerator.device_count()):
         device = torch.device(default_device(), index)
         bfloat16 = "bfloat16" if computes_bfloat16(device) else "no bfloat16"
-        lines.append(f"{device}: {device_name(device)}, {free_bytes(device) / GIB:.1f} GiB free, {bfloat16}")
+        free = f"{free_bytes(device) / GIB:.1f} GiB free"
+        lines.append(f"{device}: {device_name(device)}, {free}, {bfloat16}, {compiles(device)}")
     if len(lines) == 1:
         built = f"with CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
         lines.append(f"no GPU (torch is built {built}); presets other than pocket ones need one")

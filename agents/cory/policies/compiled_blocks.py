@@ -109,7 +109,10 @@ class CompiledBlocks:
         try:
             run(input_ids=torch.zeros(rows, length, dtype=torch.long, device=device), use_cache=False)
         except torch._dynamo.exc.TorchDynamoException as error:
+            from torch._inductor.runtime.cache_dir_utils import cache_dir
+
             reason = " ".join(str(error).split("\n")[:2])
             raise ValueError(
-                f"torch.compile cannot compile this model here ({reason}); set policy.compile to no"
+                f"torch.compile cannot compile this model here ({reason}); set policy.compile to no, or "
+                f"remove torch's cache {cache_dir()} if a process was killed while it compiled"
             ) from error

@@ -20,14 +20,9 @@ requested as `accelerate launch --mixed_precision bf16` does, since `bf16=True` 
 trainer. It reaches the passes that are learned from, neither `generate` nor the statistics.
 """
 
-import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import redirect_stdout
-from importlib.metadata import version
-from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,10 +36,10 @@ from transformers import (
     AutoModelForSequenceClassification,
     PretrainedConfig,
     PreTrainedTokenizerFast,
-    TrainerCallback,
 )
 from trl.experimental.ppo import PPOConfig, PPOTrainer, ppo_trainer
 
+from benchmarks.speed.baselines.step_per_line import StepPerLine, serve
 from benchmarks.speed.process_memory import resident
 
 
@@ -63,41 +58,6 @@ class Scorer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.backbone, self.score = EvenIds(), nn.Identity()
-
-
-class StepPerLine(TrainerCallback):
-    """Wait for a line before every step and reply to it afterwards; exit when there are no more lines."""
-
-    def __init__(self, reply: Callable[[dict[str, Any]], None], idle: int, counts: dict[str, int]) -> None:
-        """`counts` are the tokens and samples of a step, part of every reply."""
-        self.reply, self.idle, self.counts = reply, idle, counts
-        self.sampling = 0.0
-        generate = ppo_trainer.batch_generation
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            start = perf_counter()
-            responses = generate(*args, **kwargs)
-            self.sampling += perf_counter() - start
-            return responses
-
-        ppo_trainer.batch_generation = timed
-
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        names = ("trl", "transformers", "torch", "accelerate")
-        versions = {name: version(name) for name in names}
-        self.wait({"threads": torch.get_num_threads(), "versions": versions})
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        seconds = perf_counter() - self.start
-        memory = {"peak_bytes": resident("VmHWM"), "idle_bytes": self.idle}
-        self.wait({"seconds": seconds, "phases": {"sample": self.sampling}, **self.counts, **memory})
-
-    def wait(self, result: dict[str, Any]) -> None:
-        """Reply with `result` and wait for the next line."""
-        self.reply(result)
-        if not sys.stdin.readline():
-            os._exit(0)
-        self.sampling, self.start = 0.0, perf_counter()
 
 
 def padding_tokenizer(pad: int) -> PreTrainedTokenizerFast:
@@ -155,10 +115,11 @@ def make_trainer(
     )
 
 
-def serve(job: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
+def train(job: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
     """Train for as long as lines come."""
     rows = len(job["prompt_lengths"])
-    callback = StepPerLine(reply, resident("VmRSS"), {"tokens": rows * job["response"], "samples": rows})
+    counts = {"tokens": rows * job["response"], "samples": rows}
+    callback = StepPerLine(reply, resident("VmRSS"), counts, samples=(ppo_trainer, "batch_generation"))
     torch.manual_seed(0)
     if job["precision"] == "bfloat16":
         os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16"
@@ -171,8 +132,4 @@ def serve(job: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
 
 
 if __name__ == "__main__":
-    out = sys.stdout
-    with redirect_stdout(sys.stderr):  # the trainer prints its metrics
-        serve(
-            json.loads(sys.stdin.readline()), lambda result: print(json.dumps(result), file=out, flush=True)
-        )
+    serve(train)

@@ -112,6 +112,19 @@ def test_gradients_do_not_depend_on_chunks_or_microbatches(kind):
             torch.testing.assert_close(got, want, atol=1e-6, rtol=0)
 
 
+def test_rows_of_like_lengths_share_a_pass_where_a_batch_is_split(monkeypatch):
+    policy = pair("llama")
+    batch, learner, order_B = make_batch(policy), make_learner(policy), torch.tensor([3, 0, 5, 1, 4, 2])
+    monkeypatch.setattr(policy, "max_rows", lambda length: 6)
+    assert [part_B.tolist() for part_B in learner._microbatches(batch, order_B)] == [order_B.tolist()]
+    monkeypatch.setattr(policy, "max_rows", lambda length: 2)
+    parts = learner._microbatches(batch, order_B)
+    length_B = batch.prompt_length_B + batch.response_length_B
+    assert length_B[torch.cat(parts)].tolist() == sorted(length_B.tolist())
+    assert [len(part_B) for part_B in parts] == [2, 2, 2]
+    assert sorted(torch.cat(parts).tolist()) == [0, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_a_pass_takes_as_many_rows_as_memory_allows_and_nothing_else_changes(kind, monkeypatch):
     """Memory for the activations of 2 rows of 12 tokens in both layers and for logits of 2 rows.
