@@ -26,10 +26,10 @@ size a run has hardly more to gain."""
 VERSIONS = 128
 """Versions of a block that dynamo keeps before it gives up: each adapter has its own, with and without
 gradient. Its own limit is 8."""
-ROWS, LENGTH, LENGTH_OF_ONE_ROW = 31, 37, 1021
+ROWS, LENGTH, LENGTH_OF_ONE_ROW = 7, 23, 149
 """Shape of the pass that a block is compiled for, whatever the first batch is: a resumed run, whose first
 batch is another, then computes with the same code. Primes, since dynamo takes sizes for one that are equal,
-such as rows and the width of an attention head."""
+such as rows and the width of an attention head; few tokens, since the pass keeps all activations."""
 
 
 def missing(device: torch.device) -> str | None:
