@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 LICENSES = {"apache-2.0": "Apache-2.0", "imdb-research-use": "LicenseRef-imdb-research-use"}
 """License of a model card -> what the metadata of the wheel call it."""
 
-POCKET_MODELS = {"lm", "judge", "second_judge", "arithmetic_lm", "arithmetic_llama"}
+POCKET_MODELS = {"lm", "judge", "second_judge", "smollm2_judge", "arithmetic_lm", "arithmetic_llama"}
 OTHER_AGENTS = {
     "agents/__init__.py": "from agents.agent import Agent\n",
     "agents/agent.py": "class Agent:\n    pass\n",

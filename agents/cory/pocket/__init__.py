@@ -36,12 +36,14 @@ MODELS = {
     "pocket-arithmetic-llama": ARITHMETIC_LLAMA,
     "smollm2": CACHE / "smollm2",
     "smollm2-original": CACHE / "smollm2-original",
+    "smollm2-words": CACHE / "smollm2-words",
 }
 """Folders of language models by their names in `--policy.model`."""
 
 MADE_BY = {
     "smollm2": "make smollm2` or `python -m examples.smollm2.fetch",
     "smollm2-original": "python -m examples.smollm2.fetch --hub",
+    "smollm2-words": "python -m examples.smollm2.warm_start --data runs/words --until 0.2",
 }
 """The command, run in a clone, that makes a model of the cache."""
 

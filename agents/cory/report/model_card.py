@@ -19,6 +19,7 @@ EMBEDDED = {
     "pocket-arithmetic-llama": "the arithmetic LM of this project, in the Llama architecture",
     "smollm2": "SmolLM2-135M-Instruct, with the weights of its GGUF file Q4_1",
     "smollm2-original": "SmolLM2-135M-Instruct",
+    "smollm2-words": "SmolLM2-135M-Instruct after supervised learning on word problems",
 }
 VALUE_HEAD = (
     "`value_head.safetensors` is its value head, as it was at the start if the algorithm uses no values; "

