@@ -34,7 +34,8 @@ def chosen(preset: str | None, model: Any, kind: str | None) -> str:
     """The preset to start from: `preset` if given, `own` for a language model that is not bundled."""
     if preset is not None:
         return preset
-    bundled = {*pocket.MODELS, *(str(folder) for folder in pocket.MODELS.values())}
+    embedded = {name: path for name, path in pocket.MODELS.items() if name not in pocket.MADE_BY}
+    bundled = {*embedded, *map(str, embedded.values())}
     is_language_model = kind in (None, "causal_lm", "lora_team")
     return NAME if model is not None and is_language_model and str(model) not in bundled else "pocket"
 
@@ -66,10 +67,11 @@ def shape_of(model: Any) -> Shape:
 
     if isinstance(model, str | Path):
         model = Path(model).expanduser() if str(model).startswith("~") else model
-        if not Path(model).exists() and len(Path(model).parts) != 2:
-            return Shape()
         try:
-            model = without_weights(pocket.lm_path(model))
+            path = pocket.lm_path(model)
+            if not Path(path).exists() and len(Path(path).parts) != 2:
+                return Shape()
+            model = without_weights(path)
         except ValueError:  # loading it says why, with advice
             return Shape()
     window = getattr(model.config.get_text_config(), "max_position_embeddings", None)

@@ -218,6 +218,56 @@ OWN_SOURCES = {
     "gradient norm 1, 5 iterations of warm-up, a value head that starts at 0 and learns at 1e-3": HERE,
 }
 
+SMOLLM2 = Config(
+    task="reviews",
+    judge="smollm2",
+    policy=PolicyConfig(model="smollm2"),
+    iterations=50,
+    batch=64,
+    max_response=(12, 20),
+    algorithm_options=PPOConfig(value_clip=5.0),
+    kl=KLConfig(kind="k1", coef=0.1),
+    learner=LearnerConfig(lr=1.41e-5, value_lr=3e-3, max_grad_norm=1.0),
+    evaluation=EvaluationConfig(queries=128, every=10),
+    checkpoint_every=0,
+)
+SMOLLM2_SOURCES = {
+    "Adam at a constant 1.41e-5; gamma 1, lambda 0.95, clip range 0.2, value coefficient 0.1, advantages "
+    "whitened, 4 PPO epochs": PAPER + ", table 1",
+    "exchange every 5 iterations; the template of the observer": PAPER,
+    "SmolLM2-135M-Instruct, a Llama of the size of the released script's gpt2 (124 M)": HERE,
+    "the bundled openings, which the paper cuts from IMDB, as in pocket": HERE,
+    "score: log odds of positive by a head on the frozen model's states; responses of 12 to 20 tokens": HERE,
+    "batch 64 (paper: 256) and 50 iterations (100): what a core does in an hour with two seats": HERE,
+    "k1 KL, since full KL in the reward (paper) has no gradient at the sampled token; its coefficient 0.1 is "
+    "provisional: no sweep yet": HERE,
+    "gradient norm clipped at 1 (paper: no clipping); value head as in pocket": HERE,
+    "no checkpoints, of 1.6 GB a policy; --checkpoint-every 20 writes them": HERE,
+}
+
+SMOLLM2_WORDS = Config(
+    task="wordproblems",
+    task_options=_task("wordproblems", data="runs/words"),
+    policy=PolicyConfig(model="smollm2-words", kind="lora_team"),
+    iterations=50,
+    batch=64,
+    max_response=(32, 32),
+    algorithm_options=PPOConfig(lam=1.0, value_clip=5.0),
+    kl=KLConfig(kind="k1", coef=0.05),
+    learner=LearnerConfig(lr=1e-4, value_lr=3e-3, max_grad_norm=1.0),
+    evaluation=EvaluationConfig(queries=128, every=25, samples=8),
+)
+SMOLLM2_WORDS_SOURCES = {
+    "gamma 1, clip ranges 0.2, value coefficient 0.1, advantages whitened, 4 PPO epochs": PAPER + ", table 2",
+    "adapters on one frozen model (paper: Llama-2-7b-chat, 4 bits), learning rate 1e-4": PAPER + ", table 2",
+    "score 1 or 0 for the last number; exchange every 5 iterations; the templates": PAPER,
+    "SmolLM2-135M-Instruct after supervised learning on worked answers: docs/real_model.md": HERE,
+    "AddSub, MultiArith, SingleEq and SVAMP in one, by examples/smollm2/worked_answers.py": HERE,
+    "batch 64 (paper: 32) and 50 iterations (100), responses of 32 tokens (256), no worked example": HERE,
+    "k1 KL with coefficient 0.05, lambda 1, value head, clipped gradients: as in pocket-arithmetic": HERE,
+    "pass@1 to pass@8 from 8 samples of 128 held-out questions": HERE,
+}
+
 PRESETS = {
     "pocket": Preset(
         config=POCKET,
@@ -271,6 +321,25 @@ PRESETS = {
         config=OWN,
         about="any language model that is not bundled: learning rate and response cap by its size",
         sources=OWN_SOURCES,
+    ),
+    "smollm2": Preset(
+        config=SMOLLM2,
+        about="two LLMs of 135 M weights continue openings of movie reviews; `make smollm2` first",
+        sources=SMOLLM2_SOURCES,
+        run=True,
+    ),
+    "smollm2-ppo": Preset(
+        config=single(SMOLLM2), about="single-agent PPO of smollm2", sources=SMOLLM2_SOURCES, run=True
+    ),
+    "smollm2-words": Preset(
+        config=SMOLLM2_WORDS,
+        about="two adapters on an LLM of 135 M weights solve word problems, after a supervised start",
+        sources=SMOLLM2_WORDS_SOURCES,
+    ),
+    "smollm2-words-ppo": Preset(
+        config=single(SMOLLM2_WORDS),
+        about="single-agent PPO of smollm2-words",
+        sources=SMOLLM2_WORDS_SOURCES,
     ),
     "imdb": Preset(config=IMDB, about="the paper's IMDB experiment", sources=IMDB_SOURCES),
     "imdb-ppo": Preset(config=single(IMDB), about="single-agent PPO of imdb", sources=IMDB_SOURCES),

@@ -20,6 +20,7 @@ def tiny(tmp_path_factory):
         (None, None, None, "pocket"),
         (None, "pocket-arithmetic", None, "pocket"),
         (None, str(pocket.LM), None, "pocket"),
+        (None, "smollm2", None, "own"),
         (None, "owner/name", None, "own"),
         (None, "folder", "lora_team", "own"),
         (None, "folder", "table", "pocket"),

@@ -19,7 +19,7 @@ from tests.helpers.runs import without_report
 from tests.helpers.tables import letters, made_up_reviews
 
 ROOT = Path(__file__).parents[3]
-KIND = {"imdb": "gpt2", "gsm8k": "llama", "one": "qwen2", "own": "qwen2"}
+KIND = {"imdb": "gpt2", "gsm8k": "llama", "one": "qwen2", "own": "qwen2", "smollm2": "llama"}
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_a_preset_that_has_not_been_run_says_so_and_names_its_sources(
 
 
 def test_pairs_differ_only_in_the_settings_they_name():
-    for name in ("imdb", "gsm8k", "one-gpu-24gb"):
+    for name in ("imdb", "gsm8k", "one-gpu-24gb", "smollm2", "smollm2-words"):
         both, single = presets.get(name), presets.get(f"{name}-ppo")
         alike = replace(single, seats=2, exchange=both.exchange, learner=both.learner)
         assert alike == both
