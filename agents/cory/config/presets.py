@@ -329,7 +329,7 @@ PRESETS = {
         run=True,
     ),
     "smollm2-ppo": Preset(
-        config=single(SMOLLM2), about="single-agent PPO of smollm2", sources=SMOLLM2_SOURCES, run=True
+        config=single(SMOLLM2), about="single-agent PPO of smollm2", sources=SMOLLM2_SOURCES
     ),
     "smollm2-words": Preset(
         config=SMOLLM2_WORDS,
