@@ -69,7 +69,7 @@ class PolicyConfig:
 
     compile: Literal["auto", "yes", "no"] = "auto"
     """Whether the block that the transformer repeats is compiled by `torch.compile` for learning and scoring:
-    faster, after some 15 seconds of one core at a first start. `auto` is yes for models of 50 million weights
+    faster, after a minute of one core at a first start. `auto` is yes for models of 50 million weights
     or more where a compiler is installed, without `gradient_checkpointing` and `shard`; config.yaml says
     which. Results differ by rounding."""
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 LARGE = 50_000_000
-"""Weights from which `policy.compile` auto compiles. Compiling takes some 15 seconds of one core; below this
+"""Weights from which `policy.compile` auto compiles. Compiling takes up to a minute of one core; below this
 size a run has hardly more to gain."""
 VERSIONS = 128
 """Versions of a block that dynamo keeps before it gives up: each adapter has its own, with and without
