@@ -38,7 +38,7 @@ class Options:
     """`own` distribution, `paper` (top-k 10, top-p 0.7, repetition penalty 1.1) or `greedy`."""
 
     threshold: float | None = None
-    """The task reward from which a response counts as correct; by default 1 if all are 0 or 1."""
+    """The task reward from which a response counts as correct; by default the task says it."""
 
     game: bool = True
     """Whether the policies also play the game on these queries, each in each seat."""
