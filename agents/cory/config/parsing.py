@@ -6,7 +6,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +24,9 @@ MEASURED = ("memory", "lora.four_bit", "policy.compile")
 
 
 HOMES = ("~/", "~" + os.sep)
+
+WIDTH = 2**14
+"""Columns of a message that is not printed as it is."""
 
 
 def read(argv: Sequence[str], *, default: Config, about: str, command: str) -> Config:
@@ -126,7 +129,7 @@ def parse(
     output = io.StringIO()
     options: dict[str, Any] = {} if default is None else {"default": default}
     try:
-        with contextlib.redirect_stderr(output):
+        with contextlib.redirect_stderr(output), _columns(None if "--help" in argv else WIDTH):
             # Settings are documented by docstrings: reading comments would double the time.
             off = (tyro.conf.HelptextFromCommentsOff,)
             return tyro.cli(kind, args=list(argv), description=about, prog=command, config=off, **options)
@@ -174,12 +177,27 @@ def at_home(word: str) -> str:
     return flag + equals + os.path.expanduser(value) if value.startswith(HOMES) else word
 
 
+@contextlib.contextmanager
+def _columns(number: int | None) -> Iterator[None]:
+    """Let text be this wide, whatever the terminal, so that no word of it is broken; None = as it is."""
+    before = os.environ.get("COLUMNS")
+    if number is not None:
+        os.environ["COLUMNS"] = str(number)
+    try:
+        yield
+    finally:
+        if number is not None:
+            os.environ.pop("COLUMNS")
+            os.environ.update({} if before is None else {"COLUMNS": before})
+
+
 def _without_frame(box: str) -> str:
     """The words of a boxed message without its frame and title; the command with help stands last."""
-    inside = "\n".join(line for line in box.splitlines() if not line.startswith("╭"))
-    words = " ".join("".join(" " if 0x2500 <= ord(c) <= 0x257F else c for c in inside).split())
-    words = re.sub(r"^Error parsing \w+: ", "", words)
-    return re.sub(r"\W* For full helptext, (?:run|see) ", "; see ", words) or "the options are wrong"
+    inside = [line[1:-1].strip() for line in box.splitlines() if line.startswith("│")]
+    words = " ".join(line for line in inside if line.strip("─"))
+    words = re.sub(r"^Error parsing (\w+: |(?=-))", "", words)
+    words = re.sub(r" Argument helptext: .*?(?= For full helptext)", "", words)
+    return re.sub(r"[\s.]*For full helptext, (?:run|see) ", "; see ", words) or "the options are wrong"
 
 
 def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
