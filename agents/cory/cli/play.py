@@ -47,6 +47,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.games < 1:
             raise ValueError(f"games is {self.games}; play 1 or more")
+        rng.check_seed(self.seed)
 
 
 def command(argv: Sequence[str]) -> None:

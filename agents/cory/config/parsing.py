@@ -11,13 +11,13 @@ from dataclasses import field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from tyro.conf import arg
 
 from cory import algorithms
 from cory.config.help import HELP, with_effects
 from cory.config.schema import Config, RunOptions
 from cory.config.task_options import task_options
+from cory.runtime.yaml_files import read_yaml
 
 MEASURED = ("memory", "lora.four_bit", "policy.compile")
 """Settings in whose place a run writes what it measured where they are `auto`."""
@@ -194,8 +194,13 @@ def _columns(number: int | None) -> Iterator[None]:
 def _without_frame(box: str) -> str:
     """The words of a boxed message without its frame and title; the command with help stands last."""
     inside = [line[1:-1].strip() for line in box.splitlines() if line.startswith("│")]
-    words = " ".join(line for line in inside if line.strip("─"))
-    words = re.sub(r"^Error parsing (\w+: |(?=-))", "", words)
+    lines = [line for line in inside if line.strip("─")]
+    if "Perhaps you meant:" in lines:  # the flags, without their help
+        start = lines.index("Perhaps you meant:") + 1
+        flags = [line.split()[0] for line in lines[start:-1] if line.startswith("--")]
+        lines[start:-1] = [", ".join(flags[:3])]
+    words = " ".join(lines)
+    words = re.sub(r"^Error parsing (?:(?!--)\S+: |(?=--))", "", words)
     words = re.sub(r" Argument helptext: .*?(?= For full helptext)", "", words)
     return re.sub(r"[\s.]*For full helptext, (?:run|see) ", "; see ", words) or "the options are wrong"
 
@@ -217,9 +222,9 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
 def flags_of(path: Path) -> list[str]:
     """A YAML file of settings (flat or nested) as flags."""
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = read_yaml(path)
         leaves = _leaves(tree) if isinstance(tree, dict) else None
-    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"the settings file {path} cannot be read ({error}); give YAML") from error
     if leaves is None:
         raise ValueError(
