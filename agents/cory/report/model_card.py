@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cory import pocket
+from cory.evaluation import collapse
 from cory.evaluation.averaging import NAME as AVERAGE
 from cory.runtime import hub
 from cory.tracking.labels import in_order, label
@@ -81,8 +82,11 @@ def make_card(
         eval_results=_eval_results(names, settings, results or {}, measured) or None,
         **({} if of_table else _license(models, online=online)),
     )
+    settings = {name: without_folders(value) for name, value in settings.items()}
+    signs = _signs(names, results or {})
     parts = [
         f"# {title}\n\n{_origin(names, settings, iterations)}",
+        f"**Signs of collapse** in the last evaluation: {'; '.join(signs)}." if signs else "",
         _loading(names, settings, repo),
         _table(names, results, intervals or {}, measured) if results else "",
         _prompts(templates) if templates else "",
@@ -91,6 +95,38 @@ def make_card(
     ]
     text = "\n\n".join(part for part in parts if part)
     return str(ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}\n", ignore_metadata_errors=True))
+
+
+def _signs(names: Sequence[str], results: Results) -> list[str]:
+    """Return the signs of collapse of each policy against its reference."""
+    signs = []
+    for name in names:
+        ours, reference = (
+            results.get(name, {}),
+            results.get(f"reference_{name}", results.get("reference", {})),
+        )
+        if all(sign.quantity in ours and sign.quantity in reference for sign in collapse.SIGNS):
+            signs += [f"{name}: {sign}" for sign in collapse.signs(ours, reference)]
+    return signs
+
+
+def without_folders(value: Any) -> Any:
+    """A setting in which paths of this machine are only their last part, those of `file.py:NAME` too."""
+    if isinstance(value, list | tuple):
+        return [without_folders(one) for one in value]
+    if not isinstance(value, str | Path):
+        return value
+    shorter = _last_part(str(value))
+    return shorter if shorter != str(value) else re.sub(r"[^\s*]+", lambda word: _last_part(word[0]), shorter)
+
+
+def _last_part(text: str) -> str:
+    head, colon, tail = text.rpartition(":")
+    for path, rest in ((text, ""), (head, colon + tail)):
+        local = path.startswith(("/", "~", "..")) or Path(path).exists()
+        if local and len(Path(path).parts) > 1:
+            return Path(path).name + rest
+    return text
 
 
 def is_hub_name(name: str) -> bool:

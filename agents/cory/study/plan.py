@@ -16,7 +16,6 @@ from cory.config.schema import Config
 from cory.judges.weighted_sum import closing
 from cory.policies.loading import load_tokenizer
 from cory.runtime.sources import sources_of
-
 from cory.runtime.yaml_files import read_yaml
 from cory.study.spec import MAY_DIFFER, SHARE, TARGET, Settings, Spec, flattened, on_task
 from cory.training.evaluate import COMPARED
