@@ -80,7 +80,7 @@ def probe(options: Options, settings: Sequence[str] = ()) -> list[dict[str, Any]
     config = ProbeConfig(
         queries=options.queries, pioneers=options.pioneers, observers=options.observers, seed=options.seed
     )
-    targets = [find(name, preset=options.preset, flags=settings) for name in options.targets]
+    targets = [find(name, preset=options.preset, flags=settings, learns=True) for name in options.targets]
     for target in targets:
         check_seats(target)
     configure_runtime(targets[0].config)

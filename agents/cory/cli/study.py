@@ -8,7 +8,6 @@ from typing import Literal
 from tyro.conf import Positional
 
 from cory.config.parsing import parse, split_arguments
-
 from cory.runtime.terminal import say
 
 

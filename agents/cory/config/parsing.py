@@ -193,8 +193,9 @@ def _columns(number: int | None) -> Iterator[None]:
 
 def _without_frame(box: str) -> str:
     """The words of a boxed message without its frame and title; the command with help stands last."""
-    inside = [line[1:-1].strip() for line in box.splitlines() if line.startswith("│")]
-    lines = [line for line in inside if line.strip("─")]
+    _title, *inside = box.splitlines() or [""]
+    inside = [line[1:-1] if line.startswith("│") else line for line in inside]  # ASCII has no frame
+    lines = [line.strip() for line in inside if line.strip("╰╯─- ")]
     if "Perhaps you meant:" in lines:  # the flags, without their help
         start = lines.index("Perhaps you meant:") + 1
         flags = [line.split()[0] for line in lines[start:-1] if line.startswith("--")]
@@ -221,16 +222,20 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
 
 def flags_of(path: Path) -> list[str]:
     """A YAML file of settings (flat or nested) as flags."""
+    return flags_from(settings_of(path))
+
+
+def settings_of(path: Path) -> dict[str, Any]:
+    """A YAML file of settings (flat or nested) as `name: value`; nothing that it names is imported."""
     try:
         tree = read_yaml(path)
-        leaves = _leaves(tree) if isinstance(tree, dict) else None
     except ValueError as error:
         raise ValueError(f"the settings file {path} cannot be read ({error}); give YAML") from error
-    if leaves is None:
+    if not isinstance(tree, dict):
         raise ValueError(
             f"the settings file {path} does not hold `name: value` lines; see config.yaml of any run"
         )
-    return flags_from(dict(leaves))
+    return dict(_leaves(tree))
 
 
 GONE = {"policy.kernels": "auto"}

@@ -19,7 +19,7 @@ MIN_SCORES = 32
 WRONG_NUMBER = re.compile(r"returned \d+(?: or more)? scores for \d+ responses")
 """What a worker says of a call that returned too few or too many."""
 
-NO_LIST = re.compile(r"returned .* for \d+ responses; return a list of \d+ numbers", re.DOTALL)
+NO_LIST = re.compile(r"returned .* for \d+ responses; return one number for each", re.DOTALL)
 """What a worker says of a call that returned no list of scores, or one of another length."""
 
 MAX_LOGGED = 10

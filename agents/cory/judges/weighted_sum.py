@@ -108,10 +108,14 @@ def failures(task: object) -> list[dict[str, Any]]:
     return judge.failures() if judge else []
 
 
+CHECKED = 4
+"""Responses that a judge scores before a run begins."""
+
+
 def check(task: object) -> None:
-    """Let the judge of `task` score two queries in place of responses; ValueError if that gives no scores."""
+    """Let the judge of `task` score queries in place of responses; ValueError if that gives no scores."""
     if (judge := _judge_of(task)) is not None and isinstance(task, JudgesCases):
-        queries = task.queries("train")[:2]
+        queries = task.queries("train")[:CHECKED]
         judge.check(task.cases(queries, [Response(query.ids, query.text) for query in queries]))
 
 

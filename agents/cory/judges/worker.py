@@ -165,7 +165,7 @@ def load(kind: str, name: str) -> Function:
 def scores(returned: Any, count: int) -> list[float | str]:
     """Convert what a function returned to `count` scores, each a finite number or a reason why not.
 
-    ValueError if it is no list of that many: `returned None for 8 responses; return a list of 8 numbers`.
+    ValueError if it is no list of that many: `returned None for 8 responses; return one number for each`.
     """
     values = returned.tolist() if hasattr(returned, "tolist") else returned
     ordered = hasattr(values, "__iter__") and not isinstance(values, str | bytes | Mapping | Set)
@@ -173,7 +173,7 @@ def scores(returned: Any, count: int) -> list[float | str]:
     if not ordered or len(values) != count:
         more = " or more" * (len(values) > count)
         what = f"{len(values)}{more} scores" if ordered else f"{returned!r:.80}"
-        raise ValueError(f"returned {what} for {count} responses; return a list of {count} numbers")
+        raise ValueError(f"returned {what} for {count} responses; return one number for each")
     return [_score(value) for value in values]
 
 

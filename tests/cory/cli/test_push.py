@@ -137,9 +137,7 @@ def test_a_repository_is_public_only_when_that_is_said(run, hub):
     assert hub.made["visibility"] == "public"
 
 
-def test_only_files_that_make_a_policy_are_uploaded_and_no_folder_of_this_machine_is_named(
-    run, hub, tmp_path
-):
+def test_only_files_that_make_a_policy_are_uploaded_and_no_folder_is_named(run, hub, tmp_path):
     copy = shutil.copytree(run, tmp_path / "secret-place/run")
     for name in (".env", "notes.txt", "model.safetensors.bak", "id_rsa", "training_args.bin", ".netrc"):
         (copy / "policies/llm_1" / name).write_text("TOKEN=hf_secret")

@@ -60,7 +60,7 @@ def test_a_reward_that_gives_a_number_for_each_response_is_served(reward):
 @pytest.mark.parametrize(
     ("returned", "what"),
     [
-        (None, "returned None for 2 responses; return a list of 2 numbers"),
+        (None, "returned None for 2 responses; return one number for each"),
         (3.0, "returned 3.0 for 2 responses"),
         ([], "returned 0 scores for 2 responses"),
         ([1.0] * 3, "returned 3 or more scores for 2 responses"),
@@ -147,8 +147,8 @@ def prompts_of(tmp_path):
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("none", "returned None for 2 responses; return a list of 2 numbers"),
-        ("number", "returned 1.5 for 2 responses"),
+        ("none", "returned None for 4 responses; return one number for each"),
+        ("number", "returned 1.5 for 4 responses"),
         ("huge", r"returned 1e\+30, beyond 1e\+09; return smaller numbers"),
         ("of_one", r"takes \(prompt, completion\); write f.prompts, completions"),
     ],

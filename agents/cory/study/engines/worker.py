@@ -16,7 +16,6 @@ from typing import Any
 
 from cory.runtime.signals import Stopped
 from cory.runtime.sources import changed, sources_of
-
 from cory.runtime.terminal import say
 from cory.study.engines import evaluation
 from cory.study.plan import PlannedRun, config_of
