@@ -72,17 +72,19 @@ def make_card(
     of_table = settings["policy.kind"] == "table"
     on_hub = [] if of_table else [model for model in models if is_hub_name(model)]
     title = repo or names[0]
+    license_data, datasets = ({} if of_table else _license(models, online=online)), _datasets(settings)
+    settings = {name: without_folders(value) for name, value in settings.items()}
+    measured = without_folders(measured)
     data = ModelCardData(
         base_model=on_hub[0] if len(on_hub) == 1 else on_hub or None,
         library_name={"lora_team": "peft", "causal_lm": "transformers"}.get(_format(settings)),
         pipeline_tag=None if of_table else "text-generation",
         tags=["cory", "reinforcement-learning", settings["algorithm"]],
-        datasets=_datasets(settings) or None,
+        datasets=datasets or None,
         model_name=title if results else None,
         eval_results=_eval_results(names, settings, results or {}, measured) or None,
-        **({} if of_table else _license(models, online=online)),
+        **license_data,
     )
-    settings = {name: without_folders(value) for name, value in settings.items()}
     signs = _signs(names, results or {})
     parts = [
         f"# {title}\n\n{_origin(names, settings, iterations)}",

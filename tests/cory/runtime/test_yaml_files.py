@@ -38,10 +38,10 @@ def written(tmp_path):
     ],
 )
 def test_what_is_no_small_data_is_refused_quickly(written, text, reason):
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(ValueError, match=reason):
         read_yaml(written(text))
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_aliases_and_merges_of_ordinary_size_are_written_out(written):
