@@ -73,8 +73,9 @@ def make_card(
     on_hub = [] if of_table else [model for model in models if is_hub_name(model)]
     title = repo or names[0]
     license_data, datasets = ({} if of_table else _license(models, online=online)), _datasets(settings)
-    settings = {name: without_folders(value) for name, value in settings.items()}
-    measured = without_folders(measured)
+    if repo is not None:  # others read it: no folder of this machine
+        settings = {name: without_folders(value) for name, value in settings.items()}
+        measured = without_folders(measured)
     data = ModelCardData(
         base_model=on_hub[0] if len(on_hub) == 1 else on_hub or None,
         library_name={"lora_team": "peft", "causal_lm": "transformers"}.get(_format(settings)),

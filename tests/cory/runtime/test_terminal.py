@@ -28,8 +28,12 @@ def test_errors_tables_lines_and_progress_show_them_written_out(capsys):
     assert not set(printed) & set("\x1b\x07\x9b\r\x00\u202e")
 
 
+NAME = EVIL.replace("\x00", "")
+"""A name that a path may have."""
+
+
 @pytest.mark.parametrize(
-    "words", [["train", "--judge", EVIL], ["evaluate", f"./{EVIL}"], [EVIL], ["report", EVIL]]
+    "words", [["train", "--judge", NAME], ["evaluate", f"./{NAME}"], [NAME], ["report", NAME]]
 )
 def test_an_error_that_quotes_a_name_writes_its_control_characters_out(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
