@@ -39,6 +39,9 @@ def accuracy(
     return [float(_is_right(_text(c), str(gold))) for c, gold in zip(completions, answer, strict=True)]
 
 
+vars(accuracy)["correct_from"] = 1.0  # read by evaluations, which then report accuracy and pass@k
+
+
 def format(
     prompts: Sequence[Text],
     completions: Sequence[Text],

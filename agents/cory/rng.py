@@ -20,6 +20,15 @@ def _mix(x: np.ndarray) -> np.ndarray:
     return mixed
 
 
+MAX_SEED = 2**63 - 1
+
+
+def check_seed(seed: int, name: str = "seed") -> None:
+    """Raise ValueError for a seed that is not from 0 to 2^63 - 1."""
+    if not 0 <= seed <= MAX_SEED:
+        raise ValueError(f"{name} is {seed}; give a whole number from 0 to {MAX_SEED}")
+
+
 def bits(key: Key, games_B: np.ndarray, positions: int) -> np.ndarray:
     """64 random bits [B, T] for `key`, each game index and each position."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()

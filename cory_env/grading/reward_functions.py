@@ -1,12 +1,15 @@
 """Calling conventions of judges: functions of texts, or of prompts and completions as in TRL.
 
-A function with a parameter called `completions` is called as `f(prompts, completions, **columns)`, any other
-as `f(texts)`; both return a list of scores.
+A function with a parameter called `completions`, `prompts` or `completion_ids` (the token ids of the
+responses), or with `**columns` only, is called by names as `f(prompts, completions, **columns)`, any other as
+`f(texts)`; both return a list of scores, and may be async.
 """
 
+import asyncio
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -35,6 +38,9 @@ class Cases:
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """The other columns of the data, one value per case."""
 
+    ids: Sequence[Sequence[int]] | None = None
+    """The responses as token ids, their end included, where they are known."""
+
     def __len__(self) -> int:
         return len(self.answers)
 
@@ -44,7 +50,15 @@ class Cases:
             answers=self.answers[part],
             texts=self.texts[part],
             columns={name: values[part] for name, values in self.columns.items()},
+            ids=None if self.ids is None else self.ids[part],
         )
+
+    @property
+    def named(self) -> dict[str, list[Any]]:
+        """What a reward function can ask for by name."""
+        ids = {} if self.ids is None else {"completion_ids": [list(response) for response in self.ids]}
+        columns = {name: list(values) for name, values in self.columns.items()}
+        return {**ids, **columns, "prompts": list(self.prompts), "completions": self.completions}
 
     @property
     def completions(self) -> list[str | list[Message]]:
@@ -67,6 +81,10 @@ class CaseJudge(ABC):
         return self.judge(Cases(prompts=[""] * len(texts), answers=texts, texts=texts))
 
 
+NAMED = frozenset({"prompts", "completions", "completion_ids"})
+"""Parameters by which a function is known as one that is called by names, as in TRL."""
+
+
 class Signature(NamedTuple):
     """The parameters of a judge function."""
 
@@ -79,31 +97,64 @@ class Signature(NamedTuple):
     free: bool
     """True if it takes any column (`**columns`)."""
 
+    by_name: bool
+    """True for a function of prompts and completions, False for one of texts."""
+
+    problem: str = ""
+    """Why it can be called by neither convention."""
+
     @classmethod
     def of(cls, parameters: Iterable[inspect.Parameter]) -> "Signature":
         """Derive the signature from a function's parameters."""
-        starred = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         every = list(parameters)
-        named = [p for p in every if p.kind not in starred]
-        required = [p.name for p in named if p.default is inspect.Parameter.empty]
-        takes = frozenset(p.name for p in named)
-        needs = [name for name in required if name not in ("prompts", "completions")]
-        return cls(
-            takes=takes,
-            needs=tuple(needs) if "completions" in takes else (),
-            free=any(p.kind is inspect.Parameter.VAR_KEYWORD for p in every),
-        )
+        named = [p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        required = [p for p in named if p.default is p.empty]
+        takes, free = frozenset(p.name for p in named), any(p.kind is p.VAR_KEYWORD for p in every)
+        by_name = bool(takes & NAMED) or (free and len(every) == 1)
+        problem = ""
+        if by_name:
+            fits = all(p.kind is not p.POSITIONAL_ONLY for p in required)
+        else:
+            fits = len(required) <= 1 and any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in every)
+            fits = fits and all(p.kind is not p.KEYWORD_ONLY for p in required)
+        if not fits:
+            problem = (
+                f"takes ({', '.join(map(str, every))}); write f(prompts, completions, **columns), which gets "
+                "lists and returns one number for each completion, or f(texts)"
+            )
+        needs = tuple(p.name for p in required if p.name not in ("prompts", "completions"))
+        return cls(takes, needs if by_name else (), free, by_name, problem)
 
     def arguments(self, cases: Cases) -> tuple[list[Any], dict[str, Any]]:
-        """Return positional and named arguments for a call on `cases`; a missing column is a ValueError."""
-        if "completions" not in self.takes:
+        """Return positional and named arguments for a call on `cases`.
+
+        ValueError for a column that is missing, or a function that fits neither convention.
+        """
+        if self.problem:
+            raise ValueError(self.problem)
+        if not self.by_name:
             return [list(cases.texts)], {}
-        if missing := [name for name in self.needs if name not in cases.columns]:
+        named = cases.named
+        if missing := [name for name in self.needs if name not in named]:
             known = ", ".join(map(repr, cases.columns)) or "none"
-            raise ValueError(f"it needs a column {missing[0]!r}; the columns beside the prompt are {known}")
-        named: dict[str, Any] = {"prompts": list(cases.prompts), "completions": cases.completions}
-        named |= {name: list(values) for name, values in cases.columns.items()}
-        return [], {name: value for name, value in named.items() if self.free or name in self.takes}
+            raise ValueError(
+                f"it needs a column {missing[0]!r}; the columns beside the prompt are {known}; rename the "
+                "parameter, or give it a default"
+            )
+        free = set(named) - {"completion_ids"} if self.free else set()
+        return [], {name: value for name, value in named.items() if name in free | self.takes}
+
+
+def finished(returned: Any) -> Any:
+    """What a judge returned; of an async function what it returns when it is awaited."""
+    if not inspect.isawaitable(returned):
+        return returned
+
+    async def result() -> Any:
+        return await returned
+
+    with ThreadPoolExecutor(1) as thread:  # a notebook's own thread runs an event loop already
+        return thread.submit(asyncio.run, result()).result()
 
 
 def ask(judge: Judge, cases: Cases) -> Sequence[float]:
@@ -111,4 +162,5 @@ def ask(judge: Judge, cases: Cases) -> Sequence[float]:
     if isinstance(judge, CaseJudge):
         return judge.judge(cases)
     positional, named = Signature.of(inspect.signature(judge).parameters.values()).arguments(cases)
-    return judge(*positional, **named)
+    scores: Sequence[float] = finished(judge(*positional, **named))
+    return scores

@@ -82,6 +82,7 @@ class Problems:
         self.chat = chat
         self.format_reward = format_reward
         self.length_penalty = length_penalty
+        self.correct_from = None if format_reward or length_penalty else 1.0  # else scores say more than that
         rows = splits.separate(self._problems(where), "question", where=where)
         every = {split: [self._query(row, where) for row in problems] for split, problems in rows.items()}
         fitting = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in every.items()}

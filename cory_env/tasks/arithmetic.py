@@ -54,6 +54,8 @@ class Task:
     their signs, products come first, and no step goes below 0.
     """
 
+    correct_from = 1.0
+
     def __init__(
         self,
         tokenizer: Tokenizer | None = None,

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 import numpy as np
 
 from cory_env.data.splits import take_validation
+from cory_env.grading.reward_functions import Cases
 from cory_env.tokenizer import Tokenizer, encode_inside
 from cory_env.types import Query, Response
 
@@ -81,6 +82,30 @@ class LeavesOut(Task, Protocol):
     @property
     def left_out(self) -> Sequence[str]:
         """What is left out and why, one line each."""
+        ...
+
+
+@runtime_checkable
+class Marks(Task, Protocol):
+    """A task whose scores may tell right from wrong; accuracy and pass@k are reported if they do."""
+
+    @property
+    def correct_from(self) -> float | None:
+        """The score from which a response is correct; None if scores do not tell right from wrong."""
+        ...
+
+
+def correct_from(task: Task) -> float | None:
+    """Return the score from which a response of `task` is correct; None if it does not tell."""
+    return task.correct_from if isinstance(task, Marks) else None
+
+
+@runtime_checkable
+class JudgesCases(Task, Protocol):
+    """A task whose scores are those of a judge of cases."""
+
+    def cases(self, queries: Sequence[Query], responses: Sequence[Response]) -> Cases:
+        """Return what the judge is given for these responses."""
         ...
 
 

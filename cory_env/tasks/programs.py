@@ -31,6 +31,8 @@ class Task:
     A function is identified by its values: no two splits share one.
     """
 
+    correct_from = 1.0
+
     def __init__(
         self,
         tokenizer: Tokenizer | None = None,
@@ -63,8 +65,8 @@ class Task:
                 raise ValueError(f"programs: {name} is {value}; give 1 to {most}")
         if not signs or set(signs) - set(SIGNS):
             raise ValueError(f"programs: signs is {signs!r}; give some of {SIGNS!r}")
-        if not 0 <= partial <= 1:
-            raise ValueError(f"programs: partial is {partial}; give 0 to 1")
+        if not 0 <= partial < 1:
+            raise ValueError(f"programs: partial is {partial}; give a number from 0 to below 1")
         alphabet = "0123456789xf()=; " + SIGNS
         self.tokenizer: Tokenizer = CharTokenizer(alphabet) if tokenizer is None else tokenizer
         self.partial = partial

@@ -139,15 +139,24 @@ class Task:
         train = self._queries["train"]
         return train[int(rng.integers(len(train)))]
 
+    @property
+    def correct_from(self) -> float | None:
+        """The judge's `correct_from`, if it tells right from wrong."""
+        return getattr(self.judge, "correct_from", None)
+
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> Sequence[float]:
-        """Return the judge's scores of the whole batch; a query without a row has None in every column."""
-        cases = Cases(
+        """Return the judge's scores of the whole batch."""
+        return ask(self.judge, self.cases(queries, responses))
+
+    def cases(self, queries: Sequence[Query], responses: Sequence[Response]) -> Cases:
+        """Return what the judge is given; a query without a row has None in every column."""
+        return Cases(
             prompts=[query.row.get(self.column, query.text) for query in queries],
             answers=[response.text for response in responses],
             texts=[self._text(*pair) for pair in zip(queries, responses, strict=True)],
             columns={name: [query.row.get(name) for query in queries] for name in self.columns},
+            ids=[response.ids for response in responses],
         )
-        return ask(self.judge, cases)
 
     def _text(self, query: Query, response: Response) -> str:
         """Return query and response as one text: decoded together, or line by line in a chat."""

@@ -130,19 +130,28 @@ class Task:
         train = self._queries["train"]
         return train[int(rng.integers(len(train)))]
 
+    @property
+    def correct_from(self) -> float | None:
+        """The judge's `correct_from`, if it tells right from wrong."""
+        return getattr(self.judge, "correct_from", None)
+
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> Sequence[float]:
         """Return the judge's scores of each query and its response as one text, from one call."""
+        return ask(self.judge, self.cases(queries, responses))
+
+    def cases(self, queries: Sequence[Query], responses: Sequence[Response]) -> Cases:
+        """Return what the judge is given."""
         # Decoded together: some tokenizers drop the space that begins a text; here it is inside a sentence.
         pairs = zip(queries, responses, strict=True)
-        cases = Cases(
+        return Cases(
             prompts=[query.text for query in queries],
             answers=[response.text for response in responses],
             texts=[
                 self.tokenizer.decode([*query.ids, *without_end(response.ids, self.tokenizer.eos)])
                 for query, response in pairs
             ],
+            ids=[response.ids for response in responses],
         )
-        return ask(self.judge, cases)
 
     def template(self, seat: str) -> str:
         """Return the template of the paper; later observers read every earlier sentence in its own quotes."""

@@ -7,28 +7,46 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from cory.config.parsing import flat
+from cory.config.schema import Config
 from cory.evaluation import records
-from cory.report.model_card import HUB_NAME, is_hub_name, make_card
-from cory.runtime import hub
+from cory.report.model_card import HUB_NAME, is_hub_name, make_card, without_folders
+from cory.runtime import hub, yaml_files
 from cory.runtime.files import read_json
 from cory.tracking.tracker import read as read_metrics
 from cory.training import checkpoint
-from cory.training.targets import find
+
+UPLOADED = (
+    *("config.json", "generation_config.json", "adapter_config.json", "backbone.json"),
+    *("*.safetensors", "model.safetensors.index.json"),
+    *("tokenizer*.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "chat_template.jinja", "chat_template.json"),
+)
+"""Names of the files that make a policy; nothing else of its folder is uploaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Upload:
-    """What is uploaded: files by their path in the repository, and the card."""
+    """What is uploaded."""
 
     repo: str
     files: dict[str, Path]
-    card: str
+    """Files by their path in the repository."""
+    texts: dict[str, str]
+    """Texts by their path in the repository: the settings without folders of this machine, and the card."""
+
+    @property
+    def card(self) -> str:
+        """The model card."""
+        return self.texts["README.md"]
 
     @property
     def bytes(self) -> int:
         """Size of all files."""
-        return sum(path.stat().st_size for path in self.files.values()) + len(self.card.encode())
+        texts = sum(len(text.encode()) for text in self.texts.values())
+        return texts + sum(path.stat().st_size for path in self.files.values())
 
 
 def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = (), online: bool = True) -> Upload:
@@ -50,17 +68,17 @@ def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = (), online:
     for name in names:
         _check_base(folders[name])
         prefix = "" if len(names) == 1 else f"{name}/"
-        for path in sorted(one for one in folders[name].rglob("*") if one.is_file()):
-            if path.name != "README.md":
-                files[prefix + path.relative_to(folders[name]).as_posix()] = path
-    files["config.yaml"] = run / "config.yaml"
-    config = find(str(run)).config
-    best = checkpoint.read_best(run) if config.export_best else None
+        for path in sorted(folders[name].iterdir()):
+            if any(path.match(pattern) for pattern in UPLOADED):
+                files[prefix + path.name] = check_plain(path)
+    stored = yaml_files.read_yaml(check_plain(run / "config.yaml"))
+    config = flat(Config()) | dict(stored)  # as data: what else the settings name is not imported
+    best = checkpoint.read_best(run) if config["export_best"] else None
     environment = read_json(run / "environment.json")
-    results, intervals, measured = held_out(run, config.task)
+    results, intervals, measured = held_out(run, config["task"])
     card = make_card(
         names,
-        flat(config),
+        config,
         iterations=None if best is None else best["iteration"],
         repo=repo,
         results=results,
@@ -69,7 +87,10 @@ def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = (), online:
         templates=environment.get("templates"),
         online=online,
     )
-    return Upload(repo=repo, files=files, card=card)
+    settings = yaml.safe_dump(
+        {name: without_folders(value) for name, value in stored.items()}, sort_keys=False
+    )
+    return Upload(repo=repo, files=files, texts={"config.yaml": settings, "README.md": card})
 
 
 def push(
@@ -77,12 +98,13 @@ def push(
     repo: str,
     *,
     policies: Sequence[str] = (),
-    private: bool = False,
+    public: bool = False,
     token: str | None = None,
 ) -> str:
     """Upload the policies of a run in one commit; the address of the repository.
 
-    The repository is made if there is none. Without `token` that of `hf auth login` or HF_TOKEN is used.
+    The repository is made if there is none, private unless `public`. Without `token` that of `hf auth login`
+    or HF_TOKEN is used.
     """
     from huggingface_hub import CommitOperationAdd, HfApi, constants
 
@@ -90,9 +112,9 @@ def push(
     if not hub.is_reachable():
         raise ValueError(f"the hub ({constants.ENDPOINT}) cannot be reached; go online, or try a dry run")
     api = HfApi(token=token)
-    address = api.create_repo(repo, private=private, exist_ok=True)
+    address = api.create_repo(repo, private=not public, exist_ok=True)
     operations = [CommitOperationAdd(path, str(file)) for path, file in upload.files.items()]
-    operations.append(CommitOperationAdd("README.md", upload.card.encode()))
+    operations += [CommitOperationAdd(path, text.encode()) for path, text in upload.texts.items()]
     api.create_commit(repo, operations, commit_message=f"Upload policies of {Path(run).resolve().name}")
     return str(address)
 
@@ -113,6 +135,15 @@ def held_out(run: Path, task: str) -> tuple[dict[str, dict[str, float]], dict[st
             _, policy, quantity = key.split("/")
             found.setdefault(policy, {})[quantity] = value
     return _finite(found), {}, f"task {task}, at the end of the run"
+
+
+def check_plain(path: Path) -> Path:
+    """The path itself; ValueError for a link, which could lead to anything, and for what is no file."""
+    if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
+        raise ValueError(
+            f"{path} is a link or no file, and only a run's own files are uploaded; copy it there"
+        )
+    return path
 
 
 def _finite(metrics: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict[str, float]]:

@@ -53,7 +53,7 @@ def probe(
     `settings` are flags of `cory train` that change those of the target. docs/studies/probe.md explains every
     number of the result. ValueError for a target without two seats.
     """
-    found = find(str(target), preset=preset, flags=settings)
+    found = find(str(target), preset=preset, flags=settings, learns=True)
     config = ProbeConfig(queries=queries, pioneers=pioneers, observers=observers, seed=seed)
     return probe_target(found, config, on_progress=on_progress)
 

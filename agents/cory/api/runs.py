@@ -70,10 +70,10 @@ class Run:
         return path if path.exists() else write_report(self.path)
 
     def push_to_hub(
-        self, repo: str, *, policies: Sequence[str] = (), private: bool = False, token: str | None = None
+        self, repo: str, *, policies: Sequence[str] = (), public: bool = False, token: str | None = None
     ) -> str:
         """Upload the exported policies to the Hugging Face hub, as `cory push` does; the address."""
-        return hub_push.push(self.path, repo, policies=policies, private=private, token=token)
+        return hub_push.push(self.path, repo, policies=policies, public=public, token=token)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

@@ -7,6 +7,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from cory.config.parsing import parse
+from cory.runtime.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,4 +32,4 @@ def command(argv: Sequence[str]) -> None:
     from cory.training.factory import silence_transformers
 
     silence_transformers()
-    print(average(options.targets, options.out, weights=options.weights or None))
+    say(average(options.targets, options.out, weights=options.weights or None))

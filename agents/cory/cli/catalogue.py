@@ -16,6 +16,7 @@ from cory.config.help import effects, first_line
 from cory.config.parsing import flat, parse
 from cory.config.schema import Config
 from cory.config.task_options import task_options
+from cory.runtime.terminal import say
 from cory_env import tasks as task_registry
 
 FILE_WIDTH = 160
@@ -34,7 +35,7 @@ def presets(argv: Sequence[str]) -> None:
     """`cory presets [NAME...]`: with names, the sources of their values and the settings they change."""
     names = _names(argv, "presets", "List the presets, or describe some.")
     for name in names:
-        print(preset_registry.describe(name))
+        say(preset_registry.describe(name))
         base, values = flat(Config()), flat(preset_registry.get(name))
         changed = {key: value for key, value in values.items() if base.get(key) != value}
         _print(("setting", "value"), [(_flag(key), _text(value)) for key, value in changed.items()])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from cory.cli.train import settings
 from cory.config import own_model
+from cory.runtime.terminal import say
 
 
 def command(argv: Sequence[str]) -> None:
@@ -17,7 +18,7 @@ def command(argv: Sequence[str]) -> None:
     configure_runtime(config)
     silence_transformers()
     for line in own_model.lines(str(options.preset), config):
-        print(line)
+        say(line)
     trainer = Trainer(few_games(config))
     with closing(trainer.task):
-        print(check_run(trainer, batch=config.batch))
+        say(check_run(trainer, batch=config.batch))

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from cory import __version__
 from cory.config.parsing import parse
 from cory.runtime import cpu
+from cory.runtime.terminal import say
 
 EXTRAS = {
     "math": "the judge math-verify:COLUMN",
@@ -46,8 +47,8 @@ def command(argv: Sequence[str]) -> None:
         "versions": versions(),
         "extras": extras(),
     }.items():
-        print(title)
-        print("\n".join(f"  {line}" for line in lines) + "\n")
+        say(title)
+        say("\n".join(f"  {line}" for line in lines) + "\n")
 
 
 def machine() -> list[str]:

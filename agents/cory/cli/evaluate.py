@@ -10,6 +10,7 @@ from tyro.conf import Positional
 from cory.cli.output import not_written
 from cory.config.parsing import parse, split_arguments
 from cory.generation import SamplingStrategy
+from cory.runtime.terminal import plain, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class Options:
     """`own` distribution, `paper` (top-k 10, top-p 0.7, repetition penalty 1.1) or `greedy`."""
 
     threshold: float | None = None
-    """The task reward from which a response counts as correct; by default 1 if all are 0 or 1."""
+    """The task reward from which a response counts as correct; by default the task says it."""
 
     game: bool = True
     """Whether the policies also play the game on these queries, each in each seat."""
@@ -63,6 +64,7 @@ def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
     The same weights give the same numbers as during the run.
     """
     from rich.console import Console
+    from rich.text import Text
 
     from cory.config import presets
     from cory.evaluation import records
@@ -89,13 +91,15 @@ def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
     configs = [replace(t.config, evaluation=replace(t.config.evaluation, **given)) for t in targets]
     targets = [replace(target, config=config) for target, config in zip(targets, configs, strict=True)]
     with Console(stderr=True).status("loading") as status:
-        result, evaluated = evaluate_targets(targets, game=options.game, on_progress=status.update)
-    print(f"Evaluated: {records.describe(result['measured'])}.")
+        result, evaluated = evaluate_targets(
+            targets, game=options.game, on_progress=lambda text: status.update(Text(plain(text)))
+        )
+    say(f"Evaluated: {records.describe(result['measured'])}.")
     print_tables(make_tables(result), remarks(result))
     path = options.out
     if path is None and len(targets) == 1 and targets[0].run is not None:
         path = records.path_of(targets[0].run, result["measured"])
     if path is not None:
         with not_written(path, named=options.out is not None):
-            print(f"summary: {path}\nsamples: {write(path, result, sample_lines(evaluated))}")
+            say(f"summary: {path}\nsamples: {write(path, result, sample_lines(evaluated))}")
     return result

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Annotated, Any
 
 from cory.runtime.signals import Stopped
+from cory.runtime.terminal import say
 
 COMMANDS = {
     "train": "fine-tune policies by playing; without options, the pocket models on movie reviews",
@@ -93,7 +94,7 @@ def show_any_text() -> None:
 def print_error(error: Exception, text: str) -> None:
     """Print what ended the command, unless rank 0 of several prints it (`cory.distributed.ranks`)."""
     if not getattr(error, "printed_by_rank_0", False):
-        print(text, file=sys.stderr)
+        say(text, file=sys.stderr)
 
 
 def run(argv: Sequence[str]) -> None:

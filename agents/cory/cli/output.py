@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cory.runtime.terminal import say
+
 
 @contextmanager
 def not_written(path: Path, *, named: bool, instead: Callable[[], list[str]] = list) -> Iterator[None]:
@@ -18,8 +20,8 @@ def not_written(path: Path, *, named: bool, instead: Callable[[], list[str]] = l
         if named:
             raise
         for line in instead():
-            print(line)
-        print(
+            say(line)
+        say(
             f"warning: {path} cannot be written ({error.strerror}); --out FILE writes elsewhere",
             file=sys.stderr,
         )

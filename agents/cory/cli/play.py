@@ -11,6 +11,7 @@ from tyro.conf import Positional
 
 from cory import rng
 from cory.config.parsing import parse, split_arguments
+from cory.runtime.terminal import say
 from cory_env.render import printable
 from cory_env.types import one_of, seat_names
 
@@ -47,6 +48,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.games < 1:
             raise ValueError(f"games is {self.games}; play 1 or more")
+        rng.check_seed(self.seed)
 
 
 def command(argv: Sequence[str]) -> None:
@@ -71,7 +73,7 @@ def command(argv: Sequence[str]) -> None:
     }
     env = raw_env(task, **game_options(config, loaded), render_mode="human")
     for seat, policy in policies_by_seat.items():
-        print(f"{seat}: {'you' if seat == options.seat else policy.name}")
+        say(f"{seat}: {'you' if seat == options.seat else policy.name}")
     queries = task.queries("test")
     for game in rng.permutation((options.seed, "play"), len(queries))[: options.games].tolist():
         print(f"\nquery {game} of {len(queries)}")
@@ -108,7 +110,7 @@ def sample(env: raw_env, seat: str, policy: Policy, key: rng.Key) -> list[int]:
 def ask_user(env: raw_env, seat: str) -> list[int]:
     """The response a person types for `seat`: cut at the cap, ended with EOS if shorter."""
     tokenizer, cap = env.task.tokenizer, env.infos[seat]["cap"]
-    print(f"you read: {printable(tokenizer.decode(env.game.prompt(seat)))}")
+    say(f"you read: {printable(tokenizer.decode(env.game.prompt(seat)))}")
     while True:
         try:
             text = input(f"{seat}, at most {cap} tokens; begin a new word with a space> ")
@@ -117,8 +119,8 @@ def ask_user(env: raw_env, seat: str) -> list[int]:
         try:
             ids = tokenizer.encode(text)
         except ValueError as error:
-            print(f"{error}; try again")
+            say(f"{error}; try again")
             continue
         if len(ids) > cap:
-            print(f"cut after {cap} of {len(ids)} tokens: {printable(tokenizer.decode(ids[:cap]))}")
+            say(f"cut after {cap} of {len(ids)} tokens: {printable(tokenizer.decode(ids[:cap]))}")
         return [*ids, min(tokenizer.eos)]

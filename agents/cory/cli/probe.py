@@ -9,6 +9,7 @@ from tyro.conf import Positional
 
 from cory.cli.output import not_written
 from cory.config.parsing import parse, split_arguments
+from cory.runtime.terminal import plain, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,7 @@ def probe(options: Options, settings: Sequence[str] = ()) -> list[dict[str, Any]
     Targets are checked before the first one is probed.
     """
     from rich.console import Console
+    from rich.text import Text
 
     from cory.api.probe import check_seats, probe_target, write
     from cory.config import presets
@@ -78,19 +80,19 @@ def probe(options: Options, settings: Sequence[str] = ()) -> list[dict[str, Any]
     config = ProbeConfig(
         queries=options.queries, pioneers=options.pioneers, observers=options.observers, seed=options.seed
     )
-    targets = [find(name, preset=options.preset, flags=settings) for name in options.targets]
+    targets = [find(name, preset=options.preset, flags=settings, learns=True) for name in options.targets]
     for target in targets:
         check_seats(target)
     configure_runtime(targets[0].config)
     results = []
     for target in targets:
         with Console(stderr=True).status("loading") as status:
-            result = probe_target(target, config, on_progress=status.update)
+            result = probe_target(target, config, on_progress=lambda text: status.update(Text(plain(text))))
         results.append(result)
-        print(f"{target.name}: {tables.describe(result)}; 95 % intervals over queries.")
+        say(f"{target.name}: {tables.describe(result)}; 95 % intervals over queries.")
         print_tables(tables.make_tables(result), tables.remarks(result))
         path = options.out or (target.run / tables.FILE if target.run is not None else None)
         if path is not None:
             with not_written(path, named=options.out is not None):
-                print(f"result: {write(result, path)}")
+                say(f"result: {write(result, path)}")
     return results

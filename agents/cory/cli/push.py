@@ -7,6 +7,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from cory.config.parsing import parse
+from cory.runtime.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +23,8 @@ class Options:
     policies: tuple[str, ...] = ()
     """Policies to upload, such as llm_1; by default all, each in a subfolder."""
 
-    private: bool = False
-    """Whether a new repository is private."""
+    public: bool = False
+    """Whether everybody can see a new repository, instead of its owner only."""
 
     dry_run: bool = False
     """Print the files and the card; upload nothing, ask no network."""
@@ -38,8 +39,8 @@ def command(argv: Sequence[str]) -> None:
     if options.dry_run:
         upload = hub_push.prepare(options.run, options.repo, policies=options.policies, online=False)
         for path, file in upload.files.items():
-            print(f"{file.stat().st_size:>12,}  {path}")
-        print(f"{upload.bytes:>12,}  in all, with this README.md:\n\n{upload.card}")
+            say(f"{file.stat().st_size:>12,}  {path}")
+        say(f"{upload.bytes:>12,}  in all, with this README.md:\n\n{upload.card}")
         return
-    address = hub_push.push(options.run, options.repo, policies=options.policies, private=options.private)
-    print(f"uploaded: {address}")
+    address = hub_push.push(options.run, options.repo, policies=options.policies, public=options.public)
+    say(f"uploaded: {address}")

@@ -10,6 +10,7 @@ from tyro.conf import Positional
 
 from cory.cli.output import not_written
 from cory.config.parsing import parse
+from cory.runtime.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +44,14 @@ def command(argv: Sequence[str]) -> None:
     from cory.study.comparison import check_runs, write_comparison, write_paper_figures
 
     if options.as_paper:
-        print(write_paper_figures(options.runs, options.out))
+        say(write_paper_figures(options.runs, options.out))
         return
     several = len(options.runs) > 1
     for line in check_runs(options.runs) if several else ():
-        print(f"warning: {line}", file=sys.stderr)
+        say(f"warning: {line}", file=sys.stderr)
     out = None if several else options.out
     for run in options.runs if options.pages or not several else ():
         with not_written(run / "report.html", named=out is not None, instead=partial(headline, run)):
-            print(write_report(run, out))
+            say(write_report(run, out))
     if several:
-        print(write_comparison(options.runs, options.out))
+        say(write_comparison(options.runs, options.out))

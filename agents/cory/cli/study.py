@@ -8,6 +8,7 @@ from typing import Literal
 from tyro.conf import Positional
 
 from cory.config.parsing import parse, split_arguments
+from cory.runtime.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +88,9 @@ def command(argv: Sequence[str]) -> None:
         engine=options.engine,
         retrain=options.retrain,
     )
-    print("\n".join(verdict_lines(finished.results)))
-    print(f"results: {finished.path}\nreport:  {finished.page}")
+    say("\n".join(verdict_lines(finished.results)))
+    say(f"results: {finished.path}\nreport:  {finished.page}")
     if finished.failed:
         runs = "1 run" if len(finished.failed) == 1 else f"{len(finished.failed)} runs"
-        print(f"{runs} failed; the same command tries again")
+        say(f"{runs} failed; the same command tries again")
         raise SystemExit(1)

@@ -10,6 +10,7 @@ from cory.config import own_model, presets
 from cory.config.help import COMMON, HELP
 from cory.config.parsing import flags_of, read_command, read_file, value_of
 from cory.config.schema import Config, RunOptions
+from cory.runtime.terminal import say
 
 if TYPE_CHECKING:
     from cory.tracking.progress import Log
@@ -44,9 +45,9 @@ def command(argv: Sequence[str]) -> None:
     if log == "json":
         print(json.dumps({"event": "result", "run": str(run), "report": str(report_path)}))
     elif log == "auto":
-        print(f"report:   {report_path}\npolicies: {run / 'policies'}")
+        say(f"report:   {report_path}\npolicies: {run / 'policies'}")
         if config.export_average:
-            print(f"average:  {run / averaging.NAME}")
+            say(f"average:  {run / averaging.NAME}")
 
 
 def settings(argv: Sequence[str], *, command: str = "cory train") -> tuple[Config, RunOptions]:

@@ -6,24 +6,27 @@ import io
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from tyro.conf import arg
 
 from cory import algorithms
 from cory.config.help import HELP, with_effects
 from cory.config.schema import Config, RunOptions
 from cory.config.task_options import task_options
+from cory.runtime.yaml_files import read_yaml
 
 MEASURED = ("memory", "lora.four_bit", "policy.compile")
 """Settings in whose place a run writes what it measured where they are `auto`."""
 
 
 HOMES = ("~/", "~" + os.sep)
+
+WIDTH = 2**14
+"""Columns of a message that is not printed as it is."""
 
 
 def read(argv: Sequence[str], *, default: Config, about: str, command: str) -> Config:
@@ -126,7 +129,7 @@ def parse(
     output = io.StringIO()
     options: dict[str, Any] = {} if default is None else {"default": default}
     try:
-        with contextlib.redirect_stderr(output):
+        with contextlib.redirect_stderr(output), _columns(None if "--help" in argv else WIDTH):
             # Settings are documented by docstrings: reading comments would double the time.
             off = (tyro.conf.HelptextFromCommentsOff,)
             return tyro.cli(kind, args=list(argv), description=about, prog=command, config=off, **options)
@@ -174,12 +177,33 @@ def at_home(word: str) -> str:
     return flag + equals + os.path.expanduser(value) if value.startswith(HOMES) else word
 
 
+@contextlib.contextmanager
+def _columns(number: int | None) -> Iterator[None]:
+    """Let text be this wide, whatever the terminal, so that no word of it is broken; None = as it is."""
+    before = os.environ.get("COLUMNS")
+    if number is not None:
+        os.environ["COLUMNS"] = str(number)
+    try:
+        yield
+    finally:
+        if number is not None:
+            os.environ.pop("COLUMNS")
+            os.environ.update({} if before is None else {"COLUMNS": before})
+
+
 def _without_frame(box: str) -> str:
     """The words of a boxed message without its frame and title; the command with help stands last."""
-    inside = "\n".join(line for line in box.splitlines() if not line.startswith("╭"))
-    words = " ".join("".join(" " if 0x2500 <= ord(c) <= 0x257F else c for c in inside).split())
-    words = re.sub(r"^Error parsing \w+: ", "", words)
-    return re.sub(r"\W* For full helptext, (?:run|see) ", "; see ", words) or "the options are wrong"
+    _title, *inside = box.splitlines() or [""]
+    inside = [line[1:-1] if line.startswith("│") else line for line in inside]  # ASCII has no frame
+    lines = [line.strip() for line in inside if line.strip("╰╯─- ")]
+    if "Perhaps you meant:" in lines:  # the flags, without their help
+        start = lines.index("Perhaps you meant:") + 1
+        flags = [line.split()[0] for line in lines[start:-1] if line.startswith("--")]
+        lines[start:-1] = [", ".join(flags[:3])]
+    words = " ".join(lines)
+    words = re.sub(r"^Error parsing (?:(?!--)\S+: |(?=--))", "", words)
+    words = re.sub(r" Argument helptext: .*?(?= For full helptext)", "", words)
+    return re.sub(r"[\s.]*For full helptext, (?:run|see) ", "; see ", words) or "the options are wrong"
 
 
 def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
@@ -198,16 +222,20 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
 
 def flags_of(path: Path) -> list[str]:
     """A YAML file of settings (flat or nested) as flags."""
+    return flags_from(settings_of(path))
+
+
+def settings_of(path: Path) -> dict[str, Any]:
+    """A YAML file of settings (flat or nested) as `name: value`; nothing that it names is imported."""
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-        leaves = _leaves(tree) if isinstance(tree, dict) else None
-    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+        tree = read_yaml(path)
+    except ValueError as error:
         raise ValueError(f"the settings file {path} cannot be read ({error}); give YAML") from error
-    if leaves is None:
+    if not isinstance(tree, dict):
         raise ValueError(
             f"the settings file {path} does not hold `name: value` lines; see config.yaml of any run"
         )
-    return flags_from(dict(leaves))
+    return dict(_leaves(tree))
 
 
 GONE = {"policy.kernels": "auto"}

@@ -1,7 +1,7 @@
 """Settings of a run: one frozen tree of dataclasses, validated when made."""
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +17,7 @@ from cory.learner.critic_config import CriticConfig
 from cory.learner.optimizer import LearnerConfig
 from cory.learner.sharing import SharingConfig
 from cory.policies.lora_config import LoRAConfig
+from cory.rng import check_seed
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.runtime.cpu import Matmul
 from cory.tracking import log_to
@@ -263,6 +264,7 @@ class Config:
     (FSDP2) instead of each holding all: for models that fit no single card."""
 
     def __post_init__(self) -> None:
+        check_integers(self)
         algorithm = algorithms.load(self.algorithm)
         for name, kind in {"task": task_options(self.task), "algorithm": algorithm.Config}.items():
             if getattr(self, f"{name}_options") is None:
@@ -383,6 +385,34 @@ class Config:
         if self.payoff_options.to is None:
             return mix(self.payoff)
         return Linear(mix(self.payoff), mix(self.payoff_options.to), self.payoff_options.over)
+
+
+LARGEST = 2**31 - 1
+"""The largest whole number that a setting takes, unless `LIMITS` says another."""
+
+LIMITS = {
+    "threads": 1024,
+    "batch": 2**20,
+    "max_response": 2**20,
+    "evaluation.batch": 2**20,
+    "evaluation.samples": 2**16,
+    "memory": 2**63 - 1,
+}
+
+
+def check_integers(settings: Any, prefix: str = "") -> None:
+    """Raise ValueError for a whole number that is too large, or a seed below 0, anywhere in the settings."""
+    for one in fields(settings):
+        value, name = getattr(settings, one.name), prefix + one.name.removesuffix("_options")
+        if is_dataclass(value):
+            check_integers(value, f"{name}.")
+        for number in value if isinstance(value, tuple) else (value,):
+            if not isinstance(number, int) or isinstance(number, bool):
+                continue
+            if one.name == "seed":
+                check_seed(number, name)
+            elif number > (most := LIMITS.get(name, LARGEST)):
+                raise ValueError(f"{name} is {number}; give at most {most:,}")
 
 
 def mix(text: str) -> Mix:

@@ -32,7 +32,7 @@ class EvaluationConfig:
     together."""
 
     threshold: float | None = None
-    """The task reward from which a response counts as correct; by default 1 if all rewards are 0 or 1."""
+    """The task reward from which a response counts as correct; none = the task says it."""
 
     batch: int = 256
     """Queries per batch; affects speed and memory only."""

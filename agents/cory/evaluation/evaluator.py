@@ -19,7 +19,7 @@ from cory.policies.base import Policy
 from cory.policies.scoring import evaluate
 from cory.rollout.rollout import sample_responses
 from cory.rollout.spec import RolloutSpec
-from cory_env.tasks.base import Task, validation_queries
+from cory_env.tasks.base import Task, correct_from, validation_queries
 from cory_env.vector import VectorGame
 
 Split = Literal["validation", "test"]
@@ -46,7 +46,7 @@ class Responses:
         """Return every quantity as numbers [Q] whose mean is its value; see `cory.evaluation.text_metrics`.
 
         `kl_coef` is the KL coefficient of the combined reward. distinct-n covers the first response to each
-        query; accuracy and pass@k are included if `text_metrics.passes` can determine correctness.
+        query; accuracy and pass@k are included with a `threshold`, the task reward of a correct response.
         """
         per_query = {
             name: values_QS.mean(1) for name, values_QS in self.arrays.items() if name != "reference_nats"
@@ -70,6 +70,14 @@ class Responses:
         """Return the mean of every quantity over the queries."""
         per_query = self.per_query(kl_coef=kl_coef, threshold=threshold)
         return {name: float(values_Q.mean()) for name, values_Q in per_query.items()}
+
+
+def threshold(config: EvaluationConfig, task: Task) -> float | None:
+    """The task reward from which a response counts as correct: that of the settings, else the task's own.
+
+    None if neither says it: then scores do not tell right from wrong, whatever their values are.
+    """
+    return correct_from(task) if config.threshold is None else config.threshold
 
 
 def evaluate_standalone(

@@ -48,6 +48,7 @@ class ProbeConfig:
     """Games per batch; affects speed and memory only."""
 
     def __post_init__(self) -> None:
+        rng.check_seed(self.seed)
         for name in ("queries", "pioneers", "observers"):
             if getattr(self, name) < 2:
                 raise ValueError(f"{name} is {getattr(self, name)}; a variance needs 2 or more")

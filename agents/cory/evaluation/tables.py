@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cory.evaluation.bootstrap import MIN_QUERIES
+from cory.runtime.terminal import plain
 from cory.tracking.labels import in_order
 
 FILE_WIDTH = 200
@@ -36,16 +37,16 @@ def print_tables(tables: Sequence[Table], remarks: Sequence[str], *, width: int 
     console = Console(width=width)
     console = console if width or console.is_terminal else Console(width=FILE_WIDTH)
     for table in tables:
-        console.print(Text(table.title, style="bold"))
+        console.print(Text(plain(table.title), style="bold"))
         for part in split_columns(table, console.width):
             printed = rich_table.Table()
             for i, name in enumerate(part.head):
-                printed.add_column(Text(name), justify="right" if i else "left", overflow="fold")
+                printed.add_column(Text(plain(name)), justify="right" if i else "left", overflow="fold")
             for row in part.rows:
-                printed.add_row(*map(Text, row))
+                printed.add_row(*(Text(plain(cell)) for cell in row))
             console.print(printed)
     for line in remarks:
-        console.print(line, markup=False)
+        console.print(Text(plain(line)))
 
 
 def split_columns(table: Table, width: int) -> list[Table]:

@@ -124,13 +124,8 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
 
 
 def passes(score_QS: np.ndarray, threshold: float | None) -> np.ndarray | None:
-    """Return which responses are correct, those that score `threshold` or more; None if that is not defined.
-
-    Without a threshold, a response is correct if it scores 1, provided that all scores are 0 or 1.
-    """
-    if threshold is not None:
-        return score_QS >= threshold
-    return score_QS == 1 if np.isin(score_QS, (0, 1)).all() else None
+    """Return which responses are correct, those that score `threshold` or more; None without a threshold."""
+    return None if threshold is None else score_QS >= threshold
 
 
 def overlap(ours: str, theirs: str) -> float:

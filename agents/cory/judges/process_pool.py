@@ -45,6 +45,14 @@ class Call(NamedTuple):
     """Number of scores it must return."""
 
 
+class Loaded(NamedTuple):
+    """What is known of a function that a worker has imported."""
+
+    signature: Signature
+    correct_from: float | None
+    """The function's attribute of that name: the score from which a response is correct."""
+
+
 class WorkerError(Exception):
     """A worker process has failed and cannot be used again; the message is the reason."""
 
@@ -60,10 +68,10 @@ class Worker:
         self.memory_mb, self.seconds = memory_mb, seconds
         self.loaded: set[Source] = set()
 
-    def load(self, source: Source) -> Signature:
-        """Import the function and return its signature; ValueError if it cannot be imported."""
+    def load(self, source: Source, log: str | None) -> Loaded:
+        """Import the function; ValueError if it cannot be imported."""
         try:
-            reply = self._request({"source": source}, IMPORT_TIMEOUT)
+            reply = self._request({"source": source, "log": log}, IMPORT_TIMEOUT)
         except WorkerError as error:
             reply = {
                 "error": f"cannot be imported (its process {error}); fix it, or give it more judge.memory-mb"
@@ -72,16 +80,17 @@ class Worker:
             raise ValueError(reply["error"])
         self.loaded.add(source)
         required = Parameter.empty
-        return Signature.of(
+        signature = Signature.of(
             Parameter(name, getattr(Parameter, kind), default=None if has_default else required)
             for name, kind, has_default in reply["parameters"]
         )
+        return Loaded(signature, reply["correct_from"])
 
-    def call(self, call: Call) -> Outcome:
+    def call(self, call: Call, log: str | None) -> Outcome:
         """Call a function; WorkerError if the process cannot be used again."""
         if call.source not in self.loaded:
-            self.load(call.source)
-        reply = self._request(call._asdict(), self.seconds)
+            self.load(call.source, log)
+        reply = self._request({**call._asdict(), "log": log}, self.seconds)
         if reply.get("out_of_memory"):  # the state of the process is then unknown
             raise WorkerError(f"ran out of {self.memory_mb} MB: {reply['error']}")
         return reply["scores"] if "scores" in reply else str(reply["error"])
@@ -135,6 +144,8 @@ class Pool:
 
     def __init__(self, *, workers: int, seconds: float, memory_mb: int) -> None:
         self.workers, self.seconds, self.memory_mb = workers, seconds, memory_mb
+        self.log: str | None = None
+        """The file to which functions print; None = what they print is kept for it."""
         self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
         self._all: set[Worker] = set()
         weakref.finalize(self, _kill_all, self._all)
@@ -145,22 +156,22 @@ class Pool:
             self._idle.get_nowait()
         _kill_all(self._all)
 
-    def load(self, source: Source) -> Signature:
-        """Return the signature of a function; ValueError if it cannot be imported."""
+    def load(self, source: Source) -> Loaded:
+        """Import a function in one of the processes; ValueError if it cannot be imported."""
         worker = self._take()
         try:
-            signature = worker.load(source)
+            loaded = worker.load(source, self.log)
         except BaseException:
             self._discard(worker)
             raise
         self._idle.put(worker)
-        return signature
+        return loaded
 
     def call(self, call: Call) -> Outcome:
         """Call a function in one of the processes; if the process is lost, return the reason."""
         worker = self._take()
         try:
-            outcome = worker.call(call)
+            outcome = worker.call(call, self.log)
         except WorkerError as reason:
             self._discard(worker)
             return str(reason)

@@ -24,6 +24,7 @@ def matches(pattern: str) -> Callable[..., list[float]]:
     def score(completions: Sequence[Completion]) -> list[float]:
         return [float(compiled.search(content(completion)) is not None) for completion in completions]
 
+    vars(score)["correct_from"] = 1.0
     return score
 
 
@@ -47,6 +48,7 @@ def equals(column: str) -> Callable[..., list[float]]:
     kind = inspect.Parameter.KEYWORD_ONLY
     needed = [inspect.Parameter(name, kind) for name in ("completions", column)]
     vars(score)["__signature__"] = inspect.Signature(needed)
+    vars(score)["correct_from"] = 1.0
     return score
 
 

@@ -19,6 +19,9 @@ MIN_SCORES = 32
 WRONG_NUMBER = re.compile(r"returned \d+(?: or more)? scores for \d+ responses")
 """What a worker says of a call that returned too few or too many."""
 
+NO_LIST = re.compile(r"returned .* for \d+ responses; return one number for each", re.DOTALL)
+"""What a worker says of a call that returned no list of scores, or one of another length."""
+
 MAX_LOGGED = 10
 """Failures that are stored until they are logged."""
 
@@ -42,7 +45,7 @@ class UserFunction(CaseJudge):
     def __init__(self, source: Source, *, name: str, pool: Pool, config: JudgeConfig) -> None:
         self.source, self.name, self.pool, self.config = source, name, pool, config
         try:
-            self.signature = pool.load(source)
+            self.signature, self.correct_from = pool.load(source)
         except ValueError as error:
             hint = ""
             if source[1].startswith("__main__:"):
@@ -72,6 +75,14 @@ class UserFunction(CaseJudge):
                 if (failed := sum(self._recent)) > self.config.max_failures * max(total, MIN_SCORES):
                     raise ValueError(self._failure_text(failed, total, failure))
         return scores
+
+    def check(self, cases: Cases) -> None:
+        """Call the function once; ValueError if it cannot be called, or returns no list of numbers."""
+        outcome = self.pool.call(self._call(cases))
+        if isinstance(outcome, str) and (problem := NO_LIST.search(outcome)):
+            raise ValueError(f"judge {self.name!r} {problem[0]}")
+        if all(isinstance(score, str) and ", beyond" in score for score in outcome):
+            raise ValueError(f"judge {self.name!r} {outcome[0]}; return smaller numbers")
 
     def metrics(self) -> dict[str, float]:
         """Return `failures` and `retries` since the last call."""

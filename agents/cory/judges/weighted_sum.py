@@ -4,11 +4,15 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from cory.distributed import ranks
 from cory.judges.user_function import Failure, UserFunction
+from cory.judges.worker import MAX_SCORE, scores
 from cory_env.grading.reward_functions import CaseJudge, Cases, Judge, ask
+from cory_env.tasks.base import JudgesCases
+from cory_env.types import Response
 
 
 class Term(NamedTuple):
@@ -33,8 +37,8 @@ class WeightedSum(CaseJudge):
         if self.reads == "completion":
             cases = replace(cases, texts=cases.answers)
         columns = {term.name: _scores(term, cases) for term in self.terms}
-        for name, scores in columns.items():
-            self._sums[name] += math.fsum(scores)
+        for name, column in columns.items():
+            self._sums[name] += math.fsum(column)
         self._cases += len(cases)
         weights = [term.weight for term in self.terms]
         rows = zip(*columns.values(), strict=True)
@@ -60,6 +64,20 @@ class WeightedSum(CaseJudge):
             metrics |= {f"judge/{name}/{quantity}": value for quantity, value in of_term.items()}
         self._sums, self._cases = dict.fromkeys(self._sums, 0.0), 0
         return metrics
+
+    @property
+    def correct_from(self) -> float | None:
+        """The score from which a response is correct; None for sums, and judges that do not tell."""
+        (first, *others) = self.terms
+        return getattr(first.judge, "correct_from", None) if first.weight == 1 and not others else None
+
+    def check(self, cases: Cases) -> None:
+        """Call every judge once, before a run begins; ValueError if what it returns cannot be scores."""
+        for term in self.terms:
+            if isinstance(term.judge, UserFunction):
+                term.judge.check(cases)
+            else:
+                _scores(term, cases)
 
     def close(self) -> None:
         """End the worker processes of functions; the next call starts new ones."""
@@ -90,6 +108,24 @@ def failures(task: object) -> list[dict[str, Any]]:
     return judge.failures() if judge else []
 
 
+CHECKED = 4
+"""Responses that a judge scores before a run begins."""
+
+
+def check(task: object) -> None:
+    """Let the judge of `task` score queries in place of responses; ValueError if that gives no scores."""
+    if (judge := _judge_of(task)) is not None and isinstance(task, JudgesCases):
+        queries = task.queries("train")[:CHECKED]
+        judge.check(task.cases(queries, [Response(query.ids, query.text) for query in queries]))
+
+
+def log_to(task: object, path: Path) -> None:
+    """Append what functions of the judge of `task` print in worker processes to the file at `path`."""
+    for term in judge.terms if (judge := _judge_of(task)) is not None else ():
+        if isinstance(term.judge, UserFunction):
+            term.judge.pool.log = str(path.absolute())
+
+
 @contextmanager
 def closing(task: object) -> Iterator[None]:
     """End the worker processes of the judge of `task` at the end of the block."""
@@ -103,15 +139,22 @@ def closing(task: object) -> Iterator[None]:
 def _scores(term: Term, cases: Cases) -> list[float]:
     """Return the scores of one judge; errors name it."""
     try:
-        returned = list(ask(term.judge, cases))
+        returned = ask(term.judge, cases)
     except Exception as error:
         error.add_note(f"in the judge {term.name!r}")
         raise
-    wrong = [one for one in returned if isinstance(one, str) or not hasattr(one, "__float__")]
-    if wrong or len(returned) != len(cases):
-        found = f"{wrong[0]!r:.80}" if wrong else f"{len(returned)} scores for {len(cases)} responses"
-        raise ValueError(f"judge {term.name!r} returned {found}; return one number for each response")
-    return [float(score) for score in returned]
+    try:
+        scored = scores(returned, len(cases))
+    except ValueError as error:
+        raise ValueError(f"judge {term.name!r} {error}") from error
+    numbers = [score for score in scored if not isinstance(score, str)]
+    if len(numbers) < len(scored):
+        problem = next(score for score in scored if isinstance(score, str))
+        raise ValueError(
+            f"judge {term.name!r} {problem}; return one number for each response, from {-MAX_SCORE:g} to "
+            f"{MAX_SCORE:g}"
+        )
+    return numbers
 
 
 def _judge_of(task: object) -> WeightedSum | None:

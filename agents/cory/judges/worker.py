@@ -6,16 +6,18 @@ it starts fast and leaves the memory to the function. Replies are JSON: the pare
 that a function returned.
 """
 
+import asyncio
 import faulthandler
 import importlib
 import inspect
+import io
 import json
 import os
 import pickle
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping, Set
 from contextlib import suppress
 from itertools import islice
 from math import isfinite
@@ -34,7 +36,13 @@ MAX_ERROR = 300
 ORPHAN_TIMEOUT = 5.0
 """Seconds past its limit after which a call ends the process: the parent, which should have, is dead."""
 
-Function = Callable[..., Iterable[Any]]
+MAX_SCORE = 1e9
+"""Largest size of a score: the squares of larger ones leave float32."""
+
+LOG_BYTES = 2**24
+"""Size of a log from which on what functions print is dropped."""
+
+Function = Callable[..., Any]
 
 
 def main() -> None:
@@ -42,6 +50,7 @@ def main() -> None:
     kind, _, number = sys.argv[1].partition(":")
     link, own = Connection(int(number) if kind == "fd" else _connected(int(number))), os.getpid()
     _limit(int(sys.argv[2]))
+    sys.stdout = sys.stderr = log = Log()
     functions: dict[tuple[str, str], Function] = {}
     while True:
         try:
@@ -50,6 +59,7 @@ def main() -> None:
             _end(leads_group=kind == "fd")
         with open(os.devnull, "w") as devnull:
             faulthandler.dump_traceback_later(job["seconds"] + ORPHAN_TIMEOUT, exit=True, file=devnull)
+            log.open(job.get("log"))
             try:
                 reply = _run(job, functions)
             except BaseException as error:  # a function may raise anything, SystemExit too
@@ -58,6 +68,31 @@ def main() -> None:
                 os._exit(0)
             faulthandler.cancel_dump_traceback_later()
         link.send_bytes(json.dumps(reply).encode())
+
+
+class Log(io.TextIOBase):
+    """What functions print, in the file of a run; before there is one it is kept, up to `LOG_BYTES`."""
+
+    def __init__(self) -> None:
+        self.path: str | None = None
+        self.kept = ""
+
+    def open(self, path: str | None) -> None:
+        """Append to this file from now on, first what is kept."""
+        self.path = path
+        if path is not None and self.kept:
+            kept, self.kept = self.kept, ""
+            self.write(kept)
+
+    def write(self, text: str) -> int:
+        """Append the text, unless the file is full or cannot be written."""
+        if self.path is None:
+            self.kept += text[: LOG_BYTES - len(self.kept)]
+            return len(text)
+        with suppress(OSError), open(self.path, "a", encoding="utf-8", errors="replace") as file:
+            if (room := LOG_BYTES - file.tell()) > 0:
+                file.write(text[:room])
+        return len(text)
 
 
 def _connected(port: int) -> int:
@@ -97,8 +132,18 @@ def _run(job: dict[str, Any], functions: dict[tuple[str, str], Function]) -> dic
             parameters = inspect.signature(functions[source]).parameters.values()
         except ValueError as error:
             return {"error": str(error)[:MAX_ERROR]}
-        return {"parameters": [[p.name, p.kind.name, p.default is not p.empty] for p in parameters]}
-    return {"scores": scores(functions[source](*job["positional"], **job["named"]), job["n_scores"])}
+        return {
+            "parameters": [[p.name, p.kind.name, p.default is not p.empty] for p in parameters],
+            "correct_from": getattr(functions[source], "correct_from", None),
+        }
+    returned = functions[source](*job["positional"], **job["named"])
+    if inspect.isawaitable(returned):
+        returned = asyncio.run(_result(returned))
+    return {"scores": scores(returned, job["n_scores"])}
+
+
+async def _result(returned: Awaitable[Any]) -> Any:
+    return await returned
 
 
 def load(kind: str, name: str) -> Function:
@@ -118,19 +163,30 @@ def load(kind: str, name: str) -> Function:
 
 
 def scores(returned: Any, count: int) -> list[float | str]:
-    """Convert what a function returned to `count` scores, each a finite number or a reason why not."""
-    values = list(islice(returned.tolist() if hasattr(returned, "tolist") else returned, count + 1))
-    if len(values) != count:
+    """Convert what a function returned to `count` scores, each a finite number or a reason why not.
+
+    ValueError if it is no list of that many: `returned None for 8 responses; return one number for each`.
+    """
+    values = returned.tolist() if hasattr(returned, "tolist") else returned
+    ordered = hasattr(values, "__iter__") and not isinstance(values, str | bytes | Mapping | Set)
+    values = list(islice(values, count + 1)) if ordered else []
+    if not ordered or len(values) != count:
         more = " or more" * (len(values) > count)
-        raise ValueError(f"returned {len(values)}{more} scores for {count} responses")
+        what = f"{len(values)}{more} scores" if ordered else f"{returned!r:.80}"
+        raise ValueError(f"returned {what} for {count} responses; return one number for each")
     return [_score(value) for value in values]
 
 
 def _score(value: Any) -> float | str:
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
         return f"returned {value!r}"[:MAX_ERROR]
-    number = float(value)
-    return number if isfinite(number) else f"returned {number}"
+    try:
+        number = float(value)
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        return f"returned {value!r:.80}, which is no number ({error})"
+    if abs(number) <= MAX_SCORE:
+        return number
+    return f"returned {number:g}" + f", beyond {MAX_SCORE:g}" * isfinite(number)
 
 
 def describe(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cory import pocket
+from cory.evaluation import collapse
 from cory.evaluation.averaging import NAME as AVERAGE
 from cory.runtime import hub
 from cory.tracking.labels import in_order, label
@@ -72,18 +73,24 @@ def make_card(
     of_table = settings["policy.kind"] == "table"
     on_hub = [] if of_table else [model for model in models if is_hub_name(model)]
     title = repo or names[0]
+    license_data, datasets = ({} if of_table else _license(models, online=online)), _datasets(settings)
+    if repo is not None:  # others read it: no folder of this machine
+        settings = {name: without_folders(value) for name, value in settings.items()}
+        measured = without_folders(measured)
     data = ModelCardData(
         base_model=on_hub[0] if len(on_hub) == 1 else on_hub or None,
         library_name={"lora_team": "peft", "causal_lm": "transformers"}.get(_format(settings)),
         pipeline_tag=None if of_table else "text-generation",
         tags=["cory", "reinforcement-learning", settings["algorithm"]],
-        datasets=_datasets(settings) or None,
+        datasets=datasets or None,
         model_name=title if results else None,
         eval_results=_eval_results(names, settings, results or {}, measured) or None,
-        **({} if of_table else _license(models, online=online)),
+        **license_data,
     )
+    signs = _signs(names, results or {})
     parts = [
         f"# {title}\n\n{_origin(names, settings, iterations)}",
+        f"**Signs of collapse** in the last evaluation: {'; '.join(signs)}." if signs else "",
         _loading(names, settings, repo),
         _table(names, results, intervals or {}, measured) if results else "",
         _prompts(templates) if templates else "",
@@ -92,6 +99,38 @@ def make_card(
     ]
     text = "\n\n".join(part for part in parts if part)
     return str(ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}\n", ignore_metadata_errors=True))
+
+
+def _signs(names: Sequence[str], results: Results) -> list[str]:
+    """Return the signs of collapse of each policy against its reference."""
+    signs = []
+    for name in names:
+        ours, reference = (
+            results.get(name, {}),
+            results.get(f"reference_{name}", results.get("reference", {})),
+        )
+        if all(sign.quantity in ours and sign.quantity in reference for sign in collapse.SIGNS):
+            signs += [f"{name}: {sign}" for sign in collapse.signs(ours, reference)]
+    return signs
+
+
+def without_folders(value: Any) -> Any:
+    """A setting in which paths of this machine are only their last part, those of `file.py:NAME` too."""
+    if isinstance(value, list | tuple):
+        return [without_folders(one) for one in value]
+    if not isinstance(value, str | Path):
+        return value
+    shorter = _last_part(str(value))
+    return shorter if shorter != str(value) else re.sub(r"[^\s*]+", lambda word: _last_part(word[0]), shorter)
+
+
+def _last_part(text: str) -> str:
+    head, colon, tail = text.rpartition(":")
+    for path, rest in ((text, ""), (head, colon + tail)):
+        local = path.startswith(("/", "~", "..")) or Path(path).exists()
+        if local and len(Path(path).parts) > 1:
+            return Path(path).name + rest
+    return text
 
 
 def is_hub_name(name: str) -> bool:

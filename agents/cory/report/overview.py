@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cory.report import html
 from cory.runtime.files import read_json
+from cory.runtime.yaml_files import read_yaml
 from cory.tracking.curves import Curves, exchanges, policies, seatings, seats
 from cory.tracking.tracker import NO_CURVE, Key
 
@@ -19,8 +18,8 @@ def read_config(run: Path) -> dict[str, Any]:
     """Return the settings in `config.yaml` by flag name; empty if there are none."""
     path = run / "config.yaml"
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except (yaml.YAMLError, UnicodeDecodeError):
+        config = read_yaml(path) if path.is_file() else None
+    except ValueError:
         return {}
     return config if isinstance(config, dict) else {}
 

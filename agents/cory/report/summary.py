@@ -76,8 +76,6 @@ def _figures(
         for quantity in ("accuracy", "probability", "task_reward")
         if (found := values(quantity))
     ]
-    if values("accuracy") == values("task_reward"):  # the task pays 1 for a correct response
-        rows = rows[1:]
     if gain := gains.get(name, {}).get("task_reward"):
         estimate = cell(gain["gain"], gain["low"], gain["high"], sign="+")
         rows.append(("gain over the reference, 95 % interval", estimate))

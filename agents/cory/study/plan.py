@@ -10,14 +10,13 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cory.config import parsing, presets
 from cory.config.parsing import as_json, flags_from
 from cory.config.schema import Config
 from cory.judges.weighted_sum import closing
 from cory.policies.loading import load_tokenizer
 from cory.runtime.sources import sources_of
+from cory.runtime.yaml_files import read_yaml
 from cory.study.spec import MAY_DIFFER, SHARE, TARGET, Settings, Spec, flattened, on_task
 from cory.training.evaluate import COMPARED
 from cory.training.factory import make_measures, make_task
@@ -233,8 +232,8 @@ def settings_in(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        settings = read_yaml(path)
+    except ValueError as error:
         raise ValueError(f"{path} cannot be read ({error}); move {folder} away") from error
     return dict(settings) if isinstance(settings, dict) else {}
 

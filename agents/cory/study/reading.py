@@ -8,9 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cory.evaluation.records import DEFINING
+from cory.runtime.yaml_files import read_yaml
 from cory.study.spec import (
     BETWEEN,
     BUDGETS,
@@ -46,10 +45,8 @@ def read_spec(path: Path) -> Spec:
     if not path.is_file():
         raise ValueError(f"there is no study file {path}")
     try:
-        text = path.read_text(encoding="utf-8")
-        _check_unique_keys(yaml.compose(text, Loader=yaml.SafeLoader))
-        values = yaml.safe_load(text)
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        values = read_yaml(path)
+    except ValueError as error:
         raise ValueError(f"the study file {path} cannot be read ({error}); give YAML") from error
     if not isinstance(values, dict):
         raise ValueError(f"the study file {path} does not hold `name: value` lines")
@@ -57,22 +54,6 @@ def read_spec(path: Path) -> Spec:
         return make_spec(values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def _check_unique_keys(node: yaml.Node | None) -> None:
-    """Raise YAMLError for a key that a mapping has twice, of which YAML would keep the second value."""
-    if isinstance(node, yaml.MappingNode):
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if twice := next((key for key in keys if keys.count(key) > 1), None):
-            raise yaml.MarkedYAMLError(
-                problem=f"the key {twice!r} is given twice", problem_mark=node.start_mark
-            )
-        for pair in node.value:
-            for part in pair:
-                _check_unique_keys(part)
-    elif isinstance(node, yaml.SequenceNode):
-        for part in node.value:
-            _check_unique_keys(part)
 
 
 def make_spec(values: Mapping[str, Any]) -> Spec:

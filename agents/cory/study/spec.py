@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cory.rng import check_seed
+
 Settings = Mapping[str, Any]
 """Settings by the names of `cory train --help`, dotted or nested. `preset` may be one of them."""
 
@@ -179,4 +181,6 @@ def seeds_of(value: Any) -> tuple[int, ...]:
     seeds = tuple(range(value)) if type(value) is int else value
     if not isinstance(seeds, list | tuple) or not seeds or not all(type(seed) is int for seed in seeds):
         raise ValueError(f"seeds is {value!r}; give their number or a list of whole numbers")
+    for seed in seeds:
+        check_seed(seed)
     return tuple(dict.fromkeys(seeds))

@@ -13,6 +13,7 @@ from cory.config.parsing import flags_from
 from cory.runtime.files import check_output, write_text
 from cory.runtime.provenance import commit
 from cory.runtime.signals import Stopped
+from cory.runtime.terminal import say
 from cory.study import records, results
 from cory.study.analysis import analyse
 from cory.study.by_settings import values_of
@@ -42,7 +43,7 @@ class Finished(NamedTuple):
 
 def print_line(text: str) -> None:
     """Print to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    say(text, file=sys.stderr)
 
 
 class Study:

@@ -22,6 +22,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from cory.runtime.terminal import plain
+
 Log = Literal["auto", "quiet", "json"]
 """`auto`: by where stderr goes. `quiet`: warnings only. `json`: one JSON object a line to stdout."""
 
@@ -95,7 +97,7 @@ class RunProgress:
             self.done += 1
             self._seconds.iterations.append(self._since_mark(reset=True))
             self._line = describe(metrics)
-        shown = PHASES.get(phase, phase)
+        shown = plain(PHASES.get(phase, phase))
         if self.log == "json":
             self._emit("iteration" if metrics else "phase", phase=phase, metrics=metrics)
         elif self._bar is not None:
@@ -132,7 +134,7 @@ class RunProgress:
     def _print(self, text: str) -> None:
         self._printed = time.monotonic()
         with suppress(OSError):  # of a log on a full disk
-            self.console.print(text)
+            self.console.print(plain(text))
 
     def _emit(self, event: str, **fields: Any) -> None:
         """Print one JSON object to stdout: event, iteration, iterations, seconds and the given fields."""
@@ -141,7 +143,7 @@ class RunProgress:
         head = {"event": event, "iteration": self.done, "iterations": self.iterations}
         times = {"seconds": round(time.monotonic() - self._began, 3), "seconds_left": self._left()}
         with suppress(OSError):
-            print(json.dumps(head | times | fields, ensure_ascii=False), flush=True)
+            print(json.dumps(head | times | fields), flush=True)
 
     def _is_silent(self) -> bool:
         """Whether a log has had no line for so long that it needs one."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from cory.runtime import terminal
 from cory.tracking.external import ExternalTrackers
 
 METRICS = "metrics.jsonl"
@@ -52,7 +53,7 @@ class Tracker:
 
     def __init__(
         self, run: Path, *, tensorboard: bool = True, external: ExternalTrackers | None = None,
-        say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+        say: Callable[[str], None] = lambda text: terminal.say(text, file=sys.stderr),
     ) -> None:  # fmt: skip
         """Open the files in `run`; `say` prints a warning when lines begin to be buffered.
 

@@ -9,7 +9,7 @@ from cory.config.parsing import flat
 from cory.config.schema import Config
 from cory.evaluation import records
 from cory.evaluation.averaging import move_to_reference
-from cory.evaluation.evaluator import Measure, Responses, evaluate_in_game, evaluate_standalone
+from cory.evaluation.evaluator import Measure, Responses, evaluate_in_game, evaluate_standalone, threshold
 from cory.evaluation.external import ExternalPolicy
 from cory.evaluation.summary import EvaluatedTarget, summary
 from cory.judges import weighted_sum
@@ -123,7 +123,7 @@ def evaluate_target(
         kl_coef=config.kl.coef,
         samples=config.evaluation.samples,
         sampling=config.evaluation.sampling,
-        threshold=config.evaluation.threshold,
+        threshold=threshold(config.evaluation, task),
         references={name: policy.name for name, policy in references.items()},
         standalone=standalone,
         games=games,
@@ -207,7 +207,7 @@ def target_metrics(target: Target, *, share: float = 1.0, interrupt: Interrupt =
     for policy in policies.values() if share != 1 else ():
         move_to_reference(policy, share)
     measures = make_measures(config)
-    options: dict[str, Any] = {"kl_coef": config.kl.coef, "threshold": config.evaluation.threshold}
+    options: dict[str, Any] = {"kl_coef": config.kl.coef, "threshold": threshold(config.evaluation, task)}
     with weighted_sum.closing(task):
         responses = {
             policy.name: evaluate_standalone(

@@ -14,6 +14,7 @@ import torch
 from cory.batch import Batch, columns
 from cory.config.schema import Config
 from cory.distributed import ranks
+from cory.evaluation import evaluator
 from cory.judges import weighted_sum
 from cory.runtime.attempts import NoSmallerPassError
 from cory.runtime.files import write_text
@@ -167,7 +168,8 @@ class Loop:
         responses = self.trainer.evaluate(
             interrupt=self.signals.check, on_policy=lambda name: on_progress(f"evaluating {name}", {})
         )
-        eta, threshold = self.config.kl.coef, self.config.evaluation.threshold
+        eta = self.config.kl.coef
+        threshold = evaluator.threshold(self.config.evaluation, self.trainer.task)
         policies = list(self.trainer.policies)
         found = metrics.evaluation_metrics(responses, policies, kl_coef=eta, threshold=threshold)
         if self.config.evaluation.team:

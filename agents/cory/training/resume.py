@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 from cory.config.parsing import changes, completed
 from cory.config.schema import Config
 from cory.runtime.files import remove, write_text
+from cory.runtime.yaml_files import read_yaml
 from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.training import checkpoint
 from cory.training.overwriting import LOCK, LOCK_HOLDER, is_marked, move_run_aside
@@ -105,7 +106,7 @@ def never_started(run: Path) -> bool:
 
 def check_settings_unchanged(run: Path, folder: Path, now: Mapping[str, Any]) -> None:
     """Raise ValueError with all settings that differ from a checkpoint's and may not be changed on resume."""
-    before = completed(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+    before = completed(read_yaml(folder / "config.yaml"))
     now = yaml.safe_load(yaml.safe_dump(dict(now)))
     changed = changes(before, now, allowed=CHANGEABLE)
     if now.get("learner.decay") != "constant" and before.get("iterations") != now.get("iterations"):
@@ -121,7 +122,7 @@ def check_settings_unchanged(run: Path, folder: Path, now: Mapping[str, Any]) ->
 
 def with_measured(config: Config, folder: Path) -> Config:
     """The settings with what the run measured that a checkpoint is of, in place of `auto`."""
-    saved = completed(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+    saved = completed(read_yaml(folder / "config.yaml"))
     if config.memory == "auto":
         config = replace(config, memory=saved["memory"])
     if config.lora.four_bit == "auto":

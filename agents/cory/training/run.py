@@ -11,7 +11,7 @@ import torch
 from cory.config.parsing import flat
 from cory.config.schema import Config
 from cory.distributed import ranks
-from cory.judges.weighted_sum import closing
+from cory.judges import weighted_sum
 from cory.policies import compiled_blocks
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.report.page import write_report
@@ -74,13 +74,14 @@ def train(
         config = with_measured(config, resumed)
     trainer = trainer or Trainer(config)  # bad settings are refused before anything is written
     with ExitStack() as stack:
-        stack.enter_context(closing(trainer.task))
+        stack.enter_context(weighted_sum.closing(trainer.task))
         log_folder, notes = stack.enter_context(run_of_rank(run, plan))
         if resumed is None:
             start = ranks.of_first("the run directory", lambda: begin(trainer, run))
         else:
             start, lines = restore(trainer, run, resumed)
             notes += [f"warning: {line}" for line in lines]
+        weighted_sum.log_to(trainer.task, run / "judge.log")
         texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
         shown: Log = log if ranks.is_first() else "quiet"
         with RunProgress(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cory.config import own_model, presets
-from cory.config.parsing import at_home, flags_of, read, value_of
+from cory.config.parsing import at_home, flags_from, read, settings_of, value_of
 from cory.config.schema import Config
 from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
@@ -82,23 +82,24 @@ def load_external(name: str, config: Config) -> Target:
     return Target(name=name, config=config, folders={}, players=players)
 
 
-def find(name: str, *, preset: str | None = None, flags: Sequence[str] = ()) -> Target:
+def find(name: str, *, preset: str | None = None, flags: Sequence[str] = (), learns: bool = False) -> Target:
     """The target called `name`, its settings changed by `flags`.
 
     A target inside a run has the settings of that run. Any other model has those of `preset` (by default
     pocket); its reference is the preset's model, and without a preset or `--policy.model` the model itself
-    (an adapter's base model).
+    (an adapter's base model). `learns` says that the settings of training matter: without it the algorithm,
+    critic, exchange and KL estimator of a run are not imported where they are code of its own.
     """
     if not name.strip():
         raise ValueError("a target is empty; name a run directory, a model folder or a hub name")
     name = at_home(name)
     folder = Path(name)
     if (folder / checkpoint.MANIFEST).exists():
-        return _checkpoint(folder, name, flags)
+        return _checkpoint(folder, name, flags, learns=learns)
     if (folder / SETTINGS).exists() and not _holds_model(folder):
-        return _run(folder, name, flags)
+        return _run(folder, name, flags, learns=learns)
     if preset is None and (home := _home(folder)) is not None:
-        return Target(name=name, config=_settings(home, flags), folders={folder.name: name})
+        return Target(name=name, config=_settings(home, flags, learns=learns), folders={folder.name: name})
     if folder.exists() and not _holds_model(folder):
         raise ValueError(
             f"{folder} is neither a run directory with policies nor a model folder nor a "
@@ -121,9 +122,9 @@ def labels(names: Sequence[str]) -> list[str]:
     return ["/".join(part[-length:]) for part in parts]
 
 
-def _run(folder: Path, name: str, flags: Sequence[str]) -> Target:
+def _run(folder: Path, name: str, flags: Sequence[str], *, learns: bool) -> Target:
     """A run: its exported policies, or those of its newest checkpoint while it is unfinished."""
-    config = _settings(folder, flags)
+    config = _settings(folder, flags, learns=learns)
     saved = sorted(path for path in folder.glob("policies/*") if path.is_dir())
     if saved:
         return Target(name=name, config=config, folders={p.name: str(p) for p in saved}, run=folder)
@@ -132,13 +133,13 @@ def _run(folder: Path, name: str, flags: Sequence[str]) -> Target:
         raise ValueError(
             f"{folder} is neither a run directory with policies nor one with checkpoints; let it write one"
         )
-    return replace(_checkpoint(written[-1], name, flags), run=folder)
+    return replace(_checkpoint(written[-1], name, flags, learns=learns), run=folder)
 
 
-def _checkpoint(folder: Path, name: str, flags: Sequence[str]) -> Target:
+def _checkpoint(folder: Path, name: str, flags: Sequence[str], *, learns: bool) -> Target:
     """A verified checkpoint, with the settings in it."""
     checkpoint.verify(folder)
-    config = _settings(folder, flags)
+    config = _settings(folder, flags, learns=learns)
     names = dict.fromkeys(config.policy_names)
     return Target(name=name, config=config, folders={policy: str(folder / policy) for policy in names})
 
@@ -151,13 +152,30 @@ def _home(folder: Path) -> Path | None:
     return home if inside and folder.is_dir() and (home / SETTINGS).exists() else None
 
 
-def _settings(home: Path, flags: Sequence[str]) -> Config:
-    """The settings in a folder, changed by flags; another task starts from its own defaults."""
+OF_TRAINING = ("algorithm", "critic", "exchange", "kl.kind")
+"""Settings, and groups of them, that nothing but training and a probe depends on."""
+
+
+def _settings(home: Path, flags: Sequence[str], *, learns: bool) -> Config:
+    """The settings in a folder, changed by flags; another task starts from its own defaults.
+
+    Unless the target `learns`, code that only training needs is not imported: its settings are left out.
+    """
     try:
-        saved = read(flags_of(home / SETTINGS), default=Config(), about="", command="cory train")
+        saved = settings_of(home / SETTINGS)
+        for group in OF_TRAINING if not learns else ():
+            part = {name for name in saved if name == group or name.startswith(f"{group}.")}
+            if any(_names_code(saved[name]) for name in part):
+                saved = {name: value for name, value in saved.items() if name not in part}
+        config = read(flags_from(saved), default=Config(), about="", command="cory train")
     except ValueError as error:
         raise ValueError(f"{home / SETTINGS} cannot be read: {error}") from error
-    return read(flags, default=saved, about="", command="cory train")
+    return read(flags, default=config, about="", command="cory train")
+
+
+def _names_code(value: Any) -> bool:
+    """Whether a setting names a file, or an importable module or what is in it."""
+    return isinstance(value, str) and (value.endswith(".py") or "." in value or ":" in value)
 
 
 def _of_a_model(name: str, preset: str | None, flags: Sequence[str]) -> Config:

@@ -77,6 +77,7 @@ class Trainer:
         self.config = config = resolved(config, players)
         self.game = make_game(config, self.task, self.policies)
         check_lengths(self.game, self.policies)
+        weighted_sum.check(self.task)
         if config.policy.compile == "yes":
             compile_blocks(players)
         if config.shard:

@@ -1,9 +1,12 @@
 """Games to watch or to join on the terminal."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
+import yaml
 
+from cory.cli.main import main
 from cory.cli.play import command
 from cory.training.run import train
 from tests.helpers.tables import TABLES
@@ -63,3 +66,17 @@ def test_wrong_options_are_refused(echo_run, flags, message):
 def test_a_folder_without_policies_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is neither a run directory with policies nor a model folder"):
         command([str(tmp_path)])
+
+
+@pytest.mark.parametrize("words", [["play"], ["evaluate", "--queries", "4"]])
+def test_code_that_only_training_needs_is_not_imported(echo_run, tmp_path, words, capsys):
+    copy, evil = shutil.copytree(echo_run, tmp_path / "run"), tmp_path / "evil.py"
+    evil.write_text(f"from pathlib import Path\nPath({str(tmp_path / 'canary')!r}).touch()\n")
+    settings = yaml.safe_load((copy / "config.yaml").read_text())
+    settings |= {"algorithm": str(evil), "algorithm.unknown": 3, "kl.kind": f"{evil}:f"}
+    settings |= {"critic.kind": f"{evil}:f", "exchange.order": f"{evil}:f"}
+    (copy / "config.yaml").write_text(yaml.safe_dump(settings))
+    assert main([words[0], str(copy), *words[1:]]) == 0
+    assert not (tmp_path / "canary").exists()
+    assert main(["probe", str(copy), "--queries", "4"]) == 2
+    assert "evil.py" in capsys.readouterr().err

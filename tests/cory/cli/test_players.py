@@ -36,8 +36,8 @@ def test_a_player_is_scored_like_a_policy_and_its_kl_is_null():
     assert (own["task_reward"], own["length"], own["eos_share"]) == (1.0, 3.0, 0.0)
     assert own["reference_perplexity"] == pytest.approx(8.0)  # the reference is uniform over 8 ids
     assert [own[name] for name in ("kl", "kl_per_token", "combined_reward")] == [None] * 3
-    assert own.keys() - reference.keys() == {"accuracy"}  # all of its scores are 0 or 1
-    assert reference.keys() <= own.keys()
+    assert own.keys() == reference.keys()
+    assert "accuracy" not in own  # all of its scores are 1, and those of the task are shares
     for seat in ("pioneer_0", "observer_1"):
         assert result["in_game"][f"{seat}/players"]["metrics"]["payoff"] == 2.0
     assert result["measured"]["weights"] == {"players": {"folder": f"{HELPERS}:copy", "sha256": None}}

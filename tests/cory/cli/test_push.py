@@ -41,7 +41,7 @@ def hub(monkeypatch):
 
 
 def test_policies_arrive_whole_in_one_commit_each_in_its_subfolder(run, hub, tmp_path, capsys):
-    assert main(["push", str(run), "me/films", "--private"]) == 0
+    assert main(["push", str(run), "me/films"]) == 0
     assert capsys.readouterr().out == f"uploaded: {hub.address}/me/films\n"
     assert (hub.made["organization"], hub.made["name"]) == ("me", "films")
     assert hub.made["visibility"] == "private"
@@ -130,3 +130,59 @@ def test_an_adapter_on_a_base_of_this_machine_is_refused(run, tmp_path, capsys):
     error = capsys.readouterr().err
     assert "which is not on the hub; export whole models first" in error
     assert f"cory train --run {copy} --resume must --export merged" in error
+
+
+def test_a_repository_is_public_only_when_that_is_said(run, hub):
+    assert main(["push", str(run), "me/films", "--public"]) == 0
+    assert hub.made["visibility"] == "public"
+
+
+def test_only_files_that_make_a_policy_are_uploaded_and_no_folder_is_named(run, hub, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "secret-place/run")
+    for name in (".env", "notes.txt", "model.safetensors.bak", "id_rsa", "training_args.bin", ".netrc"):
+        (copy / "policies/llm_1" / name).write_text("TOKEN=hf_secret")
+    (copy / "policies/llm_1/private").mkdir()
+    (copy / "policies/llm_1/private/model.safetensors").write_text("TOKEN=hf_secret")
+    assert main(["push", str(copy), "me/films"]) == 0
+    assert b"hf_secret" not in b"".join(hub.files.values())
+    texts = {name: hub.files[name].decode() for name in ("README.md", "config.yaml")}
+    settings = yaml.safe_load(texts["config.yaml"])
+    assert settings["task.data"] == "reviews.jsonl"
+    assert "/" not in settings["policy.model"]
+    for text in texts.values():
+        assert str(run.parent) not in text
+        assert str(tmp_path) not in text
+
+
+def test_a_link_among_the_files_of_a_policy_is_refused(run, hub, tmp_path, capsys):
+    copy = shutil.copytree(run, tmp_path / "run")
+    file = copy / "policies/llm_2/tokenizer_config.json"
+    file.unlink()
+    (tmp_path / "passwords").write_text("secret")
+    file.symlink_to(tmp_path / "passwords")
+    assert main(["push", str(copy), "me/films"]) == 2
+    assert "tokenizer_config.json is a link or no file" in capsys.readouterr().err
+    assert hub.commits == 0
+
+
+def test_the_card_of_a_collapsed_policy_says_so(run, hub, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    rows = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    rows[-1] |= {"eval/llm_1/distinct_2": 0.01, "eval/reference/distinct_2": 0.9}
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["push", str(copy), "me/films"]) == 0
+    card = hub.files["README.md"].decode()
+    assert "**Signs of collapse** in the last evaluation: llm_1: distinct_2 is below half of the" in card
+
+
+def test_push_imports_no_file_that_the_settings_name(run, hub, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    evil = tmp_path / "evil.py"
+    evil.write_text(f"from pathlib import Path\nPath({str(tmp_path / 'canary')!r}).touch()\n")
+    settings = yaml.safe_load((copy / "config.yaml").read_text())
+    settings |= {"algorithm": str(evil), "task": f"{evil}:Task", "judge": f"{evil}:f", "payoff": f"{evil}:f"}
+    settings |= {"kl.kind": f"{evil}:f", "critic.kind": f"{evil}:f", "exchange.order": f"{evil}:f"}
+    (copy / "config.yaml").write_text(yaml.safe_dump(settings))
+    assert main(["push", str(copy), "me/films"]) == 0
+    assert not (tmp_path / "canary").exists()
+    assert str(tmp_path) not in hub.files["README.md"].decode()

@@ -126,12 +126,12 @@ def test_the_pioneer_responds_in_the_game_as_it_does_standalone(policy):
     assert by_seat["observer_1"].metrics(kl_coef=0)["kl"] == 0
 
 
-def test_accuracy_and_pass_at_k_count_the_scores_of_1(policy):
+def test_accuracy_and_pass_at_k_count_the_scores_from_the_threshold(policy):
     """2 of 3 right: pass@1 = 2/3, pass@2 = 1."""
     found = responses_of(policy, replace(FEW, samples=3))
     correct = [[len(ids) % 2 == 0 for ids in of_query] for of_query in found.ids]
     assert {sum(of_query) for of_query in correct} >= {1, 2}
-    metrics = found.metrics(kl_coef=0)
+    metrics = found.metrics(kl_coef=0, threshold=1)
     assert metrics["accuracy"] == pytest.approx(np.mean(correct))
     assert metrics["pass_at_1"] == pytest.approx(np.mean(correct))
     hits = {0: 0.0, 1: 2 / 3, 2: 1.0, 3: 1.0}

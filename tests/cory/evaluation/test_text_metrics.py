@@ -43,9 +43,9 @@ def test_pass_at_k_of_impossible_counts_is_refused(n, c, k):
         text_metrics.pass_at_k(n, c, k)
 
 
-def test_only_scores_of_0_and_1_tell_what_is_correct_without_a_threshold():
-    assert text_metrics.passes(np.array([[0.0, 1.0]]), None).tolist() == [[False, True]]
-    assert text_metrics.passes(np.array([[0.5, 1.0]]), None) is None
+def test_scores_tell_what_is_correct_only_with_a_threshold():
+    assert text_metrics.passes(np.array([[0.0, 1.0]]), None) is None
+    assert text_metrics.passes(np.array([[0.0, 1.0]]), 1.0).tolist() == [[False, True]]
     assert text_metrics.passes(np.array([[0.5, 0.4]]), 0.5).tolist() == [[True, False]]
 
 

@@ -28,7 +28,7 @@ def test_collective_and_best_reward_by_hand():
         "pioneer_0": responses([[1.0, 0.0], [1.0, 0.0]], kl=2.0),
         "observer_1": responses([[0.0, 1.0], [1.0, 0.0]], kl=4.0),
     }
-    found = team_metrics(team, kl_coef=0.1, threshold=None)
+    found = team_metrics(team, kl_coef=0.1, threshold=1.0)
     assert found["team/all/collective_reward"] == 1.0
     assert found["team/all/best_reward"] == 0.75
     assert found["team/all/combined_reward"] == pytest.approx(1.0 - 0.1 * (2 + 4))

@@ -16,6 +16,7 @@ from typing import Any
 
 from cory.runtime.signals import Stopped
 from cory.runtime.sources import changed, sources_of
+from cory.runtime.terminal import say
 from cory.study.engines import evaluation
 from cory.study.plan import PlannedRun, config_of
 from cory.study.records import finished
@@ -52,7 +53,7 @@ def train(folder: Path, run: PlannedRun, send: Callable[[int], None]) -> dict[st
                     raise ValueError(f"{folder} has lost metrics; move it away, and it is trained again")
             evaluation.evaluate_on_others(folder, run)
         except Stopped as stopped:
-            print(stopped, *getattr(stopped, "__notes__", ()), sep="; ", file=sys.stderr)
+            say("; ".join([str(stopped), *getattr(stopped, "__notes__", ())]), file=sys.stderr)
             return {"status": "stopped"}
         except BrokenPipeError:
             raise
