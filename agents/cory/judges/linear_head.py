@@ -36,7 +36,11 @@ class LinearHead(nn.Module):
         from transformers import AutoModel
 
         trunk = AutoModel.from_pretrained(
-            pocket.lm_path(model), num_hidden_layers=layers, dtype=torch.float32, trust_remote_code=False
+            pocket.lm_path(model),
+            num_hidden_layers=layers,
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
         )
         for parameter in trunk.parameters():  # out of the mapped file, whose header leaves them unaligned
             parameter.data = parameter.data.clone()

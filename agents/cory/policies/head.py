@@ -60,14 +60,14 @@ def measure(model: Any, ids_1L: Tensor) -> Head:
         raise ValueError("its transformer without the head is no module of its own")
     states_1LD = model.base_model(input_ids=ids_1L, use_cache=False).last_hidden_state
     with _known_logits(model, states_1LD) as seen:
-        out_LV = model(input_ids=ids_1L, use_cache=False).logits[0].double()
+        out_LV = model(input_ids=ids_1L, use_cache=False).logits[0].cpu().double()
     if seen.module is None or seen.given_LV is None:
         raise ValueError("no module of it turns the last hidden states of its trunk into logits")
     if seen.given_LV.shape != out_LV.shape:
         raise ValueError("several modules, one after the other, turn the last hidden states into logits")
     if seen.factor != 1.0 and getattr(model.get_submodule(seen.module), "bias", None) is not None:
         raise ValueError("it scales the states that enter a head with a bias")
-    given_LV = seen.given_LV.double()
+    given_LV = seen.given_LV.cpu().double()
     scale, largest = _rounded(float(out_LV[0, -1] / given_LV[0, -1])), float(out_LV[-1, -1])
     transform = LogitTransform(scale, math.inf if largest > 0.5 * abs(scale) * LARGEST else largest)
     if not (scale > 0 and torch.allclose(out_LV, transform(given_LV), rtol=1e-4, atol=SMALLEST * 1e-3)):
@@ -113,7 +113,7 @@ def _multiple(inputs: Any, states_1LD: Tensor) -> float | None:
     """The number that makes `inputs` of the last hidden states; None if there is none."""
     if not isinstance(inputs, Tensor) or inputs.shape != states_1LD.shape:
         return None
-    inputs, states = inputs.double(), states_1LD.double()
+    inputs, states = inputs.cpu().double(), states_1LD.cpu().double()
     factor = _rounded(float((inputs * states).sum() / (states * states).sum()))
     near = torch.allclose(inputs, factor * states, rtol=1e-3, atol=1e-3 * float(states.abs().mean()))
     return factor if near else None

@@ -208,8 +208,8 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
     for number, row in _numbered(path):
         texts = row.get("eval", {})
         is_game = isinstance(row.get("score"), dict) and isinstance(texts, dict)
-        is_game = is_game and all(isinstance(text, str) for text in texts.values())
-        if not isinstance(row.get("query"), str) or not ("failure" in row or is_game):
+        is_game = is_game and all(isinstance(text, str) for text in [row.get("query"), *texts.values()])
+        if not ("failure" in row or is_game):  # the query of a failure may be the messages of a chat
             raise ValueError(f"{path} line {number} is no sample of a run; remove or repair that line")
         rows.append(row)
     return rows
