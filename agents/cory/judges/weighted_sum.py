@@ -1,5 +1,6 @@
 """Weighted sum of judges, with their metrics and failures."""
 
+import inspect
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from cory.distributed import ranks
 from cory.judges.user_function import Failure, UserFunction
 from cory.judges.worker import MAX_SCORE, scores
-from cory_env.grading.reward_functions import CaseJudge, Cases, Judge, ask
+from cory_env.grading.reward_functions import CaseJudge, Cases, Judge, Signature, ask
 from cory_env.tasks.base import JudgesCases
 from cory_env.types import Response
 
@@ -77,6 +78,8 @@ class WeightedSum(CaseJudge):
             if isinstance(term.judge, UserFunction):
                 term.judge.check(cases)
             else:
+                if not isinstance(term.judge, CaseJudge):
+                    _check_parameters(term, cases)
                 _scores(term, cases)
 
     def close(self) -> None:
@@ -155,6 +158,14 @@ def _scores(term: Term, cases: Cases) -> list[float]:
             f"{MAX_SCORE:g}"
         )
     return numbers
+
+
+def _check_parameters(term: Term, cases: Cases) -> None:
+    """Raise ValueError with the judge's name if it cannot be called on these cases."""
+    try:
+        Signature.of(inspect.signature(term.judge).parameters.values()).arguments(cases)
+    except ValueError as error:
+        raise ValueError(f"judge {term.name!r}: {error}") from error
 
 
 def _judge_of(task: object) -> WeightedSum | None:

@@ -94,13 +94,15 @@ def test_what_is_no_list_of_scores_is_refused_with_the_judge_and_the_value(retur
 )
 def test_parameters_of_neither_convention_are_refused_with_both(reward):
     with pytest.raises(
-        ValueError, match=r"takes \(.*\); write f.prompts, completions, \*\*columns.*or f.texts."
+        ValueError, match=r"^judge '.*': takes \(.*\); write f.prompts, completions, \*\*columns.*or f.texts."
     ):
         judge_of(reward).check(CASES)
 
 
 def test_parameters_that_a_reward_needs_and_nothing_fills_are_named():
-    with pytest.raises(ValueError, match=r"needs a column 'trainer_state'; .* or give it a default"):
+    with pytest.raises(
+        ValueError, match=r"^judge '.*': it needs a column 'trainer_state'; .* or give it a default"
+    ):
         judge_of(lambda completions, trainer_state: [1.0]).check(CASES)
 
 
