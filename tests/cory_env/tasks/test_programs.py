@@ -148,7 +148,7 @@ def test_a_game_is_played_and_scored(task):
         ({"largest": 0}, "largest is 0"),
         ({"signs": "+/"}, r"signs is '\+/'; give some of '\+-\*'"),
         ({"signs": ""}, "signs is ''"),
-        ({"partial": 1.5}, "partial is 1.5; give 0 to 1"),
+        ({"partial": 1.5}, "partial is 1.5; give a number from 0 to below 1"),
         ({"partial": float("nan")}, "partial is nan"),
         ({"operations": 1, "largest": 1, "signs": "-"}, "so few functions .* leave none for"),
     ],

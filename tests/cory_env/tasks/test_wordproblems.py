@@ -67,7 +67,7 @@ def test_floats_of_the_sets_stand_for_the_numbers_they_are_nearest_to(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("answer", "known"), [("1e999999999", True), ("9" * 10_000, True), ("1/0", False), ("nan", False)]
+    ("answer", "known"), [("1e999999999", False), ("9" * 10_000, True), ("1/0", False), ("nan", False)]
 )
 def test_no_answer_in_the_data_can_stall_or_crash_the_reader(tmp_path, answer, known):
     (tmp_path / "train.json").write_text(json.dumps([row("How much?", answer)]))
