@@ -38,7 +38,7 @@ def fit(policy: Any) -> None:
         return
     before = versions(policy)
     with refusals(policy), torch.no_grad(), policy.forward_context():
-        policy.head = measure(policy.model, _ids(policy, 8)[None])
+        policy.head = measure(policy.model, _ids(policy, min(8, policy.window or 8))[None])
         policy.window = _window(policy)
         if versions(policy) != before:
             raise ValueError("a forward pass changes its weights")

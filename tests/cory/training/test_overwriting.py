@@ -182,7 +182,7 @@ def test_a_settings_file_cannot_say_where_a_run_goes_or_what_it_replaces(case, t
     assert_refused((*ECHO, "--config", "theirs.yaml"), tmp_path, capsys, "")
 
 
-def test_a_settings_file_with_options_of_the_command_is_told_which(tmp_path, monkeypatch, capsys):
+def test_a_settings_file_with_options_of_the_command_is_refused_by_their_names(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("theirs.yaml").write_text("run: victim\noverwrite: true\nresume: auto\n")
     message = "theirs.yaml sets run, overwrite, resume, which only the command line sets"
