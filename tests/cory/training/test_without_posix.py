@@ -14,7 +14,8 @@ import pytest
 from cory.judges import processes
 from cory.judges.config import JudgeConfig
 from cory.judges.parsing import make
-from cory.training.resume import LOCK_HOLDER, is_empty, locked
+from cory.training.overwriting import is_empty
+from cory.training.resume import LOCK_HOLDER, locked
 from tests.helpers.runs import FLAGS
 
 ROOT = Path(__file__).parents[3]
