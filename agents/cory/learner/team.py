@@ -91,9 +91,10 @@ class Team:
         own = stack(Batch, [batches[seat] for seat in seats])
         difference = float((own.behaviour_logprobs_BT - own.old_logprobs_BT).abs().max())
         if difference > learner.policy.tolerance:
+            kind = type(getattr(learner.policy, "model", learner.policy)).__name__
             raise ArithmeticError(
-                f"sampler and learner disagree by {difference:.2g} nats on a token of policy {name!r}; the "
-                "distribution that is sampled is not the one that is scored"
+                f"sampler and learner disagree by {difference:.2g} nats on a token of policy {name!r}: the "
+                f"architecture {kind} is not supported; take one that docs/families.md lists as trained"
             )
         others = self.shared.get(name, ())
         batch = stack(Batch, [own, *(rows for rows, _ in others)])
