@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from cory_env.nearest import did_you_mean
 from cory_env.plugin_files import module_of
 
 Mix = str | float | Sequence[Sequence[float]] | np.ndarray
@@ -200,6 +201,7 @@ def matrix(kind: Payoff, seats: int, *, iteration: int = 0) -> np.ndarray:
             known = ", ".join((*NAMES, *FUNCTIONS))
             raise ValueError(
                 f"no payoff called {kind!r}; there are {known}, a number, an N x N matrix, module:function"
+                + did_you_mean(kind, (*NAMES, *FUNCTIONS))
             ) from None
     mix = np.where(own == 1, 1.0, kind) if isinstance(kind, int | float) else kind
     try:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from cory_env.nearest import did_you_mean_path
+
 
 def module_of(name: str) -> ModuleType:
     """The module `package.module`, or that of the file `path/to/file.py`, the same for the same file.
@@ -18,7 +20,7 @@ def module_of(name: str) -> ModuleType:
         return importlib.import_module(name)
     file = Path(name).expanduser().resolve()
     if not file.is_file():
-        raise ImportError(f"there is no file {file}")
+        raise ImportError(f"there is no file {file}{did_you_mean_path(file)}")
     name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cory_env import chat_limits
+from cory_env.nearest import did_you_mean_path
 
 
 class Tokenizer(Protocol):
@@ -287,7 +288,10 @@ def load(folder: str | Path, *, eos: Iterable[int] | None = None) -> Tokenizer:
     path = Path(folder)
     file = path / "tokenizer.json" if path.is_dir() else path
     if not file.is_file():
-        raise ValueError(f"there is no tokenizer at {file}; give a folder that holds a tokenizer.json")
+        raise ValueError(
+            f"there is no tokenizer at {file}; give a folder that holds a tokenizer.json"
+            + did_you_mean_path(file)
+        )
     inner = Fast.from_file(str(file))
     vocabulary: dict[str, int] = inner.get_vocab(with_added_tokens=True)
     special = _special_ids(file.parent, vocabulary)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from cory_env.nearest import did_you_mean
 from cory_env.tasks.base import Task, annotates
 from cory_env.templates import Template, parse_template, read_template
 from cory_env.tokenizer import Tokenizer, encode_inside, start_of, without_start
@@ -169,7 +170,7 @@ def check_window(views: Sequence[View], *, max_query: int, max_response: int, wi
 def _seen(k: int, sees: str) -> tuple[int, ...]:
     """Return the indices of the seats whose responses seat `k` sees."""
     if sees not in SEES:
-        raise ValueError(f"no view called {sees!r}; there are {', '.join(SEES)}")
+        raise ValueError(f"no view called {sees!r}; there are {', '.join(SEES)}{did_you_mean(sees, SEES)}")
     choices = {"all": range(k), "previous": range(max(k - 1, 0), k), "pioneer": range(min(k, 1)), "none": ()}
     return tuple(choices[sees])
 

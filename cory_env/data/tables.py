@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cory_env.data.splits import WHOLE
+from cory_env.nearest import did_you_mean_path
 
 Row = dict[str, Any]
 
@@ -122,7 +123,7 @@ def read_table(path: Path) -> Table:
         return READERS[suffix](path)
     except (OSError, EOFError, ValueError, csv.Error) as error:
         if not path.exists():
-            raise ValueError(f"there is no file {path}") from error
+            raise ValueError(f"there is no file {path}{did_you_mean_path(path)}") from error
         raise ValueError(f"{path} cannot be read as {suffix} ({error})") from error
 
 

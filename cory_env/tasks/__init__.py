@@ -6,6 +6,7 @@ import pkgutil
 from importlib.metadata import entry_points
 from typing import Any
 
+from cory_env.nearest import did_you_mean
 from cory_env.plugin_files import module_of
 from cory_env.tasks.base import Task
 
@@ -54,6 +55,7 @@ def kind(name: str) -> Any:
             raise ValueError(
                 f"no task called {name!r}; there are {', '.join(names())}; a task of your own is given as "
                 f"module:Class or file.py:Class, or by an entry point of {GROUP} (docs/extending.md)"
+                + did_you_mean(name, names())
             )
         module = installed[name].load()
     task_class = getattr(module, class_name or "Task", None)
@@ -72,7 +74,8 @@ def load(name: str, **given: Any) -> Task:
     known = options(name)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
     if unknown := [] if takes_any else sorted(set(given) - set(known)):
-        raise ValueError(f"task {name} has no option {unknown[0]!r}; it has {', '.join(known)}")
+        hint = did_you_mean(unknown[0], known)
+        raise ValueError(f"task {name} has no option {unknown[0]!r}; it has {', '.join(known)}{hint}")
     task: Task = kind(name)(**given)
     parts = [part for part in vars(Task) if not part.startswith("_")]
     if missing := [part for part in parts if not hasattr(task, part)]:

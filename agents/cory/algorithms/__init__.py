@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from cory.algorithms.base import Algorithm
+from cory.runtime.nearest import did_you_mean
 from cory.runtime.plugins import load_file
 
 GROUP = "cory.algorithms"
@@ -62,7 +63,7 @@ def module(name: str) -> ModuleType:
         raise ValueError(f"algorithm {name!r} cannot be imported ({error}); name a module or file") from error
     raise ValueError(
         f"no algorithm called {name!r}; there are {', '.join(names())}, or name an importable module or "
-        "a file.py"
+        "a file.py" + did_you_mean(name, names())
     )
 
 

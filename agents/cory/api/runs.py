@@ -11,6 +11,7 @@ from cory.config.parsing import flags_of, read
 from cory.config.schema import Config
 from cory.policies.base import Policy
 from cory.report.page import write_report
+from cory.runtime.nearest import did_you_mean_path
 from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.tracking.tracker import read as read_metrics
 from cory.training import factory
@@ -29,6 +30,7 @@ class Run:
         if not (self.path / METRICS).is_file():
             raise ValueError(
                 f"{self.path} holds no {METRICS}; name the directory of a run, such as runs/<name>"
+                + did_you_mean_path(self.path)
             )
         self._policies = dict(policies) if policies is not None else None
 

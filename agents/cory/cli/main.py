@@ -1,6 +1,5 @@
 """The command `cory`: finds the module of a command and turns what ends it into an exit code."""
 
-import difflib
 import io
 import os
 import sys
@@ -9,6 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Any
 
+from cory.runtime.nearest import did_you_mean
 from cory.runtime.signals import Stopped
 from cory.runtime.terminal import say
 
@@ -104,9 +104,8 @@ def run(argv: Sequence[str]) -> None:
         write_completion(argv)
         return
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}"
-        raise ValueError(f"there is no command {name!r}; {hint}")
+        hint = did_you_mean(name, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
+        raise ValueError(f"there is no command {name!r}{hint}")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # for module:Class and module:function in the working directory
     if name in LOADING and "torch" not in sys.modules and not SILENT & set(words):

@@ -17,6 +17,7 @@ from cory import algorithms
 from cory.config.help import HELP, with_effects
 from cory.config.schema import Config, RunOptions
 from cory.config.task_options import task_options
+from cory.runtime.nearest import did_you_mean_path
 from cory.runtime.yaml_files import read_yaml
 
 MEASURED = ("memory", "lora.four_bit", "policy.compile")
@@ -230,7 +231,9 @@ def settings_of(path: Path) -> dict[str, Any]:
     try:
         tree = read_yaml(path)
     except ValueError as error:
-        raise ValueError(f"the settings file {path} cannot be read ({error}); give YAML") from error
+        raise ValueError(
+            f"the settings file {path} cannot be read ({error}); give YAML{did_you_mean_path(path)}"
+        ) from error
     if not isinstance(tree, dict):
         raise ValueError(
             f"the settings file {path} does not hold `name: value` lines; see config.yaml of any run"

@@ -20,6 +20,7 @@ from cory.judges.config import JudgeConfig
 from cory.learner.optimizer import LearnerConfig
 from cory.policies.lora_config import LoRAConfig
 from cory.rollout.role_exchange import ExchangeConfig
+from cory.runtime.nearest import did_you_mean
 
 PAPER, SCRIPTS, HERE = "the paper", "the released scripts", "chosen here"
 
@@ -383,7 +384,9 @@ PRESETS = {
 def find(name: str) -> Preset:
     """Return the preset called `name`; ValueError if there is none."""
     if name not in PRESETS:
-        raise ValueError(f"no preset called {name!r}; there are {', '.join(PRESETS)}")
+        raise ValueError(
+            f"no preset called {name!r}; there are {', '.join(PRESETS)}{did_you_mean(name, PRESETS)}"
+        )
     return PRESETS[name]
 
 

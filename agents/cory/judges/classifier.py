@@ -14,6 +14,7 @@ from torch import Tensor
 from cory import pocket
 from cory.judges.linear_head import LinearHead, settings_of
 from cory.runtime import hub
+from cory.runtime.nearest import did_you_mean_path
 
 Output = Literal["log_odds", "logit", "probability"]
 
@@ -106,6 +107,7 @@ def _check_folder(folder_or_name: str | Path) -> None:
     if looks_local and not (path / "config.json").is_file():
         raise ValueError(
             f"the judge folder {path} has no config.json; name a folder saved by save_pretrained"
+            + did_you_mean_path(path)
         )
 
 

@@ -22,6 +22,7 @@ from cory.judges.config import JudgeConfig
 from cory.judges.process_pool import Pool, Source
 from cory.judges.user_function import UserFunction
 from cory.judges.weighted_sum import Term, WeightedSum
+from cory.runtime.nearest import did_you_mean
 from cory_env.grading.reward_functions import Judge
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def source_of(judge: str, *, aliases: Collection[str] = ()) -> Source | None:
         raise ValueError(
             f"no judge called {judge!r}; there are {known}; a classifier is a folder or "
             "owner/name on the Hub, a user function module:function, a rule regex:PATTERN or "
-            "math-verify:COLUMN"
+            "math-verify:COLUMN" + did_you_mean(judge, names(aliases))
         )
     return None
 

@@ -20,6 +20,7 @@ from cory import rng
 from cory.batch import Batch, Rows
 from cory.learner.critic_config import CriticConfig
 from cory.policies.base import Policy
+from cory.runtime.nearest import did_you_mean
 from cory.runtime.plugins import load_plugin
 
 
@@ -156,6 +157,7 @@ def critic_class(kind: str) -> type:
     if found is None:
         raise ValueError(
             f"critic.kind is {kind!r}; there are own, {', '.join(KINDS)}, module:Class or file.py:Class"
+            + did_you_mean(kind, KINDS)
         )
     if missing := [method for method in METHODS if not hasattr(found, method)]:
         raise ValueError(f"critic.kind {kind!r} has no {', '.join(missing)}; see CentralCritic")

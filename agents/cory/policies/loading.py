@@ -17,6 +17,7 @@ from cory.policies.lora_config import VALUE_HEAD, check_embedded
 from cory.policies.precision import Precision, four_bit_options, freeze_format, store_frozen
 from cory.runtime import hub
 from cory.runtime.device import default_device
+from cory.runtime.nearest import did_you_mean_path
 
 TOKENIZER = ("tokenizer*", "vocab*", "*.model")
 """Files of which a folder with a tokenizer holds some."""
@@ -151,7 +152,7 @@ def _located(path: str | Path) -> str | Path:
     if looks_local and not local.is_dir():
         raise ValueError(
             f"there is no model folder {path} and no such GGUF file; give a folder in from_pretrained "
-            "layout, a GGUF file or a hub name"
+            "layout, a GGUF file or a hub name" + did_you_mean_path(path)
         )
     return hub.located(path)
 

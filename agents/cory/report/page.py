@@ -12,6 +12,7 @@ from cory.report import html, samples
 from cory.report.overview import best_checkpoint, commands, head, read_config, read_environment
 from cory.report.summary import change, number
 from cory.runtime.files import check_output, write_text
+from cory.runtime.nearest import did_you_mean_path
 from cory.tracking.curves import Curves, policies, quantities, seatings, seats
 from cory.tracking.labels import label
 from cory.tracking.tracker import METRICS, NO_CURVE, SAMPLES, Key, curves, read, read_samples
@@ -50,7 +51,9 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
     from cory.report.plots import draw
 
     if not (run / METRICS).is_file():
-        raise ValueError(f"{run} holds no {METRICS}; name the folder of a run, such as runs/<name>")
+        raise ValueError(
+            f"{run} holds no {METRICS}; name the folder of a run, such as runs/<name>{did_you_mean_path(run)}"
+        )
     logged = read(run)
     run_curves = curves(logged)
     rows = read_samples(run / SAMPLES) if (run / SAMPLES).is_file() else []

@@ -8,11 +8,13 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from cory.runtime.nearest import did_you_mean, did_you_mean_path
 
 
 def load_plugin(name: str, *, setting: str, group: str) -> Any:
@@ -36,12 +38,13 @@ def load_plugin(name: str, *, setting: str, group: str) -> Any:
     return getattr(module, attribute)
 
 
-def load_function(name: str, *, setting: str, group: str, built_in: Iterable[str]) -> Callable[..., Any]:
+def load_function(name: str, *, setting: str, group: str, built_in: Collection[str]) -> Callable[..., Any]:
     """Return the function called `name`; ValueError, which lists what is `built_in`, if there is none."""
     found = load_plugin(name, setting=setting, group=group)
     if found is None:
         raise ValueError(
             f"{setting} is {name!r}; there are {', '.join(built_in)}, module:function or file.py:function"
+            + did_you_mean(name, built_in)
         )
     if not callable(found):
         raise ValueError(f"{setting} {name!r} is a {type(found).__name__}, not a function")
@@ -66,7 +69,7 @@ def load_file(path: str) -> ModuleType:
     """
     file = Path(path).expanduser().resolve()
     if not file.is_file():
-        raise ImportError(f"there is no file {file}")
+        raise ImportError(f"there is no file {file}{did_you_mean_path(file)}")
     name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]

@@ -1,6 +1,5 @@
 """Reading a study file: a `Spec` from its values, checked before anything is trained."""
 
-import difflib
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cory.evaluation.records import DEFINING
+from cory.runtime.nearest import did_you_mean, did_you_mean_path
 from cory.runtime.yaml_files import read_yaml
 from cory.study.spec import (
     BETWEEN,
@@ -43,7 +43,7 @@ OF_TRAINING = ("game/", "average/", "apart/", BETWEEN, ON, "hypervolume", "rewar
 def read_spec(path: Path) -> Spec:
     """Read a study file; ValueError that names the file and what is wrong."""
     if not path.is_file():
-        raise ValueError(f"there is no study file {path}")
+        raise ValueError(f"there is no study file {path}{did_you_mean_path(path)}")
     try:
         values = read_yaml(path)
     except ValueError as error:
@@ -102,9 +102,8 @@ def check_keys(given: Iterable[str], known: Sequence[str], where: str, what: str
     """Raise ValueError for the first key that is not known, with the nearest one."""
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise ValueError(f"{where} has no {what} {key!r}; {hint}")
+            hint = did_you_mean(key, known) or f"; there are {', '.join(known)}"
+            raise ValueError(f"{where} has no {what} {key!r}{hint}")
 
 
 def _check(spec: Spec) -> None:
@@ -218,9 +217,8 @@ def _check_metric(metric: str, where: str) -> None:
         known = ("collective_reward", "best_reward", "payoff", *STANDALONE)
     if rest not in known or not re.fullmatch(r"|average|apart|game|team(/\w+)?|on/[^/]+", place):
         names = [f"{place}/{name}" if place else name for name in known]
-        near = difflib.get_close_matches(metric, [*names, "hypervolume", "survival"], n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
-        raise ValueError(f"{where}: there is no metric {metric!r}; {hint}")
+        hint = did_you_mean(metric, [*names, "hypervolume", "survival"]) or f"; there are {', '.join(names)}"
+        raise ValueError(f"{where}: there is no metric {metric!r}{hint}")
 
 
 def _check_tested_on(metric: str, task: str | None, spec: Spec) -> None:
@@ -327,6 +325,7 @@ def _cross(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 def _name(name: Any, what: str) -> str:
     if not NAME.fullmatch(str(name)):
         raise ValueError(
-            f"{what}: the name {name!r} is no name of a folder; use letters, digits and . _ + = -"
+            f"{what}: the name {name!r} is no name of a folder; begin with a letter or digit and go on with "
+            "letters, digits and . _ + = -, as in lambda=-1"
         )
     return str(name)

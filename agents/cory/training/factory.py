@@ -29,6 +29,7 @@ from cory.runtime import cpu
 from cory.runtime.arithmetic import configure_arithmetic
 from cory.runtime.device import default_device
 from cory.runtime.memory import MemoryBudget, pass_bytes
+from cory.runtime.nearest import did_you_mean
 from cory_env import tasks
 from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.tasks.base import Task
@@ -114,7 +115,10 @@ def policy_class(kind: str) -> type[Policy]:
     found = foreign[kind].load() if kind in foreign.names else _imported(kind, "policy.kind")
     if found is None:
         known = sorted({*_POLICY_KINDS, "lora_team", "table", *foreign.names})
-        raise ValueError(f"policy.kind is {kind!r}; there are {', '.join(known)}, or module:Class")
+        raise ValueError(
+            f"policy.kind is {kind!r}; there are {', '.join(known)}, or module:Class"
+            + did_you_mean(kind, known)
+        )
     if not hasattr(found, "load"):
         raise ValueError(f"policy.kind {kind!r} has no classmethod load(name, path, *, device, **options)")
     return found  # type: ignore[no-any-return]

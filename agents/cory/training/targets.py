@@ -12,6 +12,7 @@ from cory.config.parsing import at_home, flags_from, read, settings_of, value_of
 from cory.config.schema import Config
 from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
+from cory.runtime.nearest import did_you_mean_path
 from cory.runtime.plugins import load_plugin
 from cory.training import checkpoint
 
@@ -106,7 +107,10 @@ def find(name: str, *, preset: str | None = None, flags: Sequence[str] = (), lea
             "checkpoint; name one of them"
         )
     if not folder.exists() and _looks_local(name):
-        raise ValueError(f"there is no folder {name}; name a run directory, a model folder or a hub name")
+        raise ValueError(
+            f"there is no folder {name}; name a run directory, a model folder or a hub name"
+            + did_you_mean_path(name)
+        )
     policy = folder.name if not folder.name.startswith("reference") else f"model_{folder.name}"
     return Target(name=name, config=_of_a_model(name, preset, flags), folders={policy: name})
 

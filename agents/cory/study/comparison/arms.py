@@ -9,6 +9,7 @@ from typing import Any
 
 from cory.evaluation.records import IRRELEVANT
 from cory.report.groups import differing, written
+from cory.runtime.nearest import did_you_mean_path
 from cory.study.plan import EQUAL, PlannedRun, completed, settings_in
 from cory.tracking.tracker import METRICS
 
@@ -49,7 +50,10 @@ def arms_of(folders: Sequence[Path]) -> list[Arm]:
     for folder in folders:
         stored = settings_in(folder)
         if not stored or not (folder / METRICS).is_file():
-            raise ValueError(f"{folder} holds no config.yaml and {METRICS}; name the folders of runs")
+            raise ValueError(
+                f"{folder} holds no config.yaml and {METRICS}; name the folders of runs"
+                + did_you_mean_path(folder)
+            )
         seed = int(stored.pop("seed", 0))
         runs = found.setdefault(repr(sorted(stored.items())), (stored, {}))[1]
         _add(runs, seed, folder)

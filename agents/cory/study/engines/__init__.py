@@ -1,7 +1,6 @@
 """Engines train the runs of a study: processes of this machine, or tasks of a Ray cluster."""
 
-import difflib
-
+from cory.runtime.nearest import did_you_mean
 from cory.study.engines.base import Engine, Outcome
 
 ENGINES = ("local", "ray")
@@ -12,9 +11,8 @@ __all__ = ["ENGINES", "Engine", "Outcome", "load_engine"]
 def load_engine(name: str) -> type[Engine]:
     """The engine of a name; ValueError for an unknown one, ImportError if its package is not installed."""
     if name not in ENGINES:
-        near = difflib.get_close_matches(name, ENGINES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(ENGINES)}"
-        raise ValueError(f"there is no engine {name!r}; {hint}")
+        hint = did_you_mean(name, ENGINES) or f"; there are {', '.join(ENGINES)}"
+        raise ValueError(f"there is no engine {name!r}{hint}")
     if name == "local":
         from cory.study.engines.local import LocalEngine
 
