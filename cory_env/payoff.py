@@ -201,7 +201,7 @@ def matrix(kind: Payoff, seats: int, *, iteration: int = 0) -> np.ndarray:
             known = ", ".join((*NAMES, *FUNCTIONS))
             raise ValueError(
                 f"no payoff called {kind!r}; there are {known}, a number, an N x N matrix, module:function"
-                + did_you_mean(kind, (*NAMES, *FUNCTIONS))
+                + did_you_mean(str(kind), (*NAMES, *FUNCTIONS))
             ) from None
     mix = np.where(own == 1, 1.0, kind) if isinstance(kind, int | float) else kind
     try:

@@ -30,7 +30,7 @@ NAMES = {
 }
 PATHS = {
     "run": (targets.find, "runs/pocket-2-seats-seed-0", "runs/pokcet-2-seats-seed-0"),
-    "policy in a run": (targets.find, "runs/one/policies/pioneer", "runs/oen/policies/pioneer"),
+    "policy in a run": (targets.find, "runs/one/policies/pioneer", "runs/oone/policies/pioneer"),
     "run of a report": (lambda name: page.write_report(Path(name)), "runs/first-run", "runs/frist-run"),
     "study file": (lambda name: read_spec(Path(name)), "study.yaml", "sutdy.yaml"),
     "data file": (lambda name: tables.read_table(Path(name)), "openings.json", "openngs.json"),
