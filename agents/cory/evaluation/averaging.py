@@ -56,23 +56,6 @@ def _shares(policies: Sequence[Policy], weights: Sequence[float] | None) -> Tens
     return share_P / share_P.sum()
 
 
-def move_to_reference(policy: Policy, share: float) -> None:
-    """Set weights to `share` of the way from the reference's to the policy's own, in place (LITI of WARP).
-
-    Of an adapter the update of the backbone is scaled. ValueError where the weights are not the reference's
-    in shape.
-    """
-    reference = policy.reference.distribution_weights()
-    with torch.no_grad():
-        for name, weight in policy.distribution_weights().items():
-            if LORA_B in name:
-                weight.mul_(share)
-            elif LORA_A not in name and weight.is_floating_point():
-                if name not in reference or reference[name].shape != weight.shape:
-                    raise ValueError(f"policy {policy.name!r}: {name} is not in its reference")
-                weight.lerp_(reference[name].to(weight), 1 - share)
-
-
 @contextmanager
 def averaged(
     policies: Sequence[Policy],

@@ -12,7 +12,7 @@ from cory.study import statistics
 from cory.study.plan import setting_value
 from cory.study.records import Points, reference_of, trained
 from cory.study.results import Results
-from cory.study.spec import BETWEEN, SHARE, tested_on
+from cory.study.spec import tested_on
 
 TABLE = ("combined_reward", "task_reward", "kl")
 """Metrics in the table of arms, and those of the comparisons after them."""
@@ -41,10 +41,9 @@ def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, A
         return _last(_team(run, metric))
     if metric.startswith("game/"):
         return _mean([_last(seat.get(metric.partition("/")[2])) for seat in run["game"].values()])
-    of_curve = metric.removeprefix(BETWEEN)
-    if _is_of_frontier(of_curve):
-        curves = between(run) if metric.startswith(BETWEEN) else _during(run)
-        return _mean([_frontier_value(*one, of_curve, frontier, run, [name]) for name, one in curves.items()])
+    if _is_of_frontier(metric):
+        curves = _during(run).items()
+        return _mean([_frontier_value(*one, metric, frontier, run, [name]) for name, one in curves])
     ends = [points[-1][1] for points in _quantities(run, metric.removeprefix(APART), kl_coef) if points]
     if metric.startswith(APART):
         return max(ends) - min(ends) if len(ends) > 1 else math.nan
@@ -57,30 +56,6 @@ def _during(run: Run) -> dict[str, tuple[list[float], list[float]]]:
     return {
         name: (_values(one.get("kl")), _values(one.get("task_reward"))) for name, one in evaluated.items()
     }
-
-
-def between(run: Run) -> dict[str, tuple[list[float], list[float]]]:
-    """By policy: KL and task reward from the reference over interpolated weights to its own, by the share."""
-    names = sorted(shares_of(run), key=lambda name: float(name.removeprefix(f"{SHARE}-")))
-    steps = [run["on"][name]["eval"] for name in names]
-    found = {}
-    for policy in trained(run["eval"]) if names else ():
-        ends = reference_of(run["eval"], policy), run["eval"][policy]
-        curve = [ends[0], *(step[policy] for step in steps), ends[1]]
-        kl, reward = ([_last(one.get(name)) for one in curve] for name in ("kl", "task_reward"))
-        found[policy] = kl, reward
-    return found
-
-
-def shares_of(run: Run) -> set[str]:
-    """The shares between the reference's weights and its own that a run was evaluated at, by their names."""
-    return {name for name in run.get("on", {}) if name.startswith(f"{SHARE}-")}
-
-
-def interpolated_alike(results: Results) -> list[Run]:
-    """The runs that were evaluated at every share that any run was: stored ones may lack a later share."""
-    shares = {name for run in results["runs"] for name in shares_of(run)}
-    return [run for run in results["runs"] if shares_of(run) == shares]
 
 
 def curve(run: Run, metric: str, *, kl_coef: float) -> dict[int, float]:
@@ -115,7 +90,7 @@ def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[
     settings = {"kl_coef": kl_coef, "frontier": results["frontier"]}
     found = {
         run["seed"]: run_value(run, metric, **settings)
-        for run in (interpolated_alike(results) if metric.startswith(BETWEEN) else results["runs"])
+        for run in results["runs"]
         if (run["arm"], run["task"]) == (name, task)
     }
     return {seed: value for seed, value in sorted(found.items()) if math.isfinite(value)}

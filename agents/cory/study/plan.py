@@ -17,7 +17,7 @@ from cory.judges.weighted_sum import closing
 from cory.policies.loading import load_tokenizer
 from cory.runtime.sources import sources_of
 from cory.runtime.yaml_files import read_yaml
-from cory.study.spec import MAY_DIFFER, SHARE, TARGET, Settings, Spec, flattened, on_task
+from cory.study.spec import MAY_DIFFER, TARGET, Settings, Spec, flattened, on_task
 from cory.training.evaluate import COMPARED
 from cory.training.factory import make_measures, make_task
 from cory.training.targets import Target, load_external
@@ -39,8 +39,7 @@ class PlannedRun:
     settings: Mapping[str, Any]
     """All settings, flat, as config.yaml holds them; with `target` where nothing is trained."""
     cross: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By other task, or `interpolated` weights: the settings that the trained policies are evaluated with.
-    They do not change the run."""
+    """By other task: the settings that the trained policies are evaluated with on it."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Hashes of the files, folders and modules that the settings name (`cory.runtime.sources`)."""
     folder: Path | None = None
@@ -270,7 +269,6 @@ def _cross(
     """By other task: the settings that policies of an arm, trained on `task`, are evaluated with on it.
 
     Task, judge, response cap and evaluation are those of the arm on the other task, all else is as trained.
-    Beside them by `interpolated` weights: the arm's own settings and the share.
     """
     found = {}
     for other in () if TARGET in spec.arms[arm] else spec.cross.get(task, ()):
@@ -284,17 +282,7 @@ def _cross(
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
         found[other] = {name: value for name, value in as_json(config).items() if name != "seed"}
-    if TARGET not in spec.arms[arm]:
-        own = configs[task][arm]
-        alone = as_json(replace(own, evaluation=replace(own.evaluation, average=False, team=False)))
-        alone.pop("seed")
-        found |= {interpolated(share): {**alone, SHARE: share} for share in spec.interpolate}
     return found
-
-
-def interpolated(share: float) -> str:
-    """The name, beside those of other tasks, of the evaluation at a share of the way from the reference."""
-    return f"{SHARE}-{share:g}"
 
 
 def _check_same_tokens(ours: Config, theirs: Config, where: str) -> None:

@@ -11,8 +11,6 @@ from cory.evaluation.records import DEFINING
 from cory.runtime.nearest import did_you_mean, did_you_mean_path
 from cory.runtime.yaml_files import read_yaml
 from cory.study.spec import (
-    BETWEEN,
-    BUDGETS,
     GAME,
     MAY_DIFFER,
     ON,
@@ -36,7 +34,7 @@ STANDALONE = (
     *("distinct_1", "distinct_2", "repetition", "reference_perplexity", "length", "eos_share"),
 )
 """Quantities of standalone evaluations, beside pass_at_k."""
-OF_TRAINING = ("game/", "average/", "apart/", BETWEEN, ON, "hypervolume", "reward_at_kl/", "survival")
+OF_TRAINING = ("game/", "average/", "apart/", ON, "hypervolume", "reward_at_kl/", "survival")
 """Metrics, or their beginnings, that only trained arms have."""
 
 
@@ -71,9 +69,7 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
         tasks=_named_settings(values, "tasks"),
         cross=_cross(values),
         seeds=seeds_of(values.get("seeds", 5)),
-        interpolate=_listed(values.get("interpolate"), "interpolate", "shares"),
         evaluation=_mapping(values, "evaluation"),
-        budgets=_mapping(values, "budgets"),
         primary=tuple(
             _make(Comparison, one, "a primary comparison")
             for written in _listed(values.get("primary"), "primary", "comparisons")
@@ -87,7 +83,6 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
             _name(name, "pool"): _listed(one, f"pool {name!r}", "arms")
             for name, one in _mapping(values, "pools").items()
         },
-        ladder=_listed(values.get("ladder"), "ladder", "arms"),
         frontier=_make(Frontier, _mapping(values, "frontier"), "frontier"),
         may_differ=_listed(values.get("may_differ"), "may_differ", "settings"),
         quick=_mapping(values, "quick"),
@@ -119,16 +114,10 @@ def _check(spec: Spec) -> None:
     _mapping(spec.quick, "settings")
     if "seeds" in spec.quick:
         seeds_of(spec.quick["seeds"])
-    check_keys(spec.budgets, BUDGETS, "budgets")
-    for where, number in (
-        *((f"budgets: {name}", number) for name, number in spec.budgets.items()),
-        ("frontier: kl", spec.frontier.kl),
-    ):
-        if not _is_number(number) or not number > 0:
-            raise ValueError(f"{where} is {number!r}; give a number above 0")
+    if not _is_number(spec.frontier.kl) or not spec.frontier.kl > 0:
+        raise ValueError(f"frontier: kl is {spec.frontier.kl!r}; give a number above 0")
     if spec.frontier.reward is not None and not _is_number(spec.frontier.reward):
         raise ValueError(f"frontier: reward is {spec.frontier.reward!r}; give a number")
-    check_keys(spec.ladder, list(spec.arms), "the ladder: the study's arms")
     for name, sweep in spec.sweeps.items():
         check_keys(sweep.arms, list(spec.arms), f"sweep {name!r}: the study's arms")
         if name in spec.arms or len(sweep.arms) < 2:
@@ -138,7 +127,6 @@ def _check(spec: Spec) -> None:
                 f"sweep {name!r} has setting {sweep.setting!r} and log {sweep.log!r}; give the name of a "
                 "setting, and true or false"
             )
-        _check_best_play(name, sweep)
     for name, pooled in spec.pools.items():
         check_keys(pooled, list(spec.arms), f"pool {name!r}: the study's arms")
         if name in {**spec.arms, **spec.sweeps} or len(set(pooled)) < 2:
@@ -151,9 +139,6 @@ def _check(spec: Spec) -> None:
             raise ValueError(
                 f"cross: {task!r} names itself, on which its runs are evaluated anyway; leave it out"
             )
-    for share in spec.interpolate:
-        if not (_is_number(share) and 0 < share < 1):
-            raise ValueError(f"interpolate holds {share!r}; give shares of the way between 0 and 1")
     targets = _checked_targets(spec)
     for one in spec.primary:
         for name in (one.arm, one.baseline):
@@ -170,10 +155,6 @@ def _check(spec: Spec) -> None:
         )
         for metric in filter(None, (one.metric, one.baseline_metric)):
             _check_metric(metric, "a primary comparison")
-            if metric.startswith(BETWEEN) and not spec.interpolate:
-                raise ValueError(
-                    f"a primary comparison by {metric}: add `interpolate`, shares between 0 and 1"
-                )
             _check_tested_on(metric, one.task, spec)
         if one.task is not None:
             check_keys([one.task], list(spec.tasks), "a primary comparison: the study's tasks")
@@ -186,26 +167,10 @@ def _check(spec: Spec) -> None:
             )
 
 
-def _check_best_play(name: str, sweep: Sweep) -> None:
-    """Raise ValueError unless it holds a number of every arm by metric."""
-    if not isinstance(sweep.best_play, Mapping):
-        raise ValueError(
-            f"sweep {name!r}: best_play is {sweep.best_play!r:.80}; give `metric: [values]` pairs"
-        )
-    for metric, values in sweep.best_play.items():
-        _check_metric(metric, f"sweep {name!r}: best_play")
-        numbers = isinstance(values, list | tuple) and all(map(_is_number, values))
-        if not numbers or len(values) != len(sweep.arms):
-            raise ValueError(
-                f"sweep {name!r} has {len(sweep.arms)} arms, and best_play {values!r:.80} for {metric}; give "
-                "a number an arm"
-            )
-
-
 def _check_metric(metric: str, where: str) -> None:
     """Raise ValueError, with the nearest name, for a metric that no run has."""
     metric = str(metric)
-    if metric == "survival" or re.fullmatch(rf"({BETWEEN})?(hypervolume|reward_at_kl/\d+(\.\d+)?)", metric):
+    if metric == "survival" or re.fullmatch(r"hypervolume|reward_at_kl/\d+(\.\d+)?", metric):
         return
     place, _, rest = metric.rpartition("/")
     if re.fullmatch(r"pass_at_\d+", rest) and place != "game":

@@ -382,11 +382,9 @@ def _in_common(arms: Mapping[str, Any], task: str) -> str:
 
 
 def _budgets(results: Results) -> Table:
-    """What the arms used in training, mean over runs; the study's own budgets in the first row."""
+    """What the arms used in training, mean over runs."""
     names = list(BUDGETS)
     rows = []
-    if results["budgets"]:
-        rows.append(["budget", "", *(_number(results["budgets"].get(name), ",.0f") for name in names)])
     for task in results["kl_coef"]:
         for arm in results["arms"]:
             runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]

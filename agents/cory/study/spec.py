@@ -1,6 +1,6 @@
 """A study as it is written down: arms, seeds, tasks, and comparisons fixed before the first run."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,6 @@ BUDGETS = ("games", "judge_calls", "optimizer_steps", "tokens_sampled")
 
 TARGET = "target"
 """Key of an arm that is evaluated, not trained: a function that loads players, as for `cory evaluate`."""
-BETWEEN = "between/"
-"""Prefix of metrics of the curve through interpolated weights."""
-SHARE = "interpolate"
-"""Key of the share of the way from the reference, among the settings of an evaluation of such weights."""
 ON = "on/"
 """Prefix of metrics of runs that are evaluated on another task."""
 
@@ -43,8 +39,7 @@ class Comparison:
     `apart/<quantity>` (standalone, the largest less the smallest of the policies'),
     `team/<seat>/<quantity>` and `team/<quantity>` (held-out games of all seats, with `evaluation.team`),
     `on/<task>/<quantity>` (standalone on another task, with `cross`), `hypervolume` and
-    `reward_at_kl/<nats>` of the evaluations during training, with the prefix `between/` of the `interpolate`d
-    weights, `survival` (iterations without collapse)."""
+    `reward_at_kl/<nats>` of the evaluations during training, `survival` (iterations without collapse)."""
     baseline_metric: str = ""
     """The baseline's metric if it is another one; arm and baseline may be the same then."""
     margin: float = 0.0
@@ -67,9 +62,6 @@ class Sweep:
     arms: tuple[str, ...]
     log: bool = False
     """Whether the area is taken over the setting's logarithm."""
-    best_play: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """Values of metrics in each arm if every seat maximises its own payoff, where known; drawn beside the
-    runs'. It is the best play for each seat, not for the team: its collective reward may be below others'."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,17 +89,11 @@ class Spec:
     tasks: Mapping[str, Settings] = field(default_factory=dict)
     cross: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By task that is trained on: the other tasks that its policies are evaluated on after training."""
-    interpolate: tuple[float, ...] = ()
-    """Shares of the way from the reference's weights to a policy's own, between 0 and 1, at which policies
-    are evaluated after training: the reward-KL curve of one run (`between/...`)."""
     evaluation: Settings = field(default_factory=dict)
-    budgets: Mapping[str, float] = field(default_factory=dict)
     primary: tuple[Comparison, ...] = ()
     sweeps: Mapping[str, Sweep] = field(default_factory=dict)
     pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Arms that comparisons take as one, by its name: at a seed the mean of theirs (a main effect)."""
-    ladder: tuple[str, ...] = ()
-    """Arms of which each changes one thing more than the one before it, drawn as steps."""
     frontier: Frontier = Frontier()
     may_differ: tuple[str, ...] = ()
     quick: Mapping[str, Any] = field(default_factory=dict)
@@ -133,7 +119,6 @@ class Spec:
             seeds=seeds_of(self.quick["seeds"]) if "seeds" in self.quick else self.seeds,
             sweeps=kept,
             pools=pools,
-            ladder=tuple(name for name in self.ladder if name in arms),
             primary=tuple(
                 one
                 for one in self.primary

@@ -8,7 +8,6 @@ from typing import Any
 from cory.config.parsing import flat
 from cory.config.schema import Config
 from cory.evaluation import records
-from cory.evaluation.averaging import move_to_reference
 from cory.evaluation.evaluator import Measure, Responses, evaluate_in_game, evaluate_standalone, threshold
 from cory.evaluation.external import ExternalPolicy
 from cory.evaluation.summary import EvaluatedTarget, summary
@@ -195,17 +194,14 @@ def check_target(target: Target) -> None:
         pass
 
 
-def target_metrics(target: Target, *, share: float = 1.0, interrupt: Interrupt = never) -> dict[str, float]:
+def target_metrics(target: Target, *, interrupt: Interrupt = never) -> dict[str, float]:
     """The held-out metrics of a target, keyed as a run logs them: `eval/...`, `team/...`, `all/policies/...`.
 
-    The team is evaluated with `evaluation.team`, seated as in a run's first iteration. With a `share` below 1
-    the policies' weights are that share of the way from their references', which are not evaluated again.
+    The team is evaluated with `evaluation.team`, seated as in a run's first iteration.
     `interrupt` is called before every token and may raise.
     """
     config = target.config
     task, references, policies = load_target(target)
-    for policy in policies.values() if share != 1 else ():
-        move_to_reference(policy, share)
     measures = make_measures(config)
     options: dict[str, Any] = {"kl_coef": config.kl.coef, "threshold": threshold(config.evaluation, task)}
     with weighted_sum.closing(task):
@@ -218,7 +214,7 @@ def target_metrics(target: Target, *, share: float = 1.0, interrupt: Interrupt =
                 measures=measures,
                 interrupt=interrupt,
             )
-            for policy in (*(references.values() if share == 1 else ()), *policies.values())
+            for policy in (*references.values(), *policies.values())
         }
         found = metrics.evaluation_metrics(responses, list(policies), **options)
         if config.evaluation.team:

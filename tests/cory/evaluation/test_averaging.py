@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import cory
-from cory.evaluation.averaging import averaged, mean_weights, move_to_reference, trained
+from cory.evaluation.averaging import averaged, mean_weights, trained
 from cory.evaluation.config import EvaluationConfig
 from cory.policies.table import TablePolicy
 from cory.training.trainer import Trainer
@@ -112,21 +112,6 @@ def test_adapters_of_two_backbones_have_no_mean(backbone):
     one, other = (list(make_team(backbone).policies.values()) for _ in range(2))
     with pytest.raises(ValueError, match="policies of several teams cannot act together with 'llm_1'"):
         averaged([one[0], other[1]]).__enter__()
-
-
-def test_a_quarter_of_the_way_from_one_to_nine_is_three():
-    reference, policy = table("reference", 1.0), table("policy", 9.0)
-    policy.set_reference(reference)
-    move_to_reference(policy, 0.25)
-    assert all(bool((weight == 3.0).all()) for weight in policy.distribution_weights().values())
-    assert all(bool((weight == 1.0).all()) for weight in reference.parameters())
-
-
-def test_policy_of_another_shape_than_its_reference_is_refused():
-    policy = table("policy", 1.0)
-    policy.set_reference(table("reference", 1.0, vocab_size=6))
-    with pytest.raises(ValueError, match=r"'policy': .* is not in its reference"):
-        move_to_reference(policy, 0.5)
 
 
 def test_policies_of_two_shapes_have_no_mean():

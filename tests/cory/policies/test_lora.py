@@ -5,7 +5,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cory.evaluation.averaging import move_to_reference
 from cory.policies.lora_config import LoRAConfig
 from cory.policies.scoring import evaluate
 from cory.rollout.role_exchange import seating_at
@@ -76,19 +75,6 @@ def test_only_adapters_need_a_gradient_and_that_never_changes(backbone):
         torch.testing.assert_close(model_logits(team.model), plain, atol=1e-5, rtol=0)
         assert {id(p) for p in team.model.parameters() if p.requires_grad} == set().union(*own)
     assert not set.intersection(*own)
-
-
-def test_an_adapter_half_way_to_its_backbone_is_the_mean_of_both_models(backbone, tmp_path):
-    policy = make_team(backbone).policies["llm_1"]
-    stir(policy)
-    policy.save_merged(tmp_path / "merged")
-    mean, merged = (AutoModelForCausalLM.from_pretrained(one) for one in (backbone, tmp_path / "merged"))
-    with torch.no_grad():
-        for ours, theirs in zip(mean.parameters(), merged.parameters(), strict=True):
-            ours.lerp_(theirs, 0.5)
-    move_to_reference(policy, 0.5)
-    torch.testing.assert_close(policy_logits(policy), model_logits(mean), atol=1e-5, rtol=0)
-    assert (policy_logits(policy) - model_logits(merged)).abs().max() > 0.01
 
 
 def test_every_trainable_tensor_moves_within_two_steps_and_nothing_else_ever(backbone):

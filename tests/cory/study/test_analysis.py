@@ -11,9 +11,7 @@ from cory.study.plan import make_plan
 from cory.study.plots import comparisons, curves, frontier, panels, sweeps
 from cory.study.reading import make_spec
 from cory.study.results import assemble
-from cory.study.study import Study
-from cory_env.tasks.relay import Task as Relay
-from tests.cory.study.conftest import ROOT, made_up_run
+from tests.cory.study.conftest import made_up_run
 
 OPTIONS = {"kl_coef": 0.1, "frontier": {"kl": 20.0, "reward": None}}
 GAINS = (0.30, 0.32, 0.28, 0.31, 0.29, 0.30)
@@ -317,17 +315,6 @@ def test_test_of_a_sweep_says_that_it_is_an_area(values):
     ]
 
 
-def test_interpolated_weights_are_compared_where_all_shares_were_evaluated(values):
-    """A share that was added since is missing in runs whose directories are gone."""
-    results = made_up_results(values)
-    for run in results["runs"]:
-        shares = (0.5,) if run["seed"] == 0 else (0.25, 0.5)
-        run["on"] = {f"interpolate-{share:g}": {"eval": run["eval"]} for share in shares}
-    found = analysis.values_by_seed(results, "cooperative", "relay", "between/hypervolume")
-    assert sorted(found) == list(range(1, len(GAINS)))
-    assert frontier.draw_frontier(results) is not None
-
-
 def test_comparison_without_runs_is_undecided(values):
     results = made_up_results(values, gains=())
     assert [row["result"] for row in results["statistics"]] == ["undecided", "undecided"]
@@ -345,15 +332,6 @@ def test_sweep_stands_for_the_area_under_its_arms(values):
     assert volumes[0] == pytest.approx(19 * 0.8)
 
 
-def test_payoff_maximisers_are_marked_in_a_sweep_without_a_line_between_them(values):
-    best = {"task_reward": [0.9, 0.7]}  # cooperative is lambda 1, independent 0
-    sweep = {"setting": "payoff", "arms": ["cooperative", "independent"], "best_play": best}
-    axes = sweeps.draw_sweeps(made_up_results(values, sweeps={"payoff": sweep})).axes[0]
-    (marks,) = (line for line in axes.lines if line.get_label() == "seats that maximise their own payoff")
-    assert marks.get_xydata().tolist() == [[0, 0.7], [1, 0.9]]
-    assert marks.get_linestyle() == "None"
-
-
 def test_logarithmic_sweep_has_ticks_at_its_settings_only(values):
     arms = {f"lr-{lr}": {"learner.lr": lr} for lr in (1.5e-5, 1.5e-4, 0.5)}
     sweep = {"setting": "learner.lr", "arms": list(arms), "log": True}
@@ -366,14 +344,6 @@ def test_logarithmic_sweep_has_ticks_at_its_settings_only(values):
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1.5e-5", "1.5e-4", "0.5"]
     assert axes.get_xticks(minor=True).tolist() == []
     assert axes.get_xlabel() == "learning rate"
-
-
-def test_best_play_in_study_relay_is_that_of_the_task():
-    spec = Study.from_yaml(ROOT / "benchmarks/studies/relay.yaml").spec
-    sweep = spec.sweeps["lambda"]
-    weights = [float(spec.arms[arm]["payoff"]) for arm in sweep.arms]
-    found = [Relay().optimum(weight) for weight in weights]
-    assert sweep.best_play["game/collective_reward"] == [one.pioneer + one.observer for one in found]
 
 
 def test_frontier_joins_the_arms_of_a_sweep_by_rising_setting_and_has_their_intervals(values):
@@ -491,42 +461,12 @@ def test_combined_reward_is_left_out_beside_task_reward_where_kl_costs_nothing(v
         ("team/observer_1/task_reward", "task reward, observer_1, held-out games (judge's units)"),
         ("average/length", "response length, averaged weights (tokens)"),
         ("on/sums-4/task_reward", "task reward, on sums-4 (judge's units)"),
-        ("between/reward_at_kl/2", "task reward at a KL of 2 nats, interpolated weights"),
+        ("reward_at_kl/2", "task reward at a KL of 2 nats"),
         ("survival", "iterations without a sign of collapse"),
     ],
 )
 def test_axes_have_words_and_units_of_metrics(metric, words):
     assert panels.metric_label(metric) == words
-
-
-def test_ladder_draws_the_means_of_its_steps_and_what_they_are_compared_with(values):
-    arms = {**values["arms"], "blind": {"sees": "none"}}
-    primary = [*values["primary"], {"arm": "independent", "baseline": "blind"}]
-    results = made_up_results(values, arms=arms, primary=primary, ladder=["independent", "cooperative"])
-    results["runs"].append(made_up_run("blind", 0, 0.4))
-    axes = comparisons.draw_ladder(results).axes[0]
-    (steps,) = (line for line in axes.lines if line.get_linestyle() == "-" and line.get_marker() == "o")
-    # Combined reward is less by 0.1 times a KL of 1; relay's coefficient is in the results.
-    penalty = results["kl_coef"]["relay"]
-    assert steps.get_xydata() == pytest.approx(np.array([[0, 0.525 - penalty], [1, 0.825 - penalty]]))
-    (dashed,) = (line for line in axes.lines if line.get_linestyle() == "--")
-    assert (dashed.get_label(), dashed.get_ydata()[0]) == ("blind", pytest.approx(0.4 - penalty))
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["independent", "cooperative"]
-
-
-def test_ladder_draws_averaged_weights_below_on_the_same_scale_if_all_steps_have_them(values):
-    results = made_up_results(values, ladder=["independent", "cooperative"])
-    averaged_weights = {"task_reward": [[20, 2.0]], "kl": [[20, 1.0]]}
-    for arm, panels_drawn in (("independent", 1), ("cooperative", 2)):
-        for run in results["runs"]:
-            if run["arm"] == arm:
-                run["eval"]["average"] = averaged_weights
-        assert len(comparisons.draw_ladder(results).axes) == panels_drawn
-    alone, averaged = comparisons.draw_ladder(results).axes
-    assert alone.get_ylim() == averaged.get_ylim()
-    assert averaged.get_ylabel().startswith("combined reward, averaged weights")
-    (steps,) = (line for line in averaged.lines if line.get_marker() == "o")
-    assert steps.get_ydata() == pytest.approx(2 - results["kl_coef"]["relay"])
 
 
 def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path):

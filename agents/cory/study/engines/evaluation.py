@@ -14,7 +14,6 @@ from cory.runtime.provenance import commit, environment
 from cory.runtime.signals import Signals
 from cory.study.plan import PlannedRun, config_of, make_target
 from cory.study.records import cross_path
-from cory.study.spec import SHARE
 from cory.tracking.tracker import METRICS, Tracker
 from cory.training.evaluate import target_metrics
 from cory.training.factory import configure_runtime, silence_transformers
@@ -54,11 +53,10 @@ def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
         for name, settings in run.cross.items():
             path = cross_path(folder, settings)
             if not path.exists():
-                share, own = settings.get(SHARE, 1.0), {k: v for k, v in settings.items() if k != SHARE}
-                target = replace(find(str(folder)), config=config_of(own))
+                target = replace(find(str(folder)), config=config_of(settings))
                 configure_runtime(target.config)
                 print(f"evaluating {name}", flush=True)
-                found = target_metrics(target, share=share, interrupt=signals.check)
+                found = target_metrics(target, interrupt=signals.check)
                 content = {"commit": commit(), "settings": dict(settings), "metrics": found}
                 path.parent.mkdir(exist_ok=True)
                 write_text(path, json.dumps(content, indent=1))

@@ -1,19 +1,15 @@
-"""Figures of differences between arms, and of arms that change one thing after another."""
+"""Figure of the differences between arms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cory.report.plots import PALETTE, REFERENCE
-from cory.study import statistics
-from cory.study.analysis import OF_AVERAGE, values_by_seed
-from cory.study.plots.panels import grid, metric_label, style_of
+from cory.study.analysis import values_by_seed
+from cory.study.plots.panels import metric_label
 from cory.study.results import Results
-
-AVERAGED = OF_AVERAGE + "combined_reward"
 
 
 def draw_differences(results: Results) -> Figure | None:
@@ -53,47 +49,3 @@ def _name(row: Mapping[str, Any], results: Results) -> str:
     task = f" ({row['task']})" if len(results["kl_coef"]) > 1 else ""
     other = f" in {metric_label(row['baseline_metric'])}".partition(" (")[0] if row["baseline_metric"] else ""
     return f"{row['arm']} - {row['baseline']}{other}{task}"
-
-
-def draw_ladder(results: Results) -> Figure | None:
-    """Combined reward of the steps of the ladder, and of their averaged weights where all runs have it."""
-    steps = results["ladder"]
-    if len(steps) < 2:
-        return None
-    pairs = [(one["arm"], one["baseline"]) for one in results["primary"]]
-    compared = dict.fromkeys(b for a, b in pairs if a in steps and b in results["arms"] and b not in steps)
-
-    def values_of(arm: str, task: str, metric: str) -> list[float]:
-        return list(values_by_seed(results, arm, task, metric).values())
-
-    tasks = {run["task"] for run in results["runs"] if run["arm"] in steps}
-    metrics = ["combined_reward"]
-    if all(values_of(step, task, AVERAGED) for step in steps for task in tasks):
-        metrics.append(AVERAGED)
-
-    def limits(task: str) -> tuple[float, float]:
-        shown = [
-            value for arm in (*steps, *compared) for name in metrics for value in values_of(arm, task, name)
-        ]
-        room = 0.05 * (max(shown) - min(shown))
-        return min(shown) - room, max(shown) + room
-
-    def panel(axes: Axes, metric: str, task: str, _steps: Sequence[str]) -> bool:
-        found = [values_of(arm, task, metric) for arm in steps]
-        shown = [(x, values) for x, values in enumerate(found) if values]
-        for x, values in shown:
-            axes.plot([x] * len(values), values, ".", color=PALETTE[0], alpha=0.3)
-            axes.plot([x, x], statistics.interval(values), color=PALETTE[0])
-        axes.plot([x for x, _ in shown], [np.mean(values) for _, values in shown], "o-", color=PALETTE[0])
-        for arm in compared:
-            if values := values_of(arm, task, metric):
-                color = style_of(results, arm)["color"]
-                axes.axhline(float(np.mean(values)), color=color, linestyle="--", linewidth=1.2, label=arm)
-        axes.set_xticks(range(len(steps)), steps, rotation=20, ha="right")
-        axes.set_xlim(-0.3, len(steps) - 0.7)
-        axes.set_ylabel(metric_label(metric))
-        if shown and len(metrics) > 1:
-            axes.set_ylim(limits(task))
-        return bool(shown)
-
-    return grid(results, metrics, panel, [steps])

@@ -11,11 +11,11 @@ from cory.study import statistics
 from cory.study.analysis import APART, curve, judged_by_team, metrics_of, survival
 from cory.study.plots.panels import AT_KL, grid, groups_of, metric_label, style_of
 from cory.study.results import Results
-from cory.study.spec import BETWEEN, ON
+from cory.study.spec import ON
 
 FEW = 12
 """Up to so many evaluations of a run, each is marked on its curve."""
-NO_CURVE = ("hypervolume", "survival", AT_KL, APART, BETWEEN, ON)
+NO_CURVE = ("hypervolume", "survival", AT_KL, APART, ON)
 """Beginnings of metrics that a run has once."""
 THINNEST, WIDEST = 1.3, 6.0
 """Width in points of the last arm's share without collapse and of the first's, so that equal ones show."""

@@ -1,10 +1,10 @@
-"""Figures of a study: differences, learning curves, frontier, ladder, sweeps, survival."""
+"""Figures of a study: differences, learning curves, frontier, sweeps, survival."""
 
 from pathlib import Path
 
 from cory.report.plots import Kind, Plot, draw_kinds
 from cory.study import statistics
-from cory.study.plots.comparisons import draw_differences, draw_ladder
+from cory.study.plots.comparisons import draw_differences
 from cory.study.plots.curves import draw_curves, draw_survival
 from cory.study.plots.frontier import draw_frontier, frontier_groups
 from cory.study.plots.panels import groups_of
@@ -30,17 +30,9 @@ FRONTIER = (
     "Lines join the arms of a sweep in the order of their settings, which stand beside them, once where two "
     "sweeps have the same at the same place; bars and the band they span: 95 % intervals of the mean reward. "
     "The cross is the reference, with its task reward; where it is far from the arms, the reward stands in "
-    "the corner. Dashed: weights between the reference's and the policies'."
+    "the corner."
 )
-SWEEPS = (
-    "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs. "
-    "Diamonds: the value when each seat maximises its own payoff, where the study file knows it."
-)
-LADDER = (
-    "Combined reward of arms of which each changes one thing more than the one to its left: mean over the "
-    "runs with its 95 % interval; dots: runs. Dashed: arms that primary comparisons compare them with. "
-    "Below, on the same scale, if it was evaluated: the mean of the policies' weights."
-)
+SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
 SURVIVAL = (
     "Share of policies without a sign of collapse (Kaplan-Meier) over the evaluated iterations. "
     "Each line is thinner than the one before it, so that equal ones can be seen."
@@ -61,7 +53,6 @@ def draw(results: Results, folder: Path, *, declared: bool = True) -> list[Plot]
         ("differences", *forest, draw_differences),
         ("curves", "Learning curves", CURVES + groups, draw_curves),
         ("frontier", "Task reward against KL", FRONTIER + panels, draw_frontier),
-        ("ladder", "Step by step", LADDER, draw_ladder),
         ("sweeps", "Sweeps", SWEEPS, draw_sweeps),
         ("survival", "Collapse", SURVIVAL + (groups and groups + LEFT_OUT), draw_survival),
     ]

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from cory.report.plots import PALETTE, REFERENCE
 from cory.study import statistics
-from cory.study.analysis import between, interpolated_alike, sweep_settings, values_by_seed
+from cory.study.analysis import sweep_settings, values_by_seed
 from cory.study.plots.panels import TOGETHER, grid, groups_of, sweep_of
 from cory.study.plots.sweeps import written
 from cory.study.results import Results
@@ -75,17 +75,13 @@ def _alone(results: Results, arms: Sequence[str]) -> list[str]:
 def _draw_arm(
     axes: Axes, results: Results, arm: str, task: str, styles: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """The runs and the mean of an arm; dashed, the curve through interpolated weights: mean over policies."""
+    """The runs and the mean of an arm."""
     name = sweep_of(results, arm) or arm
     kl, reward = (values_by_seed(results, arm, task, one) for one in ("kl", "task_reward"))
     if seeds := sorted(kl.keys() & reward.keys()):
         x, y = [kl[seed] for seed in seeds], [reward[seed] for seed in seeds]
         axes.plot(x, y, markersize=3, alpha=0.5, **styles[name])
         axes.plot(np.mean(x), np.mean(y), label=name, markersize=8, **styles[name])
-    runs = [run for run in interpolated_alike(results) if (run["arm"], run["task"]) == (arm, task)]
-    if curves := [curve for run in runs for curve in between(run).values()]:
-        x, y = np.mean(np.array(curves), axis=0)
-        axes.plot(x, y, "--", color=styles[name]["color"], linewidth=1, alpha=0.7)
 
 
 def _draw_sweep(

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from cory.report.plots import DASHES, PALETTE
 from cory.study.analysis import APART, OF_AVERAGE
 from cory.study.results import Results
-from cory.study.spec import BETWEEN, tested_on
+from cory.study.spec import tested_on
 from cory.tracking.labels import label
 
 TOGETHER = 12
@@ -20,7 +20,6 @@ GROUP = 9
 """Most arms of a group where there are several."""
 AT_KL = "reward_at_kl/"
 PLACES = {
-    BETWEEN: "interpolated weights",
     OF_AVERAGE: "averaged weights",
     APART: "range over the policies",
     "team/": "held-out games",

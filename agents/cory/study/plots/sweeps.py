@@ -16,8 +16,6 @@ from cory.study.plots.panels import grid, metric_label
 from cory.study.results import Results
 from cory.tracking.labels import setting_label
 
-OWN_PAYOFF = "seats that maximise their own payoff"
-
 
 def draw_sweeps(results: Results) -> Figure | None:
     """Every metric over the settings of the sweeps; those over one setting share panels."""
@@ -54,7 +52,7 @@ def written(number: float) -> str:
 def _draw_sweep(
     axes: Axes, results: Results, metric: str, task: str, sweep: Mapping[str, Any], style: Mapping[str, Any]
 ) -> None:
-    """The line through the means of a sweep's arms, their intervals, their runs and what is known of them."""
+    """The line through the means of a sweep's arms, their intervals and their runs."""
     points, color, settings = [], style["color"], sweep_settings(results, sweep, task)
     for arm, at in zip(sweep["arms"], settings, strict=True):
         if values := list(values_by_seed(results, arm, task, metric).values()):
@@ -64,7 +62,3 @@ def _draw_sweep(
                 axes.plot([at, at], interval, color=color)
     if points:
         axes.plot(*zip(*sorted(points), strict=True), "o-", **style)
-    if metric in sweep["best_play"]:
-        known = sorted(zip(settings, sweep["best_play"][metric], strict=True))
-        hollow: dict[str, Any] = {"color": "black", "markerfacecolor": "none", "markersize": 8}
-        axes.plot(*zip(*known, strict=True), "D", label=OWN_PAYOFF, **hollow)
