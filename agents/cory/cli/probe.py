@@ -1,9 +1,9 @@
 """`cory probe`: what the two seats of runs, checkpoints or models do to each other."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tyro.conf import Positional
 
@@ -51,22 +51,21 @@ def command(argv: Sequence[str]) -> None:
     probe(parse(Options, ours, about=about, command="cory probe"), settings)
 
 
-def probe(options: Options, settings: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Print the tables of every target and write their results; return the results.
+def probe(options: Options, settings: Sequence[str] = ()) -> None:
+    """Print the tables of every target and write their results.
 
     Targets are checked before the first one is probed.
     """
     from rich.console import Console
     from rich.text import Text
 
-    from cory.api.probe import check_seats, probe_target, write
+    from cory.api.probe import find_target, probe_target
     from cory.config import presets
     from cory.evaluation.probe_games import ProbeConfig
     from cory.evaluation.tables import print_tables
     from cory.report import probe as tables
-    from cory.runtime.files import check_output
+    from cory.runtime.files import check_output, write_text
     from cory.training.factory import configure_runtime, silence_transformers
-    from cory.training.targets import find
 
     silence_transformers()
     if not options.targets:
@@ -80,19 +79,15 @@ def probe(options: Options, settings: Sequence[str] = ()) -> list[dict[str, Any]
     config = ProbeConfig(
         queries=options.queries, pioneers=options.pioneers, observers=options.observers, seed=options.seed
     )
-    targets = [find(name, preset=options.preset, flags=settings, learns=True) for name in options.targets]
-    for target in targets:
-        check_seats(target)
+    targets = [find_target(name, options.preset, settings) for name in options.targets]
     configure_runtime(targets[0].config)
-    results = []
     for target in targets:
         with Console(stderr=True).status("loading") as status:
             result = probe_target(target, config, on_progress=lambda text: status.update(Text(plain(text))))
-        results.append(result)
         say(f"{target.name}: {tables.describe(result)}; 95 % intervals over queries.")
         print_tables(tables.make_tables(result), tables.remarks(result))
         path = options.out or (target.run / tables.FILE if target.run is not None else None)
         if path is not None:
             with not_written(path, named=options.out is not None):
-                say(f"result: {write(result, path)}")
-    return results
+                write_text(path, json.dumps(result, indent=1, allow_nan=False))
+                say(f"result: {path}")

@@ -1,14 +1,15 @@
-"""Bootstrap confidence intervals of means over queries and of paired differences.
+"""Bootstrap confidence intervals over queries: of means, paired differences and other statistics.
 
 Shapes: Q queries.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import bootstrap
+from scipy.stats import DegenerateDataWarning, bootstrap
 
 from cory.evaluation.text_metrics import INFLUENCES, UNBOUNDED, Bounds, bounds, difference_bounds
 
@@ -32,25 +33,37 @@ class Estimate(NamedTuple):
     high: float
 
 
-def interval(values_Q: np.ndarray, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
-    """Return the BCa bootstrap interval of the mean over queries; of a constant, the constant twice.
+def resampled(statistic: Callable[..., Any], *arrays_Q: np.ndarray) -> Estimate:
+    """Estimate `statistic(*arrays_Q, axis=-1)` with its 95 % BCa bootstrap interval over queries.
 
-    It lies between the smallest and the largest value. NaN twice for fewer than `MIN_QUERIES` queries, or
-    where a value is NaN.
+    Queries are drawn with replacement, the same of every array. NaN for both ends with fewer than
+    `MIN_QUERIES` queries or where the statistic of some resamples is not defined.
     """
-    if len(values_Q) < MIN_QUERIES or np.isnan(values_Q).any():
-        return NONE
-    if np.ptp(values_Q) == 0:
-        return float(values_Q.mean()), float(values_Q.mean())
-    result = bootstrap(
-        (values_Q,),
-        np.mean,
-        confidence_level=level,
-        n_resamples=RESAMPLES,
-        batch=200,
-        rng=np.random.default_rng(seed),
-    )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+    value = float(statistic(*arrays_Q, axis=-1))
+    if len(arrays_Q[0]) < MIN_QUERIES or not np.isfinite(value):
+        return Estimate(value, *NONE)
+    with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
+        warnings.simplefilter("ignore", DegenerateDataWarning)
+        result = bootstrap(
+            arrays_Q,
+            statistic,
+            paired=True,
+            vectorized=True,
+            n_resamples=RESAMPLES,
+            batch=200,
+            rng=np.random.default_rng(0),
+        )
+    if np.ptp(result.bootstrap_distribution) == 0:
+        return Estimate(value, value, value)
+    return Estimate(value, float(result.confidence_interval.low), float(result.confidence_interval.high))
+
+
+def interval(values_Q: np.ndarray) -> tuple[float, float]:
+    """Return the interval of the mean over queries, between the smallest and the largest value.
+
+    NaN twice for fewer than `MIN_QUERIES` queries, or where a value is NaN.
+    """
+    return resampled(np.mean, values_Q)[1:]
 
 
 def interval_within(values_Q: np.ndarray, within: Bounds, *, transform: bool) -> tuple[float, float]:

@@ -1,7 +1,6 @@
 """What two seats do to each other: measures of a probe's games, as estimates with intervals over queries.
 
-Shapes: Q queries, P pioneer responses to a query, R observer responses to a pioneer response, S standalone
-responses to a query, H games, T response tokens.
+Shapes: Q queries, P pioneer responses to a query, R observer responses to a pioneer response.
 """
 
 import math
@@ -10,40 +9,53 @@ from typing import Any
 
 import numpy as np
 
-from cory.batch import Batch
-from cory.evaluation import text_metrics
-from cory.evaluation.bootstrap import Estimate, estimates
-from cory.evaluation.evaluator import Responses
-from cory.evaluation.probe_games import OBSERVER, PIONEER, ProbeGames
-from cory.evaluation.variance_components import (
-    SMALLEST,
-    components,
-    resampled,
-    signal_share,
-    two_components,
-)
-from cory.functional.advantage import Advantage
+from cory.evaluation.bootstrap import Estimate, estimates, resampled
+from cory.evaluation.probe_games import OBSERVER, ProbeGames
+from cory.evaluation.text_metrics import jaccard
+
+SMALLEST = 1e-12
+"""Variances up to this are rounding errors: nothing is divided by them."""
 
 Estimates = dict[str, Estimate]
 
-STANDALONE = "standalone"
-
 
 def influence(games: ProbeGames) -> Estimates:
-    """Estimate the variance components of the observer's score, and how far the seats' scores go together.
+    """Estimate the `components` of the observer's score and its `slope` on the pioneer's."""
+    observer_QPR = games.observer_scores["own"]
+    return {**components(observer_QPR), "slope": slope(games.pioneer_scores_QP, observer_QPR)}
 
-    `query`, `pioneer`, `observer` and `pioneer_share` are those of
-    `cory.evaluation.variance_components.components`; `slope` and `slope_none` are slopes of the observer's on
-    the pioneer's score within a query, when the observer reads the response and when it reads none (then 0 in
-    expectation); `own_query` and `own_chance` are the components of the pioneer's own score.
+
+def components(scores_QPR: np.ndarray) -> Estimates:
+    """Estimate the variance components of the model score_qpo = mean + a_q + b_qp + c_qpo.
+
+    `query` (a), `pioneer` (b, what the pioneer's response causes given the query), `observer` (c, the
+    observer's own chance), and `pioneer_share` = b / (b + c), NaN where nothing varies given the query.
+    With s^2 the sample variance, within each query
+
+        observer_q = mean over p of s^2(score_qp1, ..., score_qpR)
+        pioneer_q  = s^2(mean score of pioneer response 1, ..., P) - observer_q / R
+
+    as in the nested analysis of variance of balanced data (Searle et al. 1992, section 3.6): unbiased, so
+    that components near 0 can be negative. ValueError unless there are two or more of Q, P and R.
     """
-    own = two_components(games.pioneer_scores_QP)
+    if scores_QPR.ndim != 3 or min(scores_QPR.shape) < 2:
+        raise ValueError(
+            f"scores have shape {scores_QPR.shape}; give [queries, pioneer responses, observer responses] "
+            "with 2 or more of each"
+        )
+    _, P, R = scores_QPR.shape
+    mean_QP = scores_QPR.mean(2)
+    observer_Q = scores_QPR.var(2, ddof=1).mean(1)
+    pioneer_Q = mean_QP.var(1, ddof=1) - observer_Q / R
+
+    def query(mean_Q: np.ndarray, pioneer_Q: np.ndarray, observer_Q: np.ndarray, axis: int = -1) -> Any:
+        return mean_Q.var(axis, ddof=1) - pioneer_Q.mean(axis) / P - observer_Q.mean(axis) / (P * R)
+
     return {
-        **components(games.observer_scores["own"]),
-        "slope": slope(games.pioneer_scores_QP, games.observer_scores["own"]),
-        "slope_none": slope(games.pioneer_scores_QP, games.observer_scores["none"]),
-        "own_query": own["query"],
-        "own_chance": own["chance"],
+        "query": resampled(query, mean_QP.mean(1), pioneer_Q, observer_Q),
+        "pioneer": resampled(np.mean, pioneer_Q),
+        "observer": resampled(np.mean, observer_Q),
+        "pioneer_share": resampled(_ratio_of_sums, pioneer_Q, pioneer_Q + observer_Q),
     }
 
 
@@ -60,220 +72,66 @@ def slope(pioneer_QP: np.ndarray, observer_QPR: np.ndarray) -> Estimate:
 
 
 def reading(games: ProbeGames) -> Estimates:
-    """Estimate the observer's mean score by what it reads, and paired differences from its own pioneer's.
-
-    `shuffled` is the share of pioneer responses that differ from their corrupted form.
-    """
-    by_read = {read: scores.mean((1, 2)) for read, scores in games.observer_scores.items()}
-    own_Q = by_read["own"]
-    gaps = {f"own minus {read}": own_Q - found_Q for read, found_Q in by_read.items() if read != "own"}
-    return estimates({**by_read, **gaps, "shuffled": games.shuffled_QP.mean(1)})
+    """Estimate the observer's mean score by what it reads, and paired differences from its own pioneer's."""
+    by_text = {text: scores.mean((1, 2)) for text, scores in games.observer_scores.items()}
+    gaps = {f"own minus {text}": by_text["own"] - by_text[text] for text in ("unrelated", "none")}
+    return estimates({**by_text, **gaps})
 
 
 def copying(games: ProbeGames) -> Estimates:
-    """Estimate how much of a pioneer response the observer repeats.
+    """Estimate the overlap (`jaccard`) of the observer's response with pioneer responses to its query.
 
-    `equal`: share of observer responses with the same text, white space around it aside. `overlap`: Jaccard
-    index of words and word pairs (`text_metrics.overlap`). Each against the response that the observer read
-    (`read`), another one to the same query (`same_query`), which shows what the query explains, and one to
-    another query (`other_query`).
+    `read` is the one that the observer read, `same_query` another one, which shows what the query explains.
     """
-    Q, P = games.pioneer_scores_QP.shape
-    compared = {"read": (0, 0), "same_query": (0, 1), "other_query": (1, 0)}
     per_query: dict[str, np.ndarray] = {}
-    for name, (later_q, later_p) in compared.items():
-        pairs = [
-            [
-                (text, games.pioneer_texts[(q + later_q) % Q][(p + later_p) % P])
-                for p, texts in enumerate(games.observer_texts[q])
+    for name, later in (("read", 0), ("same_query", 1)):
+        per_query[name] = np.array([
+            np.mean([
+                jaccard(text, pioneer[(p + later) % len(pioneer)])
+                for p, texts in enumerate(observer)
                 for text in texts
-            ]
-            for q in range(Q)
-        ]
-        per_query[f"equal_{name}"] = _means(
-            [ours.strip() == read.strip() for ours, read in row] for row in pairs
-        )
-        per_query[f"overlap_{name}"] = _means([text_metrics.overlap(*pair) for pair in row] for row in pairs)
-    per_query["overlap_read minus same_query"] = per_query["overlap_read"] - per_query["overlap_same_query"]
-    return estimates(per_query)
+            ])
+            for pioneer, observer in zip(games.pioneer_texts, games.observer_texts, strict=True)
+        ])  # fmt: skip
+    return estimates({**per_query, "read minus same_query": per_query["read"] - per_query["same_query"]})
 
 
-def values(batch: Batch, advantage: Advantage, queries: int) -> Estimates:
-    """Estimate how well a seat's values predict its returns, over the chosen tokens of all games.
-
-    `explained_variance` = 1 - var(return - value) / var(return); `value_first` and `return_first` are means
-    before the first token. Empty where there are no values (all 0).
-    """
-    mask_BT = batch.mask_BT.cpu().numpy()
-    value_BT, return_BT = (x.cpu().double().numpy() for x in (batch.values_BT, advantage.return_BT))
-    if not value_BT[mask_BT].any():
-        return {}
-
-    def sums(values_BT: np.ndarray) -> np.ndarray:
-        """Sum over the chosen tokens of each query [Q]."""
-        found_Q: np.ndarray = np.where(mask_BT, values_BT, 0.0).sum(1).reshape(queries, -1).sum(1)
-        return found_Q
-
-    error_BT, centred_BT = return_BT - value_BT, return_BT - return_BT[mask_BT].mean()
-    moments = [sums(np.ones_like(value_BT))]
-    moments += [sums(x_BT**power) for x_BT in (centred_BT, error_BT) for power in (1, 2)]
-    first = {"value_first": value_BT, "return_first": return_BT}
-    return {
-        "explained_variance": resampled(_explained, *moments),
-        **estimates({name: x_BT[:, 0].reshape(queries, -1).mean(1) for name, x_BT in first.items()}),
-    }
-
-
-def signal(advantage: Advantage, batch: Batch, seat: str, shape: tuple[int, int, int]) -> Estimates:
-    """Estimate the signal in a seat's advantage, which is averaged over the tokens of each response.
-
-    `signal_share` is that of `variance_components.signal_share`; `signal_to_noise` is share / (1 - share).
-    `shape` is (Q, P, R).
-    """
-    advantage_BT = advantage.advantage_BT.cpu().double().numpy()
-    mask_BT = batch.mask_BT.cpu().numpy()
-    advantage_B = np.where(mask_BT, advantage_BT, 0.0).sum(1) / mask_BT.sum(1)
-    share = signal_share(advantage_B.reshape(shape), "pioneer" if seat == PIONEER else "observer")
-    return {"signal_share": share, "signal_to_noise": Estimate(*map(_odds, share))}
-
-
-def skill(
-    standalone: Mapping[str, Responses],
+def free_riding(
+    standalone: Mapping[str, np.ndarray],
     games: Iterable[tuple[Mapping[str, str], ProbeGames]],
     references: Mapping[str, str],
-) -> dict[str, dict[str, Estimates]]:
-    """Estimate score and KL of every policy by where it responds, and paired differences of these.
+) -> dict[str, Estimates]:
+    """Estimate what each policy that was an observer scores beyond its score without a partner.
 
-    policy -> `task_reward` and `kl` -> `standalone` (the query only), the seats it sat in, `observer_1 minus
-    standalone` (the gap of the observer's prompt), `pioneer_0 minus standalone` and `observer_1 minus
-    pioneer_0`. Scores of a policy that has one of the `references` also have `free-riding`: what its training
-    added as the observer, beside the trained pioneer, less what it added standalone.
+    `standalone` has mean scores [Q] by policy, `references` the reference of each trained policy. By
+    policy: `standalone`, `observer`, `gap` = observer - standalone, and where there is a reference
+    `free-riding` = the gap less the reference's: what training added as the observer, beside the trained
+    pioneer, less what it added standalone.
     """
-    found: dict[str, dict[str, dict[str, np.ndarray]]] = {
-        name: {
-            quantity: {STANDALONE: responses.arrays[quantity].mean(1)} for quantity in ("task_reward", "kl")
-        }
-        for name, responses in standalone.items()
-    }
-    for seating, of_pair in games:
-        score = {PIONEER: of_pair.pioneer_scores_QP, OBSERVER: of_pair.observer_scores["own"].mean(2)}
-        kl = {PIONEER: of_pair.kl[PIONEER], OBSERVER: of_pair.kl[OBSERVER].mean(2)}
-        for seat, name in seating.items():
-            found[name]["task_reward"][seat] = score[seat].mean(1)
-            found[name]["kl"][seat] = kl[seat].mean(1)
-    pairs = [(OBSERVER, STANDALONE), (PIONEER, STANDALONE), (OBSERVER, PIONEER)]
-    result: dict[str, dict[str, Estimates]] = {}
-    for name, by_quantity in found.items():
-        result[name] = {}
-        for quantity, per_query in by_quantity.items():
-            gaps = {
-                f"{a} minus {b}": per_query[a] - per_query[b]
-                for a, b in pairs
-                if a in per_query and b in per_query
-            }
-            gap, before = f"{OBSERVER} minus {STANDALONE}", found.get(references.get(name, ""), {})
-            reference = before.get("task_reward", {})
-            if quantity == "task_reward" and gap in gaps and reference.keys() >= {OBSERVER, STANDALONE}:
-                gaps["free-riding"] = gaps[gap] - (reference[OBSERVER] - reference[STANDALONE])
-            result[name][quantity] = estimates({**per_query, **gaps})
+    observer = {seating[OBSERVER]: played.observer_scores["own"].mean((1, 2)) for seating, played in games}
+    gaps = {name: score_Q - standalone[name] for name, score_Q in observer.items()}
+    result = {}
+    for name, score_Q in observer.items():
+        per_query = {"standalone": standalone[name], "observer": score_Q, "gap": gaps[name]}
+        if (reference := references.get(name)) in gaps:
+            per_query["free-riding"] = gaps[name] - gaps[reference]
+        result[name] = estimates(per_query)
     return result
 
 
-def specialisation(ours: Responses, theirs: Responses) -> Estimates:
-    """Estimate how much two policies differ standalone: their texts, and the queries they are good at.
-
-    `differing` and `ngram_distance` are those of `text_metrics.diversity`; `score_correlation` is the
-    correlation over queries of the policies' expected scores (`expected_correlation`).
-    """
-    scores = (one.arrays["task_reward"] for one in (ours, theirs))
-    return {
-        **estimates(text_metrics.diversity(ours.texts, theirs.texts)),
-        "score_correlation": expected_correlation(*scores),
-    }
-
-
-def expected_correlation(a_QS: np.ndarray, b_QS: np.ndarray) -> Estimate:
-    """Estimate the correlation over queries of two policies' expected scores.
-
-    1 means that both are good at the same queries, however noisy single scores are. Products are taken of
-    different samples only, so that neither chance nor random numbers that both policies share count as
-    agreement (the correction for attenuation: Spearman 1904). It can exceed 1 by chance, and is NaN where the
-    expected scores do not vary.
-    """
-    S = a_QS.shape[1]
-    if S < 2:
-        raise ValueError("one sample per query cannot tell skill from chance; give 2 or more")
-
-    def product(x_QS: np.ndarray, y_QS: np.ndarray) -> np.ndarray:
-        products_Q: np.ndarray = (x_QS.sum(1) * y_QS.sum(1) - (x_QS * y_QS).sum(1)) / (S * (S - 1))
-        return products_Q
-
-    return resampled(
-        _correlation,
-        a_QS.mean(1),
-        b_QS.mean(1),
-        product(a_QS, b_QS),
-        product(a_QS, a_QS),
-        product(b_QS, b_QS),
-    )
-
-
-def as_json(found: Mapping[str, Any]) -> dict[str, Any]:
+def as_json(measures: Mapping[str, Any]) -> dict[str, Any]:
     """Return estimates at any depth as objects with value, low and high; None for what is not finite."""
     return {
         name: (
-            {part: x if math.isfinite(x) else None for part, x in one._asdict().items()}
-            if isinstance(one, Estimate)
-            else as_json(one)
-            if isinstance(one, Mapping)
-            else one
+            {part: x if math.isfinite(x) else None for part, x in measure._asdict().items()}
+            if isinstance(measure, Estimate)
+            else as_json(measure)
         )
-        for name, one in found.items()
+        for name, measure in measures.items()
     }
-
-
-def _means(rows: Iterable[list[Any]]) -> np.ndarray:
-    return np.array([np.mean(row) for row in rows])
-
-
-def _odds(share: float) -> float:
-    """share / (1 - share), NaN from 1 on."""
-    return share / (1 - share) if share < 1 - SMALLEST else math.nan
 
 
 def _ratio_of_sums(numerator_Q: np.ndarray, denominator_Q: np.ndarray, axis: int = -1) -> Any:
     below = denominator_Q.sum(axis)
     defined = below > SMALLEST
     return np.where(defined, numerator_Q.sum(axis) / np.where(defined, below, 1.0), np.nan)
-
-
-def _explained(
-    count_Q: np.ndarray,
-    return_Q: np.ndarray,
-    return2_Q: np.ndarray,
-    error_Q: np.ndarray,
-    error2_Q: np.ndarray,
-    axis: int = -1,
-) -> Any:
-    """1 - var(error) / var(return), from sums of both and of their squares."""
-    count = count_Q.sum(axis)
-    of_return = return2_Q.sum(axis) / count - (return_Q.sum(axis) / count) ** 2
-    of_error = error2_Q.sum(axis) / count - (error_Q.sum(axis) / count) ** 2
-    defined = of_return > SMALLEST
-    return np.where(defined, 1 - of_error / np.where(defined, of_return, 1.0), np.nan)
-
-
-def _correlation(
-    a_Q: np.ndarray, b_Q: np.ndarray, ab_Q: np.ndarray, aa_Q: np.ndarray, bb_Q: np.ndarray, axis: int = -1
-) -> Any:
-    """Covariance over the root of both variances, each free of the chance within queries."""
-    Q = a_Q.shape[axis]
-
-    def covariance(x_Q: np.ndarray, y_Q: np.ndarray, xy_Q: np.ndarray) -> Any:
-        others = (x_Q.sum(axis) * y_Q.sum(axis) - (x_Q * y_Q).sum(axis)) / (Q * (Q - 1))
-        return xy_Q.mean(axis) - others
-
-    product = covariance(a_Q, a_Q, aa_Q), covariance(b_Q, b_Q, bb_Q)
-    defined = (product[0] > SMALLEST) & (product[1] > SMALLEST)
-    scale = np.sqrt(np.where(defined, product[0] * product[1], 1.0))
-    return np.where(defined, covariance(a_Q, b_Q, ab_Q) / scale, np.nan)

@@ -128,7 +128,7 @@ def passes(score_QS: np.ndarray, threshold: float | None) -> np.ndarray | None:
     return None if threshold is None else score_QS >= threshold
 
 
-def overlap(ours: str, theirs: str) -> float:
+def jaccard(ours: str, theirs: str) -> float:
     """Return the Jaccard index of the words and word pairs of two texts; 1 if both are empty."""
     a, b = ({*ngrams(text, 1), *ngrams(text, 2)} for text in (ours, theirs))
     return len(a & b) / len(a | b) if a | b else 1.0
@@ -137,11 +137,11 @@ def overlap(ours: str, theirs: str) -> float:
 def diversity(ours_QS: Sequence[Sequence[str]], theirs_QS: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
     """Return per query how much the responses of two policies differ.
 
-    `differing`: the share of response pairs with different text. `ngram_distance`: 1 - `overlap`, mean over
+    `differing`: the share of response pairs with different text. `ngram_distance`: 1 - `jaccard`, mean over
     samples. Policies are evaluated with the same random numbers, so equal weights give 0 in both.
     """
     pairs = [list(zip(ours, theirs, strict=True)) for ours, theirs in zip(ours_QS, theirs_QS, strict=True)]
     return {
         "differing": np.array([np.mean([a != b for a, b in of_query]) for of_query in pairs]),
-        "ngram_distance": np.array([np.mean([1 - overlap(a, b) for a, b in of_query]) for of_query in pairs]),
+        "ngram_distance": np.array([np.mean([1 - jaccard(a, b) for a, b in of_query]) for of_query in pairs]),
     }

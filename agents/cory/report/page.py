@@ -73,7 +73,7 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
         *_data(environment),
         *(part for name in ("held_out", "frontier", "pass_at_k") for part in plots.get(name, ())),
         *measured,
-        *probe.sections(run, folder),
+        *probe.sections(run),
         *_training(run_curves),
         *(part for name in ("training", "team", "updates", "speed") for part in plots.get(name, ())),
         *samples.sections(games, continues=continues),

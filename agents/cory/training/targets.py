@@ -83,24 +83,23 @@ def load_external(name: str, config: Config) -> Target:
     return Target(name=name, config=config, folders={}, players=players)
 
 
-def find(name: str, *, preset: str | None = None, flags: Sequence[str] = (), learns: bool = False) -> Target:
+def find(name: str, *, preset: str | None = None, flags: Sequence[str] = ()) -> Target:
     """The target called `name`, its settings changed by `flags`.
 
     A target inside a run has the settings of that run. Any other model has those of `preset` (by default
     pocket); its reference is the preset's model, and without a preset or `--policy.model` the model itself
-    (an adapter's base model). `learns` says that the settings of training matter: without it the algorithm,
-    critic, exchange and KL estimator of a run are not imported where they are code of its own.
+    (an adapter's base model).
     """
     if not name.strip():
         raise ValueError("a target is empty; name a run directory, a model folder or a hub name")
     name = at_home(name)
     folder = Path(name)
     if (folder / checkpoint.MANIFEST).exists():
-        return _checkpoint(folder, name, flags, learns=learns)
+        return _checkpoint(folder, name, flags)
     if (folder / SETTINGS).exists() and not _holds_model(folder):
-        return _run(folder, name, flags, learns=learns)
+        return _run(folder, name, flags)
     if preset is None and (home := _home(folder)) is not None:
-        return Target(name=name, config=_settings(home, flags, learns=learns), folders={folder.name: name})
+        return Target(name=name, config=_settings(home, flags), folders={folder.name: name})
     if folder.exists() and not _holds_model(folder):
         raise ValueError(
             f"{folder} is neither a run directory with policies nor a model folder nor a "
@@ -126,9 +125,9 @@ def labels(names: Sequence[str]) -> list[str]:
     return ["/".join(part[-length:]) for part in parts]
 
 
-def _run(folder: Path, name: str, flags: Sequence[str], *, learns: bool) -> Target:
+def _run(folder: Path, name: str, flags: Sequence[str]) -> Target:
     """A run: its exported policies, or those of its newest checkpoint while it is unfinished."""
-    config = _settings(folder, flags, learns=learns)
+    config = _settings(folder, flags)
     saved = sorted(path for path in folder.glob("policies/*") if path.is_dir())
     if saved:
         return Target(name=name, config=config, folders={p.name: str(p) for p in saved}, run=folder)
@@ -137,13 +136,13 @@ def _run(folder: Path, name: str, flags: Sequence[str], *, learns: bool) -> Targ
         raise ValueError(
             f"{folder} is neither a run directory with policies nor one with checkpoints; let it write one"
         )
-    return replace(_checkpoint(written[-1], name, flags, learns=learns), run=folder)
+    return replace(_checkpoint(written[-1], name, flags), run=folder)
 
 
-def _checkpoint(folder: Path, name: str, flags: Sequence[str], *, learns: bool) -> Target:
+def _checkpoint(folder: Path, name: str, flags: Sequence[str]) -> Target:
     """A verified checkpoint, with the settings in it."""
     checkpoint.verify(folder)
-    config = _settings(folder, flags, learns=learns)
+    config = _settings(folder, flags)
     names = dict.fromkeys(config.policy_names)
     return Target(name=name, config=config, folders={policy: str(folder / policy) for policy in names})
 
@@ -157,17 +156,17 @@ def _home(folder: Path) -> Path | None:
 
 
 OF_TRAINING = ("algorithm", "critic", "exchange", "kl.kind")
-"""Settings, and groups of them, that nothing but training and a probe depends on."""
+"""Settings, and groups of them, that nothing but training depends on."""
 
 
-def _settings(home: Path, flags: Sequence[str], *, learns: bool) -> Config:
+def _settings(home: Path, flags: Sequence[str]) -> Config:
     """The settings in a folder, changed by flags; another task starts from its own defaults.
 
-    Unless the target `learns`, code that only training needs is not imported: its settings are left out.
+    Code that only training needs is not imported: its settings are left out.
     """
     try:
         saved = settings_of(home / SETTINGS)
-        for group in OF_TRAINING if not learns else ():
+        for group in OF_TRAINING:
             part = {name for name in saved if name == group or name.startswith(f"{group}.")}
             if any(_names_code(saved[name]) for name in part):
                 saved = {name: value for name, value in saved.items() if name not in part}

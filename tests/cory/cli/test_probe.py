@@ -32,7 +32,7 @@ def place(runs, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_run_is_probed_in_both_seatings_and_its_result_is_drawn(place, capsys, monkeypatch):
+def test_a_run_is_probed_in_both_seatings_and_its_page_has_a_section(place, capsys, monkeypatch):
     assert main(["probe", "runs/two", *SMALL, "--seed", "3"]) == 0
     shown = capsys.readouterr().out
     assert (
@@ -45,10 +45,9 @@ def test_a_run_is_probed_in_both_seatings_and_its_result_is_drawn(place, capsys,
     sizes = {"queries": 9, "pioneers": 2, "observers": 3, "seed": 3, "task": "echo", "judge": None}
     assert {name: measured[name] for name in sizes} == sizes
     assert set(measured["weights"]) == {"llm_1", "llm_2"}
-    # An exchange at iteration 1 has left llm_1 in the observer's seat.
     assert [(one["seating"]["pioneer_0"], one["seating"]["observer_1"]) for one in result["pairs"]] == [
-        ("llm_2", "llm_1"),
         ("llm_1", "llm_2"),
+        ("llm_2", "llm_1"),
         ("reference", "reference"),
     ]
     assert [one["reference"] for one in result["pairs"]] == [False, False, True]
@@ -56,14 +55,12 @@ def test_a_run_is_probed_in_both_seatings_and_its_result_is_drawn(place, capsys,
         gap = one["reading"]["own minus none"]
         assert gap["value"] == pytest.approx(one["reading"]["own"]["value"] - one["reading"]["none"]["value"])
         assert gap["low"] <= gap["value"] <= gap["high"]
-        assert set(one["advantage"]) == {"pioneer_0", "observer_1"}
-    assert set(result["skill"]) == {"reference", "llm_1", "llm_2"}
-    assert set(result["specialisation"]) == {"llm_1, llm_2"}
+    assert set(result["free_riding"]) == {"reference", "llm_1", "llm_2"}
+    assert "free-riding" in result["free_riding"]["llm_1"]
     monkeypatch.setattr("cory.report.plots.draw", lambda curves, folder: [])  # they have tests of their own
     page = write_report(place / "runs/two").read_text(encoding="utf-8")
     assert "Probe: what the seats do to each other" in page
     assert "pioneer&#39;s share of the variance given the query" in page
-    assert (place / "runs/two/plots/probe.png").is_file()
 
 
 def test_the_same_numbers_in_python_and_after_reading_the_file(place):
@@ -89,19 +86,17 @@ def test_one_policy_sits_in_both_seats_where_two_are_asked_for(place):
     assert main(["probe", "runs/one", *SMALL, "--seats", "2"]) == 0
     result = json.loads((place / "runs/one/probe.json").read_text())
     assert [list(one["seating"].values()) for one in result["pairs"]] == [["llm_1"] * 2, ["reference"] * 2]
-    assert result["specialisation"] == {}
-    assert len(report.sections(place / "runs/one", place)) > 3
+    assert len(report.sections(place / "runs/one")) > 3
 
 
 def test_the_first_two_of_three_policies_on_request(place):
     assert main(["probe", "runs/three", *SMALL, "--seats", "2"]) == 0
     result = json.loads((place / "runs/three/probe.json").read_text())
-    assert result["policies"] == ["llm_1", "llm_2"]
+    assert set(result["measured"]["weights"]) == {"llm_1", "llm_2"}
 
 
-def test_a_checkpoint_has_the_seating_of_its_last_iteration(place):
-    folder = "runs/two/checkpoints/step-000000"
-    assert main(["probe", folder, *SMALL, "--out", "start.json"]) == 0
+def test_a_checkpoint_is_probed_into_a_named_file(place):
+    assert main(["probe", "runs/two/checkpoints/step-000000", *SMALL, "--out", "start.json"]) == 0
     first = json.loads((place / "start.json").read_text())["pairs"][0]
     assert first["seating"] == {"pioneer_0": "llm_1", "observer_1": "llm_2"}
 
@@ -109,8 +104,8 @@ def test_a_checkpoint_has_the_seating_of_its_last_iteration(place):
 @pytest.mark.parametrize(
     ("argv", "why"),
     [
-        (["runs/two", "runs/one"], "runs/one has one seat"),
-        (["runs/three"], "runs/three has 3 seats, and a probe measures two; give --seats 2"),
+        (["runs/two", "runs/one"], "runs/one has 1 seat, and a probe measures"),
+        (["runs/three"], "runs/three has 3 seats, and a probe measures"),
         (["runs/two", "--pioneers", "1"], "pioneers is 1; a variance needs 2 or more"),
         (["runs/nowhere"], "there is no folder runs/nowhere"),
         ([], "name one or more"),
@@ -126,4 +121,4 @@ def test_refused(place, capsys, argv, why):
 def test_an_incomplete_file_is_no_probe(place):
     (place / "runs/two/probe.json").write_text('{"measured": {}')
     assert report.read(place / "runs/two") is None
-    assert report.sections(place / "runs/two", place) == []
+    assert report.sections(place / "runs/two") == []

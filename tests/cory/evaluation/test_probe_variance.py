@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from cory.evaluation.variance_components import components, resampled, signal_share, two_components
+from cory.evaluation.bootstrap import resampled
+from cory.evaluation.probe import components
 
 # Query 0: pioneer responses with the scores (0, 2) and (4, 6). Variances of the pairs 2 and 2, so
 # observer_0 = 2; means 1 and 5, of variance 8, so pioneer_0 = 8 - 2/2 = 7.
@@ -31,18 +32,6 @@ def test_components_of_a_case_worked_by_hand():
     values = {name: estimate.value for name, estimate in found.items()}
     assert values == pytest.approx({"query": -1.0, "pioneer": 3.5, "observer": 1.5, "pioneer_share": 0.7})
     assert all(math.isnan(estimate.low) for estimate in found.values())  # two queries give no interval
-
-
-def test_signal_shares_of_the_same_case():
-    # All components sum to -1 + 3.5 + 1.5 = 4.
-    assert signal_share(BY_HAND, "pioneer").value == pytest.approx(3.5 / 4)
-    assert signal_share(BY_HAND, "observer").value == pytest.approx(1.5 / 4)
-
-
-def test_two_components_by_hand():
-    # Variances 2 and 8 within, 5 in the mean; means 1 and 6, of variance 12.5, less 5/2.
-    found = two_components(np.array([[0.0, 2.0], [4.0, 8.0]]))
-    assert (found["chance"].value, found["query"].value) == pytest.approx((5.0, 10.0))
 
 
 def test_simulated_components_are_found_and_lie_in_their_intervals():
@@ -89,8 +78,3 @@ def test_intervals_draw_the_same_queries_of_every_array():
 def test_too_few_responses_are_refused(shape):
     with pytest.raises(ValueError, match="2 or more of each"):
         components(np.zeros(shape))
-
-
-def test_one_sample_per_query_is_refused():
-    with pytest.raises(ValueError, match="2 or more for each"):
-        two_components(np.zeros((4, 1)))
