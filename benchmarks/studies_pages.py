@@ -64,7 +64,7 @@ def write_pages(results: Path, pages: Path, readme: Path, studies: Path = STUDIE
 
     Studies without results have claims in the tables and no page.
 
-    ValueError for a results file that was changed by hand, and for a `readme` without the two marks.
+    ValueError for a file that holds no results, and for a `readme` without the two marks.
     """
     measured = load_all(results)
     for one in measured:

@@ -199,6 +199,7 @@ def test_committed_verdict_table_is_that_of_the_committed_results():
         pytest.skip("no results of studies are committed")
     for one in measured:
         assert study_results.load(one.file) == one.results, f"{one.file} was counted by other statistics"
+        assert not one.results["dirty"], f"{one.file} is of uncommitted code"
     committed = [*measured, *studies_pages.without_results(measured, studies_pages.STUDIES)]
     text = (studies_pages.PAGES / "index.md").read_text("utf-8")
     assert text == studies_pages.index(committed), "run python -m benchmarks.studies_pages"

@@ -53,9 +53,6 @@ class Options:
     """Train again what was trained with other settings, files or modules than today's, and remove stored runs
     whose arm or task the study no longer has, instead of refusing them."""
 
-    allow_dirty: bool = False
-    """Run with uncommitted code; results then go to the folder of the runs, not to the committed file."""
-
 
 def command(argv: Sequence[str]) -> None:
     """`cory study FILE`, or `cory study --arms A,B [settings]`; exit code 1 if a run failed."""
@@ -83,7 +80,6 @@ def command(argv: Sequence[str]) -> None:
         quick=options.quick,
         jobs=options.jobs,
         out=options.out,
-        allow_dirty=options.allow_dirty,
         train=not options.report,
         engine=options.engine,
         retrain=options.retrain,

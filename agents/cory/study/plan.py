@@ -42,8 +42,6 @@ class PlannedRun:
     """By other task: the settings that the trained policies are evaluated with on it."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Hashes of the files, folders and modules that the settings name (`cory.runtime.sources`)."""
-    folder: Path | None = None
-    """The run directory, if it is not below the study's folder: a run of a study beside it."""
 
     @property
     def is_trained(self) -> bool:
@@ -62,12 +60,8 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """Arm, task and seed as the path below the study's folder."""
+        """Arm, task and seed as the path of the run directory below the study's folder."""
         return f"{self.arm}/{self.task}/seed-{self.seed}"
-
-    def folder_in(self, out: Path) -> Path:
-        """The run directory in a study whose folder is `out`."""
-        return self.folder or out / self.name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cory.evaluation import averaging
 from cory.evaluation.collapse import SIGNS
-from cory.runtime.files import move_aside, read_json, write_text
+from cory.runtime.files import read_json, write_text
 from cory.runtime.sources import changed, sources_of
 from cory.study.plan import PlannedRun, differing, identity, settings_in
 from cory.study.spec import GAME
@@ -44,6 +44,11 @@ def finished(folder: Path, planned: PlannedRun) -> bool:
     return evaluated and trained == (list(range(iterations)) if planned.is_trained else [])
 
 
+def log_of(folder: Path) -> Path:
+    """The file beside a run directory with what its process printed."""
+    return folder.with_name(f"{folder.name}.log")
+
+
 def origin_of(folder: Path) -> Path:
     """The file beside a run directory with the learning version it was begun with."""
     return folder.with_name(f"{folder.name}.json")
@@ -60,20 +65,6 @@ def write_origin(folder: Path, planned: PlannedRun) -> None:
     write_text(origin_of(folder), json.dumps(origin, indent=1))
 
 
-def elsewhere(out: Path) -> dict[str, Path]:
-    """Run directories of the studies beside `out`, begun with today's learning version, by their settings."""
-    found = {}
-    for path in sorted(out.parent.glob("*/*/*/seed-*.json")):
-        try:
-            origin = json.loads(path.read_text(encoding="utf-8"))
-            version, sha256 = origin["learning_version"], origin["settings_sha256"]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # not written by a study
-        if version == LEARNING_VERSION and out not in path.parents:
-            found[sha256] = path.with_suffix("")
-    return found
-
-
 def why_another(folder: Path, planned: PlannedRun) -> str:
     """Why the directory holds another run: settings, learning version or sources; empty if it does not."""
     settings = settings_in(folder)
@@ -86,12 +77,6 @@ def why_another(folder: Path, planned: PlannedRun) -> str:
     if (version := origin.get("learning_version")) != LEARNING_VERSION:
         return f"was begun with learning version {version or 'unknown'}, this is {LEARNING_VERSION}"
     return since_trained(origin.get("sources", {}), planned)
-
-
-def set_aside(folder: Path, planned: PlannedRun) -> None:
-    """Rename the directory to `seed-N.old-TIME` if it holds another run."""
-    if why_another(folder, planned):
-        move_aside(folder)
 
 
 def since_trained(sources: Mapping[str, str], planned: PlannedRun) -> str:

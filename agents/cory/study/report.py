@@ -24,7 +24,6 @@ from cory.study.analysis import (
     values_by_seed,
 )
 from cory.study.plots import draw
-from cory.study.records import elsewhere
 from cory.study.results import Results
 from cory.study.spec import BUDGETS, tested_on
 from cory.tracking.tracker import SAMPLES, read_samples
@@ -252,13 +251,11 @@ def _processors(results: Results) -> list[str]:
 
 
 def _folders(results: Results, task: str, folder: Path) -> dict[str, Path]:
-    """The run directory with the smallest seed of each arm, in the study's folder or in one beside it."""
-    beside = elsewhere(folder)
+    """The run directory with the smallest seed of each arm."""
     found: dict[str, Path] = {}
     for run in results["runs"]:
-        own = folder / run["arm"] / task / f"seed-{run['seed']}"
-        place = own if own.is_dir() else beside.get(run["settings_sha256"])
-        if run["task"] == task and place is not None:
+        place = folder / run["arm"] / task / f"seed-{run['seed']}"
+        if run["task"] == task and place.is_dir():
             found.setdefault(run["arm"], place)
     return found
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -10,7 +10,7 @@ import yaml
 from filelock import FileLock
 
 from cory.config.parsing import flags_from
-from cory.runtime.files import check_output, write_text
+from cory.runtime.files import check_output, move_aside, write_text
 from cory.runtime.provenance import commit
 from cory.runtime.signals import Stopped
 from cory.runtime.terminal import say
@@ -20,7 +20,7 @@ from cory.study.by_settings import values_of
 from cory.study.checks import check_runs, check_writable
 from cory.study.engines import Outcome, load_engine
 from cory.study.export import write_marl_eval
-from cory.study.plan import Plan, PlannedRun, differing, make_plan, settings_in
+from cory.study.plan import Plan, PlannedRun, make_plan
 from cory.study.reading import check_keys, make_spec, read_spec
 from cory.study.report import PAGE, check_folder, write_report
 from cory.study.results import Results
@@ -100,7 +100,6 @@ class Study:
         quick: bool = False,
         jobs: int | None = None,
         out: str | Path | None = None,
-        allow_dirty: bool = False,
         train: bool = True,
         engine: str = "local",
         retrain: bool = False,
@@ -115,8 +114,6 @@ class Study:
             quick: With the study's `quick` overrides.
             jobs: Runs at a time; by default one per core, with `ray` one per CPU of the cluster.
             out: Folder of runs and report instead of the study's.
-            allow_dirty: Write to `<out>/results.json`, not to the study's `results`, and allow uncommitted
-                code.
             train: Whether anything is trained; else only what is finished is counted again.
             engine: `local` (processes of this machine) or `ray` (tasks of a Ray cluster; the extra `ray`).
             retrain: Train again what was trained with other settings, files or modules than those of today
@@ -138,8 +135,7 @@ class Study:
         chosen_engine = load_engine(engine)
         spec = self._spec(seeds=seeds, quick=quick, out=out)
         check_keys(arms or (), list(spec.arms), "the study's arms")
-        path = spec.results if spec.results is not None and not allow_dirty else spec.out / "results.json"
-        committed = path == spec.results
+        path = spec.results if spec.results is not None else spec.out / "results.json"
         plan = make_plan(spec)
         check_keys(tasks or (), list(plan.evaluation), "the study's tasks")
         check_folder(spec.out)
@@ -147,11 +143,8 @@ class Study:
         if self.text:
             check_output(spec.out / FILE, f"name: {spec.name}")
             write_text(spec.out / FILE, self.text)
-        if committed and train:
-            results.check_clean(path, commit(), ())
-        if not retrain:
-            results.check_keeps(path, plan)
-        known = _stored(spec, plan, path, say)
+        known = results.stored_runs(path, plan, retrain=retrain)
+        warn_of_changed_comparisons(spec, path, say)
         missing = _missing(spec, plan, known, say, retrain=retrain)
         todo = [
             run
@@ -160,21 +153,22 @@ class Study:
         ]
         check_runs(todo, spec.primary)
         say(_summary(spec, plan, known, todo))
+        if todo and spec.results is not None and (commit() or "").endswith("-dirty"):
+            say(f"warning: this tree has uncommitted changes; {path} will be marked dirty")
         for run in todo:
-            records.set_aside(run.folder_in(spec.out), run)
+            if records.why_another(spec.out / run.name, run):
+                move_aside(spec.out / run.name)
         try:
             outcomes = chosen_engine(spec.out, jobs=jobs, say=say).train(todo) if todo else []
         except Stopped as stopped:
             stopped.add_note("finished runs stand; the same command goes on")
             raise
         for one in outcomes:
-            folder = one.run.folder_in(spec.out)
-            if one.status == "finished" or records.finished(folder, one.run):
+            folder = spec.out / one.run.name
+            if not one.error or records.finished(folder, one.run):
                 known[one.run.name] = records.record(one.run, folder)
-        if committed:
-            results.check_clean(path, commit(), known.values())
         found = _count_and_save(spec, plan, path, known, retrain=retrain)
-        failed = [one for one in outcomes if one.status != "finished"]
+        failed = [one for one in outcomes if one.error]
         lines = [f"{one.run.name} failed: {one.error}" for one in failed]
         with FileLock(spec.out / f"{PAGE}.lock"):  # another process may draw the same figures
             write_marl_eval(found, spec.out)
@@ -189,22 +183,14 @@ class Study:
         return spec if seeds is None else replace(spec, seeds=tuple(range(seeds)))
 
 
-def _stored(spec: Spec, plan: Plan, path: Path, say: Callable[[str], None]) -> dict[str, dict[str, Any]]:
-    """The runs of the plan that stand in results files, by name: of this study, and of those beside it."""
-    declared = results.assemble(spec, plan, ())["primary"]
-    known = results.shared(spec.results, plan, say) if spec.results is not None else {}
-    for source in dict.fromkeys(one for one in (spec.results, path) if one is not None):
-        stored = results.load(source)
-        known |= results.reusable(stored, plan)
-        left_out = results.unplanned(stored, plan) if stored is not None else {}
-        for (arm, task), why in left_out.items():
-            say(f"{source}: the runs of {arm} on {task} are not used ({why})")
-        if stored is not None and stored["runs"] and stored["primary"] != declared:
-            say(
-                f"warning: the comparisons are not those that {source} was counted by, with "
-                f"{len(stored['runs'])} runs; one that is written after its runs is no test"
-            )
-    return known
+def warn_of_changed_comparisons(spec: Spec, path: Path, say: Callable[[str], None]) -> None:
+    """Say that the runs in a results file were counted by other comparisons than the study's."""
+    stored = results.load(path)
+    if stored is not None and stored["runs"] and stored["primary"] != [asdict(one) for one in spec.primary]:
+        say(
+            f"warning: the comparisons are not those that {path} was counted by, with "
+            f"{len(stored['runs'])} runs; one that is written after its runs is no test"
+        )
 
 
 def _summary(spec: Spec, plan: Plan, known: Mapping[str, Any], todo: Sequence[PlannedRun]) -> str:
@@ -225,9 +211,7 @@ def _count_and_save(
     ValueError if those are not the plan's, unless with `retrain`; the finished runs stand in their folders.
     """
     with FileLock(path.with_name(f"{path.name}.lock")):
-        if not retrain:
-            results.check_keeps(path, plan)
-        runs = {**results.reusable(results.load(path), plan), **known}
+        runs = {**results.stored_runs(path, plan, retrain=retrain), **known}
         found = analyse(results.assemble(spec, plan, runs.values()))
         results.save(path, found)
     return found
@@ -238,29 +222,23 @@ def _missing(
 ) -> list[PlannedRun]:
     """The runs that are to be trained, or evaluated on other tasks; finished ones are added to `known`.
 
-    ValueError for a run directory that holds another run, unless with `retrain`.
+    A run directory counts before a row of the results file. ValueError for one that holds another run, unless
+    with `retrain`.
     """
-    elsewhere = records.elsewhere(spec.out)
     missing, lost = [], []
     for run in plan.runs:
-        if run.name in known and records.is_crossed(run, known[run.name]):
-            continue
         folder = spec.out / run.name
         if why := records.why_another(folder, run):
             if not retrain:
                 raise ValueError(f"{folder}: {why}; --retrain, or another name for the arm, or another --out")
-            missing.append(run)
-            continue
-        other = elsewhere.get(run.sha256, folder)
-        if not folder.exists() and not differing(settings_in(other) or {}, run.settings):
-            folder = other
-        if records.finished(folder, run):
+            known.pop(run.name, None)
+        elif records.finished(folder, run):
             known[run.name] = records.record(run, folder)
-            if not records.is_crossed(run, known[run.name]):
-                missing.append(replace(run, folder=folder))
         elif run.name in known:
-            lost.append(run.name)
-        else:
+            if not records.is_crossed(run, known[run.name]):
+                lost.append(run.name)
+            continue
+        if run.name not in known or not records.is_crossed(run, known[run.name]):
             missing.append(run)
     if lost:
         say(f"not evaluated further, since their run directories are gone: {', '.join(lost)}")

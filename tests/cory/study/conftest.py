@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cory.study.engines import worker
+from cory.study.engines import Outcome, worker
 from cory.study.engines.local import LocalEngine
-from cory.study.records import write_origin
 from cory.study.study import Study
 from tests.helpers.once import made_once
 
@@ -47,13 +46,7 @@ def in_this_process(monkeypatch):
     """An engine without worker processes."""
 
     def train(engine, runs):
-        outcomes = []
-        for run in runs:
-            folder = run.folder_in(engine.out)
-            write_origin(folder, run)
-            result = worker.train(folder, run, lambda iteration: None)
-            outcomes.append(engine._outcome(run, result, 0.0))
-        return outcomes
+        return [Outcome(run=run, error=worker.train(engine.out / run.name, run)) for run in runs]
 
     monkeypatch.setattr(LocalEngine, "train", train)
 

@@ -12,7 +12,7 @@ from cory.study import analysis, export, records, report
 from cory.study.engines import evaluation, worker
 from cory.study.plan import make_plan
 from cory.study.reading import make_spec
-from cory.study.results import assemble, check_clean
+from cory.study.results import assemble
 from cory.study.study import Study
 from tests.cory.study.conftest import SMOKE, made_up_run, run_once
 
@@ -140,15 +140,6 @@ def test_run_without_its_directory_is_named_and_not_trained_again(copied, evalua
     assert evaluated == []
 
 
-def test_run_of_a_study_beside_it_is_evaluated_where_it_lies(copied, evaluated, tmp_path):
-    values, folder = copied
-    other = values | {"out": str(tmp_path / "other"), "cross": {"same": ["dearer"]}, "primary": []}
-    done = Study(**other).run(say=str, arms=["cooperative"])
-    assert evaluated == [folder / "cooperative/same/seed-0"]
-    assert set(on_others(done)["cooperative", "same", 0]) == {"dearer"}
-    assert not (tmp_path / "other/cooperative").exists()
-
-
 def test_failed_evaluation_leaves_the_run_in_the_table(copied, monkeypatch, evaluated):
     def fail(target, **_options):
         raise OSError("no space")
@@ -175,10 +166,10 @@ def test_evaluation_that_is_stopped_is_done_next_time(copied, made, monkeypatch)
         return whole(target, interrupt=interrupt, **options)
 
     monkeypatch.setattr(evaluation, "target_metrics", stop)
-    assert worker.train(place, run, lambda iteration: None) == {"status": "stopped"}
+    assert worker.train(place, run) == "stopped by SIGTERM"
     assert records.cross_evaluations(run, place) == {}
     monkeypatch.setattr(evaluation, "target_metrics", whole)
-    assert worker.train(place, run, lambda iteration: None) == {"status": "finished"}
+    assert worker.train(place, run) == ""
     assert records.cross_evaluations(run, place) == on_others(made[2])["cooperative", "relay", 0]
 
 
@@ -321,9 +312,3 @@ def test_evaluations_lie_in_the_run_directory_by_the_hash_of_their_settings(made
     stored = [json.loads(path.read_text("utf-8")) for path in files]
     assert {one["settings"]["task.price"] for one in stored} == {0.2, 0.4}
     assert all("eval/llm_1/task_reward" in one["metrics"] for one in stored)
-
-
-def test_evaluation_by_uncommitted_code_is_kept_out_of_committed_files(tmp_path):
-    on = {"dearer": {"settings_sha256": "0", "commit": "abc-dirty", "eval": {}}}
-    with pytest.raises(ValueError, match="cooperative/relay/seed-0 began with uncommitted changes"):
-        check_clean(tmp_path / "x.json", "abc", [made_up_run("cooperative", 0, 0.5, on=on)])

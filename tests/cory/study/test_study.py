@@ -1,11 +1,13 @@
 """A study of tables from start to end: found again, continued, and with an arm that fails."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from multiprocessing.spawn import get_preparation_data
 
 import psutil
 import pytest
@@ -15,7 +17,7 @@ from filelock import FileLock, Timeout
 from cory.cli.main import main
 from cory.study import study
 from cory.study.engines import worker
-from cory.study.engines.local import LocalEngine
+from cory.study.engines.local import LocalEngine, without_main_module
 from cory.study.plan import make_plan
 from cory.study.study import Study
 from cory.tracking.tracker import read
@@ -211,21 +213,8 @@ def test_run_whose_code_was_edited_is_refused_and_trained_again_if_that_is_asked
 def test_code_that_is_edited_while_a_study_runs_is_not_taken_for_what_it_was(with_own_code, tmp_path):
     (run,) = make_plan(Study(**with_own_code).spec).runs
     (tmp_path / "helper.py").write_text("edited = True")
-    result = worker.train(tmp_path / "study/mine/relay/seed-9", run, lambda iteration: None)
-    assert result["status"] == "failed"
-    assert "mine.py (helper.py) has changed since the study was started" in result["error"]
-
-
-def test_run_of_a_study_beside_it_with_another_default_of_today_is_not_used(copied, monkeypatch, values):
-    """The hash leaves out settings at their defaults, so that of a run with an older default is the same."""
-    changed, folder = copied
-    path = folder / "independent/relay/seed-0/config.yaml"
-    path.write_text(path.read_text().replace("temperature: 1.0", "temperature: 0.9"))
-    monkeypatch.setattr(LocalEngine, "train", lambda engine, runs: trained.extend(runs) or [])
-    trained: list = []
-    arms = {"independent": changed["arms"]["independent"]}
-    Study(**changed | {"arms": arms, "primary": [], "out": str(folder.parent / "other")}).run(say=str)
-    assert [run.name for run in trained] == ["independent/relay/seed-0"]
+    error = worker.train(tmp_path / "study/mine/relay/seed-9", run)
+    assert "mine.py (helper.py) has changed since the study was started" in error
 
 
 def test_comparisons_that_change_after_the_runs_are_pointed_out(copied, no_training):
@@ -238,31 +227,6 @@ def test_comparisons_that_change_after_the_runs_are_pointed_out(copied, no_train
     said.clear()
     Study(**{**values, "primary": changed}).run(say=said.append)
     assert not any("warning" in line for line in said)
-
-
-def test_finished_runs_of_a_study_beside_it_are_used(copied, no_training, made, tmp_path):
-    """An arm of another name with the same settings is the same run."""
-    values, _ = copied
-    arms = {"sum": values["arms"]["cooperative"]}
-    other = Study(**values | {"arms": arms, "primary": [], "out": str(tmp_path / "other")}).run(say=str)
-    assert values_of(other) == {
-        ("sum", seed): found for (arm, seed), found in values_of(made[2]).items() if arm == "cooperative"
-    }
-
-
-def test_finished_runs_in_the_results_beside_are_used(copied, no_training, made, tmp_path, monkeypatch):
-    monkeypatch.setattr(study.results, "check_clean", lambda *_: None)
-    values, folder = copied
-    committed = tmp_path / "committed"
-    committed.mkdir()
-    shutil.copy(folder / "results.json", committed / "first.json")
-    shutil.rmtree(folder)
-    second = values | {"arms": {"sum": values["arms"]["cooperative"]}, "primary": []}
-    second |= {"results": str(committed / "second.json"), "out": str(tmp_path / "second")}
-    found = values_of(Study(**second).run(say=str))
-    assert found == {
-        ("sum", seed): run for (arm, seed), run in values_of(made[2]).items() if arm == "cooperative"
-    }
 
 
 def test_study_continues_runs_that_are_missing_or_were_cut(copied, made):
@@ -293,16 +257,6 @@ def test_report_counts_again_without_training(copied, no_training, capsys, tmp_p
     assert "results: " in capsys.readouterr().out
 
 
-def test_tampered_results_are_refused_before_anything_runs(copied, no_training):
-    values, folder = copied
-    path = folder / "results.json"
-    results = json.loads(path.read_text("utf-8"))
-    results["runs"][0]["eval"]["llm_1"]["task_reward"][-1][1] += 0.5
-    path.write_text(json.dumps(results))
-    with pytest.raises(ValueError, match="was changed after it was written"):
-        Study(**values).run()
-
-
 def test_changed_arm_is_refused_and_not_mixed_with_its_old_runs(copied, no_training):
     values, folder = copied
     arms = without_broken(values) | {"cooperative": {"payoff": "cooperative", "learner.lr": 0.2}}
@@ -329,27 +283,10 @@ def test_arms_tasks_seeds_and_out_narrow_the_study(values, tmp_path, monkeypatch
         Study(**small(values)).run(tasks=["relai"])
 
 
-def test_uncommitted_code_is_refused_for_the_committed_file(values, tmp_path, monkeypatch, no_training):
-    monkeypatch.setattr(study, "commit", lambda: "abc-dirty")
+def test_results_of_uncommitted_code_are_marked(values, tmp_path, monkeypatch, no_training):
     monkeypatch.setattr("cory.runtime.provenance.commit", lambda: "abc-dirty")
-    committed = tmp_path / "committed.json"
-    one = Study(**small(values, out=str(tmp_path / "out"), results=str(committed)))
-    with pytest.raises(ValueError, match="this tree has changes"):
-        one.run()
-    finished = one.run(allow_dirty=True, train=False)
-    assert finished.path == tmp_path / "out/results.json"
+    finished = Study(**small(values, out=str(tmp_path / "out"))).run(train=False)
     assert finished.results["dirty"] is True
-    assert not committed.exists()
-
-
-def test_committed_results_are_used_where_uncommitted_code_is_allowed(copied, no_training, made, tmp_path):
-    values, folder = copied
-    shutil.move(folder / "results.json", tmp_path / "committed.json")
-    shutil.rmtree(folder / "cooperative")
-    values |= {"arms": without_broken(values), "results": str(tmp_path / "committed.json")}
-    finished = Study(**values).run(allow_dirty=True)
-    assert finished.path == folder / "results.json"
-    assert values_of(finished) == values_of(made[2])
 
 
 def test_unknown_engine_is_refused_with_the_nearest(values, no_training, tmp_path, capsys):
@@ -379,29 +316,37 @@ def test_study_without_runs_is_still_counted(values, tmp_path, capsys):
     assert "Without runs: " in capsys.readouterr().out
 
 
+def test_processes_of_runs_do_not_run_the_script_of_their_parent():
+    with without_main_module():
+        assert not [key for key in get_preparation_data("run") if key.startswith("init_main")]
+
+
 @pytest.mark.faults
-def test_killed_worker_and_ctrl_c_lose_no_more_than_iterations(values, tmp_path):
+def test_killed_processes_and_ctrl_c_lose_no_more_than_iterations(values, tmp_path):
     long = {"iterations": 300, "checkpoint_every": 5}
     values |= {"settings": values["settings"] | long, "evaluation": {"queries": 4, "every": 0}}
     values |= {"out": str(tmp_path / "out"), "seeds": 1}
     path, folder = tmp_path / "study.yaml", tmp_path / "out/cooperative/relay/seed-0"
     path.write_text(yaml.safe_dump(values))
     command = [sys.executable, "-m", "cory.cli", "study", str(path), "--jobs", "1"]
-    for signalled, at, code in ((False, 20, 1), (True, 60, 130), (None, 0, 0)):
+    for killed, at, code in (("worker", 20, 1), (None, 60, 130), ("study", 100, -9), (None, 302, 0)):
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            while signalled is not None and iterations(folder) < at:
-                assert process.poll() is None, process.communicate()
+            while iterations(folder) < at and process.poll() is None:
                 time.sleep(0.05)
-            if signalled:
+            worker = int((folder / ".lock-holder").read_text()) if at < 300 else 0
+            if killed == "study":
+                process.kill()
+            elif killed == "worker":
+                os.kill(worker, signal.SIGKILL)
+            elif at < 300:
                 process.send_signal(signal.SIGINT)
-            elif signalled is not None:
-                (worker,) = psutil.Process(process.pid).children()
-                worker.kill()
             error = process.communicate()[1]
         assert process.returncode == code, error
-        assert signalled is not False or "its process ended with code -9" in error
+        assert killed != "worker" or "its process ended with code -9" in error
+        while worker and psutil.pid_exists(worker):
+            time.sleep(0.05)
     log = folder.with_name("seed-0.log").read_text("utf-8")
-    assert log.count("resumed at iteration") == 2
+    assert log.count("resumed at iteration") == 3
     assert iterations(folder) == 302  # and two evaluations
 
 

@@ -1,5 +1,7 @@
 """Engines train the runs of a study: processes of this machine, or tasks of a Ray cluster."""
 
+from typing import Any
+
 from cory.runtime.nearest import did_you_mean
 from cory.study.engines.base import Engine, Outcome
 
@@ -8,7 +10,7 @@ ENGINES = ("local", "ray")
 __all__ = ["ENGINES", "Engine", "Outcome", "load_engine"]
 
 
-def load_engine(name: str) -> type[Engine]:
+def load_engine(name: str) -> type[Engine[Any]]:
     """The engine of a name; ValueError for an unknown one, ImportError if its package is not installed."""
     if name not in ENGINES:
         hint = did_you_mean(name, ENGINES) or f"; there are {', '.join(ENGINES)}"
