@@ -6,6 +6,7 @@ Jinja only, which takes a tenth of a second.
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,16 +14,11 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-try:
-    import resource
-except ImportError:  # Windows has none
-    resource = None  # type: ignore[assignment]
-
 CPU_SECONDS = 2
 """CPU time that a chat may take; real templates take milliseconds."""
 
 WALL_SECONDS = 60.0
-"""Time that it may take where the system does not limit CPU time, and on a busy machine."""
+"""Time that it may take on a busy machine."""
 
 MEMORY_MB = 1024
 """Address space of the process, where the system limits it."""
@@ -63,11 +59,10 @@ def check(template: str, chat: Sequence[Mapping[str, Any]], special_tokens: Mapp
 def _main() -> None:
     """Render what stdin holds under the limits; ends with an error if it exceeds one."""
     template, variables = json.load(sys.stdin)
-    if resource is not None:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-        if sys.platform != "darwin":  # it refuses
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MB * 2**20, MEMORY_MB * 2**20))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    if sys.platform != "darwin":  # it refuses
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MB * 2**20, MEMORY_MB * 2**20))
     n_characters = 0
     try:
         for text in _environment().from_string(template).generate(tools=None, documents=None, **variables):

@@ -162,13 +162,6 @@ def test_reduced_figures_keep_the_colours_of_their_areas(tmp_path):
     assert distances[counts[colour_of.ravel()] > 200].max() < 8
 
 
-def test_results_changed_by_hand_give_no_page(stored, tmp_path):
-    text = (stored / "relay_smoke.json").read_text("utf-8")
-    (tmp_path / "x.json").write_text(text.replace('"result": "supported"', '"result": "refuted"'))
-    with pytest.raises(ValueError, match="was changed after it was written"):
-        studies_pages.write_pages(tmp_path, tmp_path / "pages", studies_pages.README)
-
-
 def test_two_results_of_one_study_are_refused(stored, tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.json").write_text((stored / "relay_smoke.json").read_text("utf-8"))

@@ -8,18 +8,22 @@ sandbox against malicious code.
 import json
 import os
 import pickle
-import queue
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from inspect import Parameter
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from cory.judges.processes import POLL_INTERVAL, kill, memory_megabytes, session_members, start
+import psutil
+
 from cory_env.grading.reward_functions import Signature
 
 Source = tuple[str, str]
@@ -33,6 +37,9 @@ IMPORT_TIMEOUT = 120.0
 
 MAX_PROCESSES = 64
 """Processes that a function may have at once."""
+
+POLL_INTERVAL = 0.1
+"""Seconds between checks of a process that is waited for."""
 
 
 class Call(NamedTuple):
@@ -58,15 +65,27 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """One worker process."""
+    """One worker process, which leads a session of its own."""
 
     def __init__(self, memory_mb: int, seconds: float) -> None:
-        paths = [path or os.getcwd() for path in (*sys.path, "")]
-        one_thread = {"OPENBLAS_NUM_THREADS": "1"}  # it reserves memory for each thread
-        env = {**one_thread, **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
-        self.process, self.link = start(memory_mb, seconds=seconds, env=env)
         self.memory_mb, self.seconds = memory_mb, seconds
         self.loaded: set[Source] = set()
+        paths = [path or os.getcwd() for path in (*sys.path, "")]
+        one_thread = {"OPENBLAS_NUM_THREADS": "1"}  # it reserves memory for each thread
+        ours, theirs = socket.socketpair()
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped process must not block us
+            ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(seconds) + 1, 0))
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "cory.judges.worker", str(theirs.fileno()), str(memory_mb)],
+                env={**one_thread, **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self.link = Connection(ours.detach())
 
     def load(self, source: Source, log: str | None) -> Loaded:
         """Import the function; ValueError if it cannot be imported."""
@@ -121,19 +140,46 @@ class Worker:
             raise WorkerError(f"held {used:.0f} MB in {len(members)} processes, more than {self.memory_mb}")
 
     def _exit_reason(self, *, within: float = 0.0) -> str:
-        """Return how the process has ended, or ends `within` seconds; empty while it runs."""
-        try:
+        """How the process has ended, or ends `within` seconds; empty while it runs."""
+        with suppress(subprocess.TimeoutExpired):
             code = self.process.wait(within)
-        except subprocess.TimeoutExpired:
-            return ""
-        if code < 0:
-            return f"died of signal {-code} ({signal.strsignal(-code)})"
-        return f"ended with exit code {code}"
+            if code < 0:
+                return f"died of signal {-code} ({signal.strsignal(-code)})"
+            return f"ended with exit code {code}"
+        return ""
 
     def kill(self) -> None:
-        """Kill the process and everything it has started."""
-        kill(self.process)
+        """Kill the process and everything in its group and session."""
+        others = set(session_members(self.process.pid)) - {self.process.pid}
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        for pid in others:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
         self.link.close()
+
+
+def session_members(leader: int) -> list[int]:
+    """The processes in the session of `leader`."""
+    members = []
+    for pid in psutil.pids():
+        with suppress(OSError):  # it has just ended, or its session is secret
+            if os.getsid(pid) == leader:
+                members.append(pid)
+    return members
+
+
+def memory_megabytes(pid: int) -> float:
+    """The memory that a process holds in MB; 0 once it has ended.
+
+    Pages shared with other processes count in proportion on Linux, and not at all elsewhere.
+    """
+    try:
+        memory = psutil.Process(pid).memory_full_info()._asdict()
+    except psutil.Error:
+        return 0.0
+    return float(memory["pss" if "pss" in memory else "uss"]) / 2**20
 
 
 class Pool:
@@ -146,40 +192,27 @@ class Pool:
         self.workers, self.seconds, self.memory_mb = workers, seconds, memory_mb
         self.log: str | None = None
         """The file to which functions print; None = what they print is kept for it."""
-        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+        self._idle: list[Worker] = []
         self._all: set[Worker] = set()
         weakref.finalize(self, _kill_all, self._all)
 
     def close(self) -> None:
         """Kill every process; the next call starts new ones."""
-        while not self._idle.empty():
-            self._idle.get_nowait()
+        self._idle.clear()
         _kill_all(self._all)
 
     def load(self, source: Source) -> Loaded:
         """Import a function in one of the processes; ValueError if it cannot be imported."""
-        worker = self._take()
-        try:
-            loaded = worker.load(source, self.log)
-        except BaseException:
-            self._discard(worker)
-            raise
-        self._idle.put(worker)
-        return loaded
+        with self._worker() as worker:
+            return worker.load(source, self.log)
 
     def call(self, call: Call) -> Outcome:
         """Call a function in one of the processes; if the process is lost, return the reason."""
-        worker = self._take()
         try:
-            outcome = worker.call(call, self.log)
+            with self._worker() as worker:
+                return worker.call(call, self.log)
         except WorkerError as reason:
-            self._discard(worker)
             return str(reason)
-        except BaseException:
-            self._discard(worker)
-            raise
-        self._idle.put(worker)
-        return outcome
 
     def each(self, calls: Iterable[Call]) -> Generator[Outcome, None, None]:
         """Yield the outcomes of several calls in their order, `workers` at a time.
@@ -192,18 +225,21 @@ class Pool:
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def _take(self) -> Worker:
-        """Return an idle worker, or start one."""
+    @contextmanager
+    def _worker(self) -> Iterator[Worker]:
+        """An idle worker, or a new one; it is killed if the block raises anything."""
         try:
-            return self._idle.get_nowait()
-        except queue.Empty:
+            worker = self._idle.pop()
+        except IndexError:
             worker = Worker(self.memory_mb, self.seconds)
             self._all.add(worker)
-            return worker
-
-    def _discard(self, worker: Worker) -> None:
-        self._all.discard(worker)
-        worker.kill()
+        try:
+            yield worker
+        except BaseException:
+            self._all.discard(worker)
+            worker.kill()
+            raise
+        self._idle.append(worker)
 
 
 def _kill_all(workers: set[Worker]) -> None:

@@ -1,9 +1,8 @@
 """Worker process that calls user functions and can be killed at any time.
 
-Started by `cory.judges.processes` as `python -m cory.judges.worker LINK MEMORY_MB`. LINK is `fd:N`, a socket
-it inherits, or `port:N`, a port to connect to with the key that stdin holds. Standard library only, so that
-it starts fast and leaves the memory to the function. Replies are JSON: the parent process unpickles nothing
-that a function returned.
+Started by `cory.judges.process_pool` as `python -m cory.judges.worker SOCKET MB`. Standard library only,
+so that it starts fast and leaves the memory to the function. Replies are JSON: the parent process unpickles
+nothing that a function returned.
 """
 
 import asyncio
@@ -14,8 +13,8 @@ import io
 import json
 import os
 import pickle
+import resource
 import signal
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Set
 from contextlib import suppress
@@ -23,12 +22,7 @@ from itertools import islice
 from math import isfinite
 from multiprocessing.connection import Connection
 from operator import attrgetter
-from typing import Any, NoReturn
-
-try:
-    import resource
-except ImportError:  # Windows has none
-    resource = None  # type: ignore[assignment]
+from typing import Any
 
 MAX_ERROR = 300
 """Characters of an error that are passed on."""
@@ -47,8 +41,7 @@ Function = Callable[..., Any]
 
 def main() -> None:
     """Serve jobs until the connection closes, then kill everything that was started here."""
-    kind, _, number = sys.argv[1].partition(":")
-    link, own = Connection(int(number) if kind == "fd" else _connected(int(number))), os.getpid()
+    link, own = Connection(int(sys.argv[1])), os.getpid()
     _limit(int(sys.argv[2]))
     sys.stdout = sys.stderr = log = Log()
     functions: dict[tuple[str, str], Function] = {}
@@ -56,7 +49,7 @@ def main() -> None:
         try:
             job = pickle.loads(link.recv_bytes())
         except (EOFError, OSError):
-            _end(leads_group=kind == "fd")
+            os.killpg(own, signal.SIGKILL)
         with open(os.devnull, "w") as devnull:
             faulthandler.dump_traceback_later(job["seconds"] + ORPHAN_TIMEOUT, exit=True, file=devnull)
             log.open(job.get("log"))
@@ -95,32 +88,11 @@ class Log(io.TextIOBase):
         return len(text)
 
 
-def _connected(port: int) -> int:
-    """Return the descriptor of a socket that is connected to a port of this machine and has sent the key."""
-    with socket.create_connection(("127.0.0.1", port)) as connected:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.sendall(sys.stdin.buffer.read())
-        return connected.detach()
-
-
 def _limit(megabytes: int) -> None:
-    """Limit the address space, where the system can: macOS refuses, Windows has no such limit."""
-    if resource is None:
-        return
+    """Limit the address space, which macOS refuses."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if megabytes and sys.platform != "darwin":
         resource.setrlimit(resource.RLIMIT_AS, (megabytes * 2**20, megabytes * 2**20))
-
-
-def _end(*, leads_group: bool) -> NoReturn:
-    """End this process with everything it has started."""
-    if leads_group:
-        os.killpg(os.getpid(), signal.SIGKILL)
-    psutil = importlib.import_module("psutil")
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            child.kill()
-    os._exit(0)
 
 
 def _run(job: dict[str, Any], functions: dict[tuple[str, str], Function]) -> dict[str, Any]:
