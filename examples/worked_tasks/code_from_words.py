@@ -4,7 +4,7 @@
     python -m examples.worked_tasks.code_from_words --model path/to/model --data problems.jsonl
 
 Your file needs the columns `prompt` and `tests`, pairs [x, f(x)]. Expressions run in the interpreter of
-`cory_env.grading.expression_language`, which needs no sandbox. The small model skips a step as often as not.
+`examples.worked_tasks.expressions`, which needs no sandbox. The small model skips a step as often as not.
 """
 
 import random
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import cory
-from cory_env.grading.expression_language import ExpressionError, parse
-from cory_env.grading.expression_language import run as evaluate
+from examples.worked_tasks.expressions import ExpressionError, parse
+from examples.worked_tasks.expressions import run as evaluate
 from examples.worked_tasks.small_model import Options, print_gain, settings, small_model
 
 WORDS = {"+": "add", "-": "subtract", "*": "multiply by"}

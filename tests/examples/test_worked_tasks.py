@@ -5,8 +5,8 @@ import random
 import pytest
 
 from cory import rewards
-from cory_env.grading.expression_language import parse, run
 from examples.worked_tasks import code_from_words, dialogue, summaries
+from examples.worked_tasks.expressions import parse, run
 
 
 def test_a_report_has_its_result_among_three_asides():

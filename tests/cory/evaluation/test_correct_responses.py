@@ -21,18 +21,12 @@ from cory_env.tokenizer import CharTokenizer
     [
         ("arithmetic", {}, 1.0),
         ("handover", {}, 1.0),
-        ("programs", {"partial": 0.5}, 1.0),
         ("echo", {}, None),
         ("relay", {}, None),
     ],
 )
 def test_built_in_tasks_say_from_which_score_a_response_is_correct(name, options, expected):
     assert correct_from(tasks.load(name, **options)) == expected
-
-
-def test_partial_credit_of_programs_stays_below_a_correct_response():
-    with pytest.raises(ValueError, match="partial is 1; give a number from 0 to below 1"):
-        tasks.load("programs", partial=1)
 
 
 @pytest.mark.parametrize(

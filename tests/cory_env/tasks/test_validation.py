@@ -55,7 +55,6 @@ BEFORE = [
     ("echo", {"length": 2}, 29, 7, ["ec", "ca", "fc"], "690b70e1ec14b0dd"),
     ("arithmetic", {}, 80, 20, ["8+6=", "5+2=", "3+0="], "f50291cc4e542a16"),
     ("arithmetic", WORKED, 4114, 1006, ["50 + 60 + 97", "55 + 93 - 27"], "1b108cb831e028e1"),
-    ("programs", {}, 434, 121, ["f(1)=-2 f(2)=0 f(3)=2", "f(1)=2 f(2)=4 f(3)=6"], "daf5001bd23e21e4"),
     ("relay", {}, 12, 4, ["ad", "bd", "cd", "dd"], "d694e658de4dd92b"),
     ("prompts", {}, 168, 32, ["Add 0", "Add 6", "Add 17"], "7c0da394bda1b37b"),
     ("gsm8k", {}, 145, 55, ["How much is 1?", "How much is 3?"], "c22c21403cd31a2d"),

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from cory_env.grading.expression_language import LARGEST, STEPS, ExpressionError, parse, run
+from examples.worked_tasks.expressions import LARGEST, STEPS, ExpressionError, parse, run
 
 
 def value(text, x=0, **bounds):
