@@ -2,10 +2,11 @@
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from cory.evaluation.records import DEFINING
 from cory.runtime.nearest import did_you_mean, did_you_mean_path
@@ -15,11 +16,7 @@ from cory.study.spec import (
     MAY_DIFFER,
     ON,
     TARGET,
-    Comparison,
-    Frontier,
-    Settings,
     Spec,
-    Sweep,
     flattened,
     seeds_of,
     tested_on,
@@ -28,7 +25,6 @@ from cory.study.spec import (
 DIRECTIONS = ("higher", "lower", "equal")
 NAME = re.compile(r"[A-Za-z0-9][\w.+=-]*")
 """Names of studies, arms and tasks, which are names of folders."""
-QUICK = ("arms", "seeds", "settings", "tasks")
 STANDALONE = (
     *("task_reward", "accuracy", "kl", "kl_per_token", "combined_reward", "probability", "second_judge"),
     *("distinct_1", "distinct_2", "repetition", "reference_perplexity", "length", "eos_share"),
@@ -56,41 +52,61 @@ def read_spec(path: Path) -> Spec:
 
 def make_spec(values: Mapping[str, Any]) -> Spec:
     """Check the values of a study file; ValueError for an unknown key names the nearest one."""
-    check_keys(values, _names(Spec), "a study")
     if missing := [name for name in ("name", "question", "arms") if not values.get(name)]:
+        check_keys(values, [one.name for one in fields(Spec)], "a study")
         raise ValueError(f"a study needs {', '.join(missing)}")
-    spec = Spec(
-        name=_name(values["name"], "study"),
-        question=" ".join(str(values["question"]).split()),
-        notes=" ".join(str(values.get("notes") or "").split()),
-        preset=str(values.get("preset", "pocket")),
-        settings=_mapping(values, "settings"),
-        arms=_named_settings(values, "arms", _mapping(values, "tasks")),
-        tasks=_named_settings(values, "tasks"),
-        cross=_cross(values),
-        seeds=seeds_of(values.get("seeds", 5)),
-        evaluation=_mapping(values, "evaluation"),
-        primary=tuple(
-            _make(Comparison, one, "a primary comparison")
-            for written in _listed(values.get("primary"), "primary", "comparisons")
-            for one in _by_task(written)
-        ),
-        sweeps={
-            _name(name, "sweep"): _sweep(f"sweep {name!r}", one)
-            for name, one in _mapping(values, "sweeps").items()
-        },
-        pools={
-            _name(name, "pool"): _listed(one, f"pool {name!r}", "arms")
-            for name, one in _mapping(values, "pools").items()
-        },
-        frontier=_make(Frontier, _mapping(values, "frontier"), "frontier"),
-        may_differ=_listed(values.get("may_differ"), "may_differ", "settings"),
-        quick=_mapping(values, "quick"),
-        out=_path(values, "out") or Path("runs/studies") / str(values["name"]),
-        results=_path(values, "results"),
+    given = {key: value for key, value in values.items() if value is not None}
+    if isinstance(given.get("primary"), list | tuple):
+        given["primary"] = [one for written in given["primary"] for one in _by_task(written)]
+    given["seeds"] = seeds_of(given.get("seeds", 5))
+    if isinstance(quick := given.get("quick"), Mapping) and "seeds" in quick:
+        given["quick"] = {**quick, "seeds": seeds_of(quick["seeds"])}
+    spec: Spec = typed(Spec, {"out": f"runs/studies/{given['name']}"} | given, "a study")
+    spec = replace(
+        spec,
+        question=" ".join(spec.question.split()),
+        notes=" ".join(spec.notes.split()),
+        arms={name: flattened(arm, keep=spec.tasks) for name, arm in spec.arms.items()},
+        tasks={name: flattened(task) for name, task in spec.tasks.items()},
     )
     _check(spec)
     return spec
+
+
+def typed(kind: Any, value: Any, where: str) -> Any:
+    """`value`, as YAML or Python has it, as the type `kind`: a dataclass, Mapping, tuple or plain type.
+
+    ValueError that begins with `where` if it is none; a mapping or a list without a value is empty.
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if value is None else typed(inner[0], value, where)
+    if is_dataclass(kind) or origin is Mapping:
+        if not isinstance(value, Mapping | None):
+            raise ValueError(f"{where} is {value!r:.80}; give `name: value` pairs")
+        values = {str(name): one for name, one in (value or {}).items()}
+        if origin is Mapping:
+            return {name: typed(inner[1], one, f"{where}: {name}") for name, one in values.items()}
+        kinds = get_type_hints(kind)
+        check_keys(values, list(kinds), where)
+        place = "" if kind is Spec else f"{where}: "
+        try:
+            return kind(**{name: typed(kinds[name], one, place + name) for name, one in values.items()})
+        except TypeError as error:
+            raise ValueError(f"{where} lacks a key ({error})") from error
+    if origin is tuple:
+        if not isinstance(value, list | tuple | None):
+            raise ValueError(f"{where} is {value!r:.80}; give a list")
+        return tuple(typed(inner[0], one, where) for one in value or ())
+    if kind is float and (type(value) not in (int, float) or not math.isfinite(value)):
+        raise ValueError(f"{where} is {value!r}; give a number")
+    if kind is bool and not isinstance(value, bool):
+        raise ValueError(f"{where} is {value!r}; give true or false")
+    if kind is Path and not isinstance(value, str | Path):
+        raise ValueError(f"{where} is {value!r:.80}; give a path")
+    if kind is str and not isinstance(value, str | int | float):
+        raise ValueError(f"{where} is {value!r:.80}; give a name or a text")
+    return str(value) if kind is str else Path(value).expanduser() if kind is Path else value
 
 
 def check_keys(given: Iterable[str], known: Sequence[str], where: str, what: str = "key") -> None:
@@ -102,35 +118,37 @@ def check_keys(given: Iterable[str], known: Sequence[str], where: str, what: str
 
 
 def _check(spec: Spec) -> None:
+    for what, names in (
+        ("study", [spec.name]), ("arms", spec.arms), ("tasks", spec.tasks), ("sweep", spec.sweeps),
+        ("pool", spec.pools),
+    ):  # fmt: skip
+        for name in names:
+            if not NAME.fullmatch(name):
+                raise ValueError(
+                    f"{what}: the name {name!r} is no name of a folder; begin with a letter or digit and go "
+                    "on with letters, digits and . _ + = -, as in lambda=-1"
+                )
+    for name, settings in (*spec.arms.items(), *spec.tasks.items()):
+        if "seed" in settings:
+            raise ValueError(f"{name} sets the seed; the study's `seeds` do")
     for name in spec.may_differ:
-        if str(name).split(".")[0] not in MAY_DIFFER:
+        if name.split(".")[0] not in MAY_DIFFER:
             raise ValueError(f"may_differ holds {name!r}; it lists settings of {', '.join(MAY_DIFFER)}")
-    check_keys(spec.quick, QUICK, "quick")
-    for part, known in (("arms", spec.arms), ("tasks", spec.tasks)):
-        listed = _listed(spec.quick.get(part), f"quick: {part}", part)
-        check_keys(listed, list(known), f"the study's {part}")
-        if part in spec.quick and not listed:
+    for part, listed, known in (
+        ("arms", spec.quick.arms, spec.arms),
+        ("tasks", spec.quick.tasks, spec.tasks),
+    ):
+        check_keys(listed or (), list(known), f"the study's {part}")
+        if listed == ():
             raise ValueError(f"quick: {part} is empty; name some, or leave it out for all")
-    _mapping(spec.quick, "settings")
-    if "seeds" in spec.quick:
-        seeds_of(spec.quick["seeds"])
-    if not _is_number(spec.frontier.kl) or not spec.frontier.kl > 0:
+    if not spec.frontier.kl > 0:
         raise ValueError(f"frontier: kl is {spec.frontier.kl!r}; give a number above 0")
-    if spec.frontier.reward is not None and not _is_number(spec.frontier.reward):
-        raise ValueError(f"frontier: reward is {spec.frontier.reward!r}; give a number")
-    for name, sweep in spec.sweeps.items():
-        check_keys(sweep.arms, list(spec.arms), f"sweep {name!r}: the study's arms")
-        if name in spec.arms or len(sweep.arms) < 2:
-            raise ValueError(f"sweep {name!r} needs two arms or more, and a name that no arm has")
-        if not isinstance(sweep.setting, str) or not isinstance(sweep.log, bool):
-            raise ValueError(
-                f"sweep {name!r} has setting {sweep.setting!r} and log {sweep.log!r}; give the name of a "
-                "setting, and true or false"
-            )
-    for name, pooled in spec.pools.items():
-        check_keys(pooled, list(spec.arms), f"pool {name!r}: the study's arms")
-        if name in {**spec.arms, **spec.sweeps} or len(set(pooled)) < 2:
-            raise ValueError(f"pool {name!r} needs two arms or more, and a name that no arm or sweep has")
+    taken = set(spec.arms)
+    for name, arms in [*((name, one.arms) for name, one in spec.sweeps.items()), *spec.pools.items()]:
+        check_keys(arms, list(spec.arms), f"{name!r}: the study's arms")
+        if name in taken or len(set(arms)) < 2:
+            raise ValueError(f"{name!r} needs two arms or more, and a name that no arm or sweep has")
+        taken.add(name)
     if spec.cross and not spec.tasks:
         raise ValueError("cross names tasks and the study has none; add `tasks`")
     for task, others in spec.cross.items():
@@ -158,9 +176,8 @@ def _check(spec: Spec) -> None:
             _check_tested_on(metric, one.task, spec)
         if one.task is not None:
             check_keys([one.task], list(spec.tasks), "a primary comparison: the study's tasks")
-        margin = one.margin if _is_number(one.margin) else -1
         same = one.arm == one.baseline and one.baseline_metric in ("", one.metric)
-        if one.direction not in DIRECTIONS or not margin >= 0 or same:
+        if one.direction not in DIRECTIONS or not one.margin >= 0 or same:
             raise ValueError(
                 f"the comparison of {one.arm} with {one.baseline} has direction {one.direction!r} and margin "
                 f"{one.margin!r}; give two arms, one of {', '.join(DIRECTIONS)}, and a margin of 0 or more"
@@ -169,7 +186,6 @@ def _check(spec: Spec) -> None:
 
 def _check_metric(metric: str, where: str) -> None:
     """Raise ValueError, with the nearest name, for a metric that no run has."""
-    metric = str(metric)
     if metric == "survival" or re.fullmatch(r"hypervolume|reward_at_kl/\d+(\.\d+)?", metric):
         return
     place, _, rest = metric.rpartition("/")
@@ -213,84 +229,9 @@ def _checked_targets(spec: Spec) -> list[str]:
     return targets
 
 
-def _make(kind: Any, values: Any, where: str) -> Any:
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{where} is {values!r:.80}; give `name: value` pairs")
-    check_keys(values, _names(kind), where)
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise ValueError(f"{where} lacks a key ({error})") from error
-
-
-def _sweep(where: str, written: Any) -> Sweep:
-    if isinstance(written, Mapping):
-        written = {**written, "arms": _listed(written.get("arms"), where, "arms")}
-    sweep: Sweep = _make(Sweep, written, where)
-    return sweep
-
-
-def _listed(value: Any, where: str, what: str) -> tuple[Any, ...]:
-    """The items of a list; none without a value. ValueError for anything else."""
-    if not isinstance(value, list | tuple | None):
-        raise ValueError(f"{where} is {value!r:.80}; give a list of {what}")
-    return tuple(value or ())
-
-
-def _path(values: Mapping[str, Any], key: str) -> Path | None:
-    value = values.get(key)
-    if not isinstance(value, str | Path | None):
-        raise ValueError(f"{key} is {value!r:.80}; give a path")
-    return Path(value).expanduser() if value else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _by_task(written: Any) -> list[Any]:
     """A comparison as written, or one per task where its margin is given by task."""
     margins = written.get("margin") if isinstance(written, Mapping) else None
     if not isinstance(margins, Mapping):
         return [written]
     return [{**written, "task": task, "margin": margin} for task, margin in margins.items()]
-
-
-def _names(kind: Any) -> list[str]:
-    return [one.name for one in fields(kind)]
-
-
-def _mapping(values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = values.get(key) or {}
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{key} is {found!r:.80}; give `name: value` pairs")
-    return dict(found)
-
-
-def _named_settings(values: Mapping[str, Any], key: str, tasks: Collection[str] = ()) -> dict[str, Settings]:
-    """Settings by name, flat but for values by task."""
-    found: dict[str, Settings] = {}
-    for name, settings in _mapping(values, key).items():
-        if not isinstance(settings, Mapping | None):
-            raise ValueError(f"{key}: {name} is {settings!r:.80}; give settings, or {{}} for none")
-        found[_name(name, key)] = flattened(settings or {}, keep=tasks)
-        if "seed" in found[str(name)]:
-            raise ValueError(f"{key}: {name} sets the seed; the study's `seeds` do")
-    return found
-
-
-def _cross(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    found = _mapping(values, "cross")
-    for task, others in found.items():
-        if not isinstance(others, list | tuple):
-            raise ValueError(f"cross: {task} is {others!r:.80}; give a list of tasks")
-    return {str(task): tuple(map(str, others)) for task, others in found.items()}
-
-
-def _name(name: Any, what: str) -> str:
-    if not NAME.fullmatch(str(name)):
-        raise ValueError(
-            f"{what}: the name {name!r} is no name of a folder; begin with a letter or digit and go on with "
-            "letters, digits and . _ + = -, as in lambda=-1"
-        )
-    return str(name)

@@ -73,6 +73,16 @@ class Frontier:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Quick:
+    """What `--quick` changes; None = as in the study."""
+
+    arms: tuple[str, ...] | None = None
+    tasks: tuple[str, ...] | None = None
+    seeds: tuple[int, ...] | None = None
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Spec:
     """Everything a study file says; see docs/studies/README.md."""
 
@@ -96,27 +106,28 @@ class Spec:
     """Arms that comparisons take as one, by its name: at a seed the mean of theirs (a main effect)."""
     frontier: Frontier = Frontier()
     may_differ: tuple[str, ...] = ()
-    quick: Mapping[str, Any] = field(default_factory=dict)
+    quick: Quick = Quick()
     out: Path = Path()
     results: Path | None = None
 
     def narrowed(self) -> "Spec":
         """The study with its `quick` overrides, written to `<out>/quick`, never to the committed results."""
-        arms = {name: self.arms[name] for name in self.quick.get("arms", self.arms)}
-        tasks = {name: self.tasks[name] for name in self.quick.get("tasks", self.tasks)}
+        quick = self.quick
+        arms = {name: self.arms[name] for name in quick.arms or self.arms}
+        tasks = {name: self.tasks[name] for name in quick.tasks or self.tasks}
         kept = {name: s for name, s in self.sweeps.items() if set(s.arms) <= arms.keys()}
         pools = {name: pooled for name, pooled in self.pools.items() if set(pooled) <= arms.keys()}
         names = arms.keys() | kept.keys() | pools.keys()
         return replace(
             self,
-            arms={name: {**arm, **flattened(self.quick.get("settings", {}))} for name, arm in arms.items()},
+            arms={name: {**arm, **flattened(quick.settings)} for name, arm in arms.items()},
             tasks=tasks,
             cross={
                 name: tuple(other for other in others if other in tasks)
                 for name, others in self.cross.items()
                 if name in tasks
             },
-            seeds=seeds_of(self.quick["seeds"]) if "seeds" in self.quick else self.seeds,
+            seeds=quick.seeds or self.seeds,
             sweeps=kept,
             pools=pools,
             primary=tuple(

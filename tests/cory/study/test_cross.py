@@ -228,7 +228,7 @@ BAD = {
     "unknown task": ({"cross": {"relay": ["dearest"]}}, "has no task 'dearest'; did you mean 'dearer'"),
     "unknown key": ({"cross": {"rely": ["dearer"]}}, "has no task 'rely'; did you mean 'relay'"),
     "itself": ({"cross": {"relay": ["relay"]}}, "'relay' names itself"),
-    "no list": ({"cross": {"relay": "dearer"}}, "relay is 'dearer'; give a list of tasks"),
+    "no list": ({"cross": {"relay": "dearer"}}, "cross: relay is 'dearer'; give a list"),
     "no tasks": ({"tasks": {}, "primary": []}, "cross names tasks and the study has none"),
     "metric: task": (
         {"primary": [PRIMARY | {"metric": "on/dearest/kl"}]},
