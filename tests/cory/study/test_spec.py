@@ -51,6 +51,10 @@ def test_unknown_key_names_its_nearest(values):
             {"sweeps": {"s": {"setting": "payoff", "arms": "cooperative"}}},
             "sweeps: s: arms is 'cooperative'; give a list",
         ),
+        (
+            {"sweeps": {"s": {"setting": "payoff", "arms": BOTH_ARMS}}, "pools": {"s": BOTH_ARMS}},
+            "'s' needs two arms or more, and a name that no arm or sweep has",
+        ),
         ({"pools": {"s": "cooperative"}}, "pools: s is 'cooperative'; give a list"),
         ({"pools": {"s": 3}}, "pools: s is 3; give a list"),
         ({"may_differ": "judge"}, "may_differ is 'judge'; give a list"),
