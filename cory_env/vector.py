@@ -4,8 +4,6 @@ Shapes: B games, N seats, P prompt tokens, T response tokens, Q query tokens, V 
 """
 
 from collections.abc import Sequence
-from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,9 +15,7 @@ from cory_env.tasks.base import (
     annotates,
     annotation_ids,
     check_query,
-    check_scores,
     checked_scores,
-    takes_arrays,
 )
 from cory_env.tokenizer import start_of, without_start
 from cory_env.types import Query, Response, response_range, seat_names
@@ -168,20 +164,10 @@ class VectorGame:
         if self.turn is not None:
             raise ValueError(f"the games are not over; it is the turn of {self.turn}")
         if self._scores_BN is None:
-            self._scores_BN = self._score()
+            responses = [response for seat in self.seats for response in self.responses(seat)]
+            score_NB = checked_scores(self.task, self.queries * len(self.seats), responses)
+            self._scores_BN = score_NB.reshape(len(self.seats), -1).T.copy()
         return self._scores_BN.copy()
-
-    def _score(self) -> np.ndarray:
-        task, B, N = self.task, len(self.queries), len(self.seats)
-        if not takes_arrays(task):
-            responses = list(chain.from_iterable(map(self.responses, self.seats)))
-            return checked_scores(task, self.queries * N, responses).reshape(N, B).T.copy()
-        columns = []
-        query_BQ, length_B = pack([query.ids for query in self.queries], task.tokenizer.pad)
-        for seat, written in zip(self.seats, self._written, strict=True):
-            score_B = task.score_arrays(query_BQ, length_B, *written, seat=seat)
-            columns.append(check_scores(task, score_B, self.queries, partial(self.responses, seat)))
-        return np.stack(columns, axis=1)
 
     def payoffs(self) -> np.ndarray:
         """Return the payoff of each seat, [B, N] float64."""

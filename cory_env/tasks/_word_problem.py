@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from cory_env.data import splits, tables
 from cory_env.grading.numeric_answers import extract_answer, is_correct, is_marked
-from cory_env.tasks.base import split_of, too_long, with_validation
+from cory_env.tasks.base import Pool, earlier
 from cory_env.templates import read_template
 from cory_env.tokenizer import Tokenizer, encode_inside, for_chats
 from cory_env.types import Query, Response
@@ -21,18 +19,17 @@ SYSTEM = (
 
 def paper_template(seat: str) -> str:
     """Return the template of the paper: observers read earlier responses as `Reference:` before `Answer:`."""
-    references = "".join(f"Reference:{{response_{k}}}\n" for k in range(int(seat.rsplit("_", 1)[1])))
+    references = "".join(f"Reference:{{response_{k}}}\n" for k in earlier(seat))
     return f"Question:{{query}}\n{references}Answer:"
 
 
-class Problems:
+class Problems(Pool):
     """A data set of word problems. A query holds the question only; the rest of a prompt is in the templates.
 
     `data` is a JSONL, JSON, CSV or parquet file, a folder of such files whose names start with `train` and
     perhaps `test` and `validation`, or a name on the Hub. Without a test split a fifth of the questions
     becomes it, and without validation a tenth of the train questions, by the sha256 of their text. No two
-    splits share a question. `too_long` counts the questions left out for their length, by split of the data.
-    A subclass is one data set.
+    splits share a question. A subclass is one data set.
     """
 
     hub: ClassVar[str | None] = None
@@ -85,17 +82,7 @@ class Problems:
         self.correct_from = None if format_reward or length_penalty else 1.0  # else scores say more than that
         rows = splits.separate(self._problems(where), "question", where=where)
         every = {split: [self._query(row, where) for row in problems] for split, problems in rows.items()}
-        fitting = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in every.items()}
-        self.longest = max_query
-        self.too_long = {split: len(every[split]) - len(fitting[split]) for split in every}
-        for split in ("train", "test"):
-            if not fitting[split]:
-                raise ValueError(
-                    f"{where}: every one of {len(every[split])} {split} questions is longer than max_query, "
-                    f"{max_query} tokens; raise it to at least {min(len(q.ids) for q in every[split])}"
-                )
-        self._queries = with_validation(fitting)
-        self.max_query = max(len(query.ids) for queries in self._queries.values() for query in queries)
+        self.keep(every, longest=max_query, where=where)
 
     def problem(self, row: tables.Row) -> tables.Row:
         """Return `question` and `answer` of a row of `columns`; a subclass may rewrite them."""
@@ -113,20 +100,6 @@ class Problems:
             row["question"], tuple(encode_inside(self.tokenizer, f" {row['question'].strip()}")), row
         )
 
-    @property
-    def left_out(self) -> list[str]:
-        """Lines about the questions longer than `max_query`."""
-        return too_long(self.too_long, self.longest)
-
-    def queries(self, split: str) -> Sequence[Query]:
-        """Return the questions of a split in the order of the data; `row["answer"]` is the solution."""
-        return split_of(self._queries, split)
-
-    def query(self, rng: np.random.Generator) -> Query:
-        """Draw one of the train questions uniformly."""
-        train = self._queries["train"]
-        return train[int(rng.integers(len(train)))]
-
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
         """Score 1 for the gold final number, else 0; add the format reward, subtract the length penalty."""
         return [
@@ -140,7 +113,7 @@ class Problems:
         """Return `paper_template` behind the worked example; in a chat, its parts as a user message."""
         if not self.chat:
             return f"{self.shot}{paper_template(seat)}"
-        attempts = range(int(seat.rsplit("_", 1)[1]))
+        attempts = earlier(seat)
         references = "".join(f"\nReference:\n{{response_{k}}}" for k in attempts)
         messages = (
             {"role": "system", "content": SYSTEM},

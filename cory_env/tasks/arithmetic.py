@@ -18,7 +18,7 @@ import numpy as np
 from cory_env.data.splits import in_test
 from cory_env.grading.numeric_answers import is_correct
 from cory_env.tasks._word_problem import paper_template
-from cory_env.tasks.base import split_of, with_validation
+from cory_env.tasks.base import Pool, earlier
 from cory_env.tokenizer import CharTokenizer, Tokenizer, encode_inside
 from cory_env.types import Query, Response
 
@@ -47,8 +47,11 @@ class Step(NamedTuple):
     result: int
 
 
-class Task:
+class Task(Pool):
     """The response to `12+7=` is `19`; negative results begin with `-`.
+
+    There are up to 1,024 distinct problems, or 5,120 if worked, the same in every process. The first fifth of
+    them is `test`, or, if worked, those chosen by a hash of their text, the same at every difficulty.
 
     With `worked`, the response to `12 + 7` holds the steps and, behind `####`, `19`. These problems may mix
     their signs, products come first, and no step goes below 0.
@@ -91,33 +94,18 @@ class Task:
         if worked:
             problems = worked_problems(digits=digits, terms=terms, signs=signs)
             pool = [self._query(f" {text}", answer) for text, answer in problems.items()]
-            train = [query for query in pool if not held_out(query.text)]
-            test = [query for query in pool if held_out(query.text)]
+            train = [query for query in pool if not in_test(query.text)]
+            test = [query for query in pool if in_test(query.text)]
         else:
             problems = plain_problems(digits=digits, terms=terms, signs=signs)
             pool = [self._query(text, answer) for text, answer in problems.items()]
             cut = len(pool) // 5
             train, test = pool[cut:], pool[:cut]
-        self._queries = with_validation({"train": train, "test": test})
-        self.max_query = max(len(query.ids) for queries in self._queries.values() for query in queries)
+        self.keep({"train": train, "test": test})
 
     def _query(self, text: str, answer: str) -> Query:
         ids = encode_inside(self.tokenizer, text) if self.worked else self.tokenizer.encode(text)
         return Query(text.strip(), tuple(ids), {"answer": answer})
-
-    def queries(self, split: str) -> Sequence[Query]:
-        """Return distinct problems, the same in every process; about seven in ten are `train`.
-
-        There are up to 1,024, or 5,120 if worked. The first fifth of them is `test`, or, if worked, those
-        chosen by a hash of their text, the same at every difficulty (`held_out`). Of the others one in ten is
-        `validation`, by the size of that hash; of fewer than ten others none is.
-        """
-        return split_of(self._queries, split)
-
-    def query(self, rng: np.random.Generator) -> Query:
-        """Draw one of the train problems uniformly."""
-        train = self._queries["train"]
-        return train[int(rng.integers(len(train)))]
 
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
         """Score 1 for exactly the result (worked: for the right final number), 0 for anything else."""
@@ -137,8 +125,7 @@ class Task:
         """
         if self.worked:
             return paper_template(seat)
-        attempts = range(int(seat.rsplit("_", 1)[1]))
-        return "".join(f"{{query}}{{response_{k}}};" for k in attempts) + "{query}"
+        return "".join(f"{{query}}{{response_{k}}};" for k in earlier(seat)) + "{query}"
 
 
 def _draw(pool: int, *, digits: int, terms: int) -> list[list[int]]:
@@ -191,8 +178,3 @@ def worked(done: Sequence[Step]) -> str:
     """Write a solution out: a line for each step, then `####` and the last result."""
     lines = "".join(f"{step.left} {step.sign} {step.right} = {step.result}\n" for step in done)
     return f"{lines}#### {done[-1].result}"
-
-
-def held_out(problem: str) -> bool:
-    """Return whether a worked problem belongs to `test`: one in five, by a hash of its text."""
-    return in_test(problem)

@@ -3,7 +3,7 @@
 Shapes: B responses, Q query tokens, T response tokens.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -51,53 +51,10 @@ class Task(Protocol):
         ...
 
 
-@runtime_checkable
-class ScoresArrays(Task, Protocol):
-    """A task that can also score arrays of ids, which `VectorGame` prefers to objects and texts."""
-
-    def score_arrays(
-        self,
-        query_BQ: np.ndarray,
-        query_length_B: np.ndarray,
-        response_BT: np.ndarray,
-        length_B: np.ndarray,
-        *,
-        seat: str,
-    ) -> np.ndarray:
-        """Return the same scores as `score` for responses of `seat`, [B]; past the lengths stands pad."""
-        ...
-
-
-def takes_arrays(task: Task) -> TypeGuard[ScoresArrays]:
-    """Return whether to use `score_arrays`: it exists, and no subclass has replaced only `score`."""
-    classes = type(task).__mro__
-    owner = {name: i for i, cls in reversed([*enumerate(classes)]) for name in vars(cls)}
-    return isinstance(task, ScoresArrays) and owner["score_arrays"] <= owner["score"]
-
-
-@runtime_checkable
-class LeavesOut(Task, Protocol):
-    """A task that leaves out some of its data and reports it."""
-
-    @property
-    def left_out(self) -> Sequence[str]:
-        """What is left out and why, one line each."""
-        ...
-
-
-@runtime_checkable
-class Marks(Task, Protocol):
-    """A task whose scores may tell right from wrong; accuracy and pass@k are reported if they do."""
-
-    @property
-    def correct_from(self) -> float | None:
-        """The score from which a response is correct; None if scores do not tell right from wrong."""
-        ...
-
-
 def correct_from(task: Task) -> float | None:
     """Return the score from which a response of `task` is correct; None if it does not tell."""
-    return task.correct_from if isinstance(task, Marks) else None
+    threshold: float | None = getattr(task, "correct_from", None)
+    return threshold
 
 
 @runtime_checkable
@@ -163,7 +120,7 @@ def _same_texts(queries: Sequence[Query], others: Sequence[Query]) -> bool:
 
 def counted(task: Task) -> dict[str, Any]:
     """Return the number of queries by split and, under `left_out`, lines about data that were left out."""
-    lines = list(task.left_out) if isinstance(task, LeavesOut) else []
+    lines = list(getattr(task, "left_out", ()))
     return {
         "train": len(task.queries("train")),
         "validation": len(validation_queries(task)),
@@ -172,33 +129,13 @@ def counted(task: Task) -> dict[str, Any]:
     }
 
 
-def too_long(counts: Mapping[str, int], max_query: int) -> list[str]:
-    """Return the lines of `left_out` for queries longer than `max_query`, from their number by split."""
-    return [
-        f"{count} {split} queries of more than {max_query} tokens are left out"
-        for split, count in counts.items()
-        if count
-    ]
-
-
 def checked_scores(task: Task, queries: Sequence[Query], responses: Sequence[Response]) -> np.ndarray:
     """Return `task.score` as float64; raise a ValueError unless it is one finite number per response."""
-    try:
-        scores = task.score(queries, responses)
-    except ArithmeticError as error:  # a ZeroDivisionError of a scorer must not be taken for divergence
-        raise RuntimeError(f"{type(task).__module__}: score raised {error!r}") from error
-    return check_scores(task, scores, queries, lambda: responses)
-
-
-def check_scores(
-    task: Task, scores: Any, queries: Sequence[Query], responses: Callable[[], Sequence[Response]]
-) -> np.ndarray:
-    """Return `scores` as float64; raise a ValueError unless they are one finite number per query.
-
-    `responses` is called for the error message only.
-    """
-    score_B = np.asarray(scores, dtype=np.float64)
     name = type(task).__module__
+    try:
+        score_B = np.asarray(task.score(queries, responses), dtype=np.float64)
+    except ArithmeticError as error:  # a ZeroDivisionError of a scorer must not be taken for divergence
+        raise RuntimeError(f"{name}: score raised {error!r}") from error
     if score_B.shape != (len(queries),):
         raise ValueError(
             f"{name} scored {len(queries)} responses with shape {score_B.shape}; return one number each"
@@ -207,7 +144,7 @@ def check_scores(
     if bad.size:
         i = int(bad[0])
         raise ValueError(
-            f"{name} scored {score_B[i]} for the response {responses()[i].text!r} to {queries[i].text!r}; "
+            f"{name} scored {score_B[i]} for the response {responses[i].text!r} to {queries[i].text!r}; "
             "a score must be a finite number"
         )
     return score_B
@@ -227,16 +164,55 @@ def check_query(query: Query, *, max_query: int, vocab_size: int) -> None:
         )
 
 
-def with_validation(queries: Mapping[str, Sequence[Query]]) -> dict[str, list[Query]]:
-    """Return the three splits; `validation` is taken from train if missing or empty."""
-    train, validation = list(queries["train"]), list(queries.get("validation", ()))
-    if not validation:
-        train, validation = take_validation(train, lambda query: query.text)
-    return {"train": train, "validation": validation, "test": list(queries["test"])}
+class Pool:
+    """Base class of tasks whose queries are known when the task is made."""
+
+    max_query: int
+    left_out: Sequence[str] = ()
+    """Lines about queries that are left out."""
+
+    def keep(
+        self, queries: Mapping[str, Sequence[Query]], *, longest: int | None = None, where: object = ""
+    ) -> None:
+        """Keep the queries of up to `longest` tokens; a tenth of train is validation if there is none.
+
+        ValueError that names the data, `where`, if no query of train or test is short enough.
+        """
+        fitting = {
+            s: [q for q in of_split if longest is None or len(q.ids) <= longest]
+            for s, of_split in queries.items()
+        }
+        dropped = {split: len(queries[split]) - len(kept) for split, kept in fitting.items()}
+        for split in ("train", "test"):
+            if not fitting[split]:
+                shortest = min((len(query.ids) for query in queries[split]), default=0)
+                raise ValueError(
+                    f"{where}: every one of {len(queries[split])} {split} queries is longer than max_query, "
+                    f"{longest} tokens; raise it to at least {shortest}"
+                )
+        if longest is not None:
+            self.left_out = [
+                f"{count} {split} queries of more than {longest} tokens are left out"
+                for split, count in dropped.items()
+                if count
+            ]
+        if not fitting.get("validation"):
+            fitting["train"], fitting["validation"] = take_validation(fitting["train"], lambda q: q.text)
+        self._queries = {split: fitting[split] for split in ("train", "validation", "test")}
+        self.max_query = max(len(query.ids) for of_split in self._queries.values() for query in of_split)
+
+    def queries(self, split: str) -> Sequence[Query]:
+        """Every query of a split, in the order of the data; ValueError for an unknown split."""
+        if split not in self._queries:
+            raise ValueError(f"no split called {split!r}; there are {', '.join(self._queries)}")
+        return self._queries[split]
+
+    def query(self, rng: np.random.Generator) -> Query:
+        """One of the train queries, drawn uniformly."""
+        train = self._queries["train"]
+        return train[int(rng.integers(len(train)))]
 
 
-def split_of(queries: dict[str, list[Query]], split: str) -> list[Query]:
-    """Return the queries of `split`; the error for an unknown split lists the known ones."""
-    if split not in queries:
-        raise ValueError(f"no split called {split!r}; there are {', '.join(queries)}")
-    return queries[split]
+def earlier(seat: str) -> range:
+    """The indices of the seats that respond before `seat`."""
+    return range(int(seat.rsplit("_", 1)[1]))

@@ -14,6 +14,7 @@ The problems are those of `arithmetic`, worked.
 """
 
 from cory_env.tasks import arithmetic
+from cory_env.tasks.base import earlier
 from cory_env.tokenizer import Tokenizer
 
 
@@ -35,5 +36,4 @@ class Task(arithmetic.Task):
 
     def template(self, seat: str) -> str:
         """Return the question and, behind `Answer:`, what the earlier seats wrote, one behind the other."""
-        earlier = range(int(seat.rsplit("_", 1)[1]))
-        return "Question:{query}\nAnswer:" + "".join(f"{{response_{k}}}" for k in earlier)
+        return "Question:{query}\nAnswer:" + "".join(f"{{response_{k}}}" for k in earlier(seat))

@@ -12,11 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cory_env.data import splits, tables
 from cory_env.grading.reward_functions import Cases, Judge, Prompt, ask
-from cory_env.tasks.base import split_of, too_long, with_validation
+from cory_env.tasks.base import Pool, earlier
 from cory_env.tokenizer import Message, Tokenizer, Wrapped, encode_prompt, for_chats
 from cory_env.types import Query, Response, without_end
 
@@ -38,14 +36,13 @@ MARK = "\ue000"
 """Placeholder of the user's message when the text that the chat template puts behind it is rendered."""
 
 
-class Task:
+class Task(Pool):
     """Queries are the prompts of a data set; the judge scores the responses.
 
     `data` is a parquet, CSV, JSON or JSONL file, a folder of such files whose names start with `train` and
     perhaps `test` and `validation`, or a name on the Hub. Without a test split a fifth of the prompts becomes
     it, and without validation a tenth of the train prompts, by the sha256 of their text. A prompt that occurs
     twice counts once; no two splits share one. `query.row` is the row of the data.
-    `too_long` counts the prompts left out for their length, by split of the data.
     """
 
     def __init__(
@@ -99,17 +96,7 @@ class Task:
                 "template begins; begin with {query}"
             )
         every = {split: [self._query(row, data) for row in of_split] for split, of_split in rows.items()}
-        fitting = {s: [q for q in queries if len(q.ids) <= max_query] for s, queries in every.items()}
-        self.longest = max_query
-        self.too_long = {split: len(every[split]) - len(fitting[split]) for split in every}
-        for split in ("train", "test"):
-            if not fitting[split]:
-                raise ValueError(
-                    f"{data}: every one of {len(every[split])} {split} prompts is longer than max_query, "
-                    f"{max_query} tokens; raise it to at least {min(len(q.ids) for q in every[split])}"
-                )
-        self._queries = with_validation(fitting)
-        self.max_query = max(len(query.ids) for queries in self._queries.values() for query in queries)
+        self.keep(every, longest=max_query, where=data)
 
     def _query(self, row: tables.Row, where: str | Path) -> Query:
         prompt: Prompt = row[self.column]
@@ -124,20 +111,6 @@ class Task:
             )
         head = text.removesuffix(self._suffix)
         return Query(_as_text(prompt), tuple(self.tokenizer.encode(head)), row)
-
-    @property
-    def left_out(self) -> list[str]:
-        """Lines about the prompts longer than `max_query`."""
-        return too_long(self.too_long, self.longest)
-
-    def queries(self, split: str) -> Sequence[Query]:
-        """Return the prompts of `train`, `validation` or `test` in the order of the data."""
-        return split_of(self._queries, split)
-
-    def query(self, rng: np.random.Generator) -> Query:
-        """Draw one of the train prompts uniformly."""
-        train = self._queries["train"]
-        return train[int(rng.integers(len(train)))]
 
     @property
     def correct_from(self) -> float | None:
@@ -168,11 +141,10 @@ class Task:
 
     def template(self, seat: str) -> str:
         """Return the bare prompt for the pioneer; observers read every earlier response as a reference."""
-        k = int(seat.rsplit("_", 1)[1])
         suffix = self._suffix.replace("{", "{{").replace("}", "}}")
-        if k == 0:
+        if not earlier(seat):
             return f"{{query}}{suffix}"
-        references = (self.reference.replace("{response}", f"{{response_{j}}}") for j in range(k))
+        references = (self.reference.replace("{response}", f"{{response_{j}}}") for j in earlier(seat))
         return self.observer.replace("{references}", "\n\n".join(references)) + suffix
 
 

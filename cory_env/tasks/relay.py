@@ -41,9 +41,7 @@ and (N - 1) lambda replaces lambda.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from cory_env.tasks.base import split_of
+from cory_env.tasks.base import Pool, earlier
 from cory_env.tokenizer import CharTokenizer, Tokenizer
 from cory_env.types import Query, Response
 
@@ -64,8 +62,12 @@ class Optimum(NamedTuple):
     """Mean score of the observer."""
 
 
-class Task:
-    """Sixteen queries; their marks separate the splits. Responses are best capped at one token."""
+class Task(Pool):
+    """Every secret once per mark: a and b in `train`, c in `validation`, d in `test`.
+
+    A hash of sixteen texts would leave the secrets of a split unequally likely. Responses are best capped at
+    one token.
+    """
 
     def __init__(self, tokenizer: Tokenizer | None = None, *, price: float = 0.2) -> None:
         """Make the queries.
@@ -78,7 +80,6 @@ class Task:
             raise ValueError(f"price is {price}; between 0 and 0.5 the optima of all three payoffs differ")
         self.tokenizer: Tokenizer = CharTokenizer(LETTERS + "?") if tokenizer is None else tokenizer
         self.price = price
-        self.max_query = 2
         encoded = {letter: self.tokenizer.encode(letter) for letter in LETTERS}
         if long := [letter for letter, ids in encoded.items() if len(ids) != 1]:
             raise ValueError(
@@ -87,19 +88,7 @@ class Task:
         ids = {letter: ids[0] for letter, ids in encoded.items()}
         self._favourite = {ids[secret]: ids[favourite] for secret, favourite in FAVOURITE.items()}
         every = [Query(s + m, (ids[s], ids[m])) for m in LETTERS for s in LETTERS]
-        self._queries = {"train": every[:8], "validation": every[8:12], "test": every[12:]}
-
-    def queries(self, split: str) -> Sequence[Query]:
-        """Return every secret once per mark: a and b in `train`, c in `validation`, d in `test`.
-
-        A hash of sixteen texts would leave the secrets of a split unequally likely, so the mark decides.
-        """
-        return split_of(self._queries, split)
-
-    def query(self, rng: np.random.Generator) -> Query:
-        """Draw one of the train queries uniformly."""
-        train = self._queries["train"]
-        return train[int(rng.integers(len(train)))]
+        self.keep({"train": every[:8], "validation": every[8:12], "test": every[12:]})
 
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
         """Score each response by the rule of its seat; a response without a seat is a ValueError."""
@@ -122,7 +111,7 @@ class Task:
         """Return the query for the pioneer, and the earlier responses and `?` for an observer."""
         if seat == "pioneer_0":
             return "{query}"
-        return "".join(f"{{response_{k}}}" for k in range(int(seat.rsplit("_", 1)[1]))) + "?"
+        return "".join(f"{{response_{k}}}" for k in earlier(seat)) + "?"
 
     def optimum(self, others: float) -> Optimum:
         """Return the best play of two seats that weigh the other's score by `others` (lambda)."""

@@ -5,11 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from cory_env.data import splits, tables
 from cory_env.grading.reward_functions import Cases, Judge, ask
-from cory_env.tasks.base import check_query, split_of
+from cory_env.tasks.base import Pool, check_query, earlier
 from cory_env.tokenizer import Tokenizer
 from cory_env.types import Query, Response, without_end
 
@@ -29,7 +27,7 @@ class Opening(NamedTuple):
     ids: tuple[int, ...]
 
 
-class Task:
+class Task(Pool):
     """Queries are the first few tokens of reviews; the judge scores query and response as one text.
 
     `data` is a JSON file of openings, {"train": [text, ...], "test": [text, ...]} and perhaps "validation",
@@ -93,6 +91,14 @@ class Task:
                 "give more reviews, or longer openings with max_query"
             )
         self._queries = {split: self._make_queries(openings, data) for split, openings in divided.items()}
+        either = " or validation" if self._queries["validation"] else ""
+        others = {"validation": "train or test", "test": f"train{either}"}
+        self.left_out = [
+            f"{dropped} of the {split} openings ({self.overlap[split]:.1%}) are in {others[split]} too "
+            "and left out"
+            for split, dropped in self.dropped.items()
+            if dropped
+        ]
 
     def _opening(self, text: str, lengths: tuple[int, int]) -> Opening:
         """Return the first tokens of a review, their number chosen by its hash out of (shortest, longest)."""
@@ -108,27 +114,6 @@ class Task:
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from error
         return queries
-
-    @property
-    def left_out(self) -> list[str]:
-        """Lines about the validation and test openings that are in another split too."""
-        either = " or validation" if self._queries["validation"] else ""
-        others = {"validation": "train or test", "test": f"train{either}"}
-        return [
-            f"{dropped} of the {split} openings ({self.overlap[split]:.1%}) are in {others[split]} too "
-            "and left out"
-            for split, dropped in self.dropped.items()
-            if dropped
-        ]
-
-    def queries(self, split: str) -> Sequence[Query]:
-        """Return the openings of `train`, `validation` or `test` in the order of the file."""
-        return split_of(self._queries, split)
-
-    def query(self, rng: np.random.Generator) -> Query:
-        """Draw one of the train openings uniformly."""
-        train = self._queries["train"]
-        return train[int(rng.integers(len(train)))]
 
     @property
     def correct_from(self) -> float | None:
@@ -155,7 +140,7 @@ class Task:
 
     def template(self, seat: str) -> str:
         """Return the template of the paper; later observers read every earlier sentence in its own quotes."""
-        k = int(seat.rsplit("_", 1)[1])
+        k = len(earlier(seat))
         if k == 0:
             return "{query}"
         sentences = " ".join(f'"{{query}}{{response_{j}}}"' for j in range(k))

@@ -15,7 +15,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cory_env.tasks.arithmetic import OPERATIONS, VERDICTS, Step, expression, held_out, steps, worked
+from cory_env.data.splits import in_test
+from cory_env.tasks.arithmetic import OPERATIONS, VERDICTS, Step, expression, steps, worked
 from examples.pocket_models.arithmetic.stories import WORDS
 
 LARGEST = 999
@@ -75,7 +76,7 @@ def small_sum(rng: random.Random) -> tuple[str, list[Step]]:
         if count == 2 and rng.random() < 0.2:
             numbers, signs = [rng.randrange(100), rng.randrange(10)], ["*"]
         done, text = steps(numbers, signs), expression(numbers, signs)
-        if min(step.result for step in done) >= 0 and not held_out(text):
+        if min(step.result for step in done) >= 0 and not in_test(text):
             return text, done
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from cory_env import Response, make_views
-from cory_env.tasks.arithmetic import Task, expression, held_out, steps, worked
+from cory_env.data.splits import in_test
+from cory_env.tasks.arithmetic import Task, expression, steps, worked
 
 SPLITS = ("train", "validation", "test")
 
@@ -104,8 +105,8 @@ def test_worked_problems_are_divided_by_their_text_at_every_difficulty():
     assert 900 < len(hard.queries("test")) < 1150
     for task in (easy, hard):
         for split in ("train", "validation"):
-            assert not any(held_out(query.text) for query in task.queries(split))
-        assert all(held_out(query.text) for query in task.queries("test"))
+            assert not any(in_test(query.text) for query in task.queries(split))
+        assert all(in_test(query.text) for query in task.queries("test"))
 
 
 def test_the_worked_prompts_have_the_template_of_gsm8k():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cory_env import Query, Response, VectorGame
+from cory_env import Query, Response
 from cory_env.tasks.echo import Task
 from cory_env.tokenizer import CharTokenizer
 
@@ -41,26 +41,3 @@ def test_nothing_to_repeat_is_refused():
         Task(length=0)
     with pytest.raises(ValueError, match="echo of length 3 over 1 letters"):
         Task(CharTokenizer("a"))
-
-
-def test_arrays_are_scored_like_responses_and_padding_is_not_read():
-    task = Task()
-    queries = np.array([[0, 1, 2], [3, 9, 9]])
-    responses = np.array([[0, 1, 1, 2], [3, 9, 9, 9], [6, 9, 9, 9]])
-    # abc -> abbc: two of three in place; d -> d: all; d -> EOS: none
-    scores = task.score_arrays(
-        queries[[0, 1, 1]], np.array([3, 1, 1]), responses, np.array([4, 1, 1]), seat="observer_1"
-    )
-    assert scores.tolist() == [2 / 3, 1.0, 0.0]
-
-
-def test_a_subclass_that_overrides_only_score_is_scored_by_it():
-    class Seven(Task):
-        def score(self, _queries, responses):
-            return [7.0] * len(responses)
-
-    for kind, score in [(Task, 1.0), (Seven, 7.0)]:
-        game = VectorGame(kind(), seats=1, max_response=3)
-        game.reset([Query("abc", (0, 1, 2))])
-        game.respond("pioneer_0", np.array([[0, 1, 2]]), np.array([3]))
-        assert game.scores().tolist() == [[score]]

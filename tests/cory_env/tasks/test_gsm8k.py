@@ -139,7 +139,7 @@ def test_questions_that_are_too_long_are_left_out_and_counted(folder):
     task = Task(TEXT, data=folder, max_query=22)  # " How many are 2 and 3?" has 22 characters
     texts = {split: [query.text for query in task.queries(split)] for split in ("train", "test")}
     assert texts == {"train": ["How many are 2 and 3?"], "test": ["How many is 1?"]}
-    assert task.too_long == {"train": 1, "test": 1}
+    assert task.left_out == [f"1 {s} queries of more than 22 tokens are left out" for s in ("train", "test")]
     assert task.max_query == 22
 
 
@@ -171,7 +171,7 @@ def test_the_data_set_on_the_hub_is_the_default(monkeypatch):
     ("options", "fault"),
     [
         ({"max_query": 0}, "max_query is 0; give the most tokens of a question, from 1"),
-        ({"max_query": 5}, "every one of 2 train questions is longer than max_query, 5 tokens; .* least 22"),
+        ({"max_query": 5}, "every one of 2 train queries is longer than max_query, 5 tokens; .* least 22"),
         ({"format_reward": -1.0}, "format_reward is -1.0; give a finite number from 0"),
         ({"length_penalty": float("nan")}, "length_penalty is nan; give a finite number from 0"),
         ({"chat": True}, "the template of pioneer_0 is a chat and this tokenizer has no chat template"),
@@ -206,7 +206,7 @@ def test_the_real_set_scores_1_for_its_own_answers_and_0_for_their_neighbours():
         "validation": 7473 - 6731,
         "test": 1319,
     }
-    assert task.too_long == {"train": 0, "test": 0}
+    assert task.left_out == []
     for split in SPLITS:
         queries = task.queries(split)
         gold = [int(query.row["answer"].split("#### ")[1].replace(",", "")) for query in queries]

@@ -7,7 +7,6 @@ import pytest
 
 from cory_env import tasks
 from cory_env.tasks import echo
-from cory_env.tasks.base import LeavesOut, too_long
 from cory_env.tasks.reviews import Task as Reviews
 from cory_env.tokenizer import CharTokenizer
 
@@ -44,11 +43,9 @@ def test_the_error_for_a_wrong_name_or_option_lists_the_right_ones():
 
 
 def test_data_that_are_left_out_are_reported(tmp_path):
-    assert too_long({"train": 0, "test": 3}, 12) == ["3 test queries of more than 12 tokens are left out"]
     openings = {"train": ["ab", "bb"], "test": ["ab", "cb", "bb", "db"]}
     (tmp_path / "openings.json").write_text(json.dumps(openings))
     task = Reviews(CharTokenizer("abcd"), lambda texts: [0.0 for _ in texts], tmp_path / "openings.json")
     # two of the four test openings stand in train
-    assert isinstance(task, LeavesOut)
     assert list(task.left_out) == ["2 of the test openings (50.0%) are in train too and left out"]
-    assert not isinstance(tasks.load("echo"), LeavesOut)
+    assert tasks.load("echo").left_out == ()

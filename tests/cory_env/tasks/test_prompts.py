@@ -159,10 +159,10 @@ def test_prompts_that_are_too_long_are_left_out_and_counted(tmp_path):
     data = write(tmp_path / "a.jsonl", [{"prompt": "x" * n} for n in range(1, 41)])
     task = load(data, max_query=30)
     assert task.max_query == 30
-    assert sum(task.too_long.values()) == 10
+    assert sum(int(line.split()[0]) for line in task.left_out) == 10
     with pytest.raises(ValueError, match="max_query is 0; give the most tokens of a prompt, from 1"):
         load(data, max_query=0)
-    with pytest.raises(ValueError, match="prompts is longer than max_query, 1 tokens; raise it to at least"):
+    with pytest.raises(ValueError, match="queries is longer than max_query, 1 tokens; raise it to at least"):
         load(write(tmp_path / "b.jsonl", [{"prompt": "xy" * n} for n in range(1, 41)]), max_query=1)
 
 

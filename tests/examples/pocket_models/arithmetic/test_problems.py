@@ -7,7 +7,8 @@ from itertools import islice
 
 import pytest
 
-from cory_env.tasks.arithmetic import VERDICTS, Task, held_out, steps, worked
+from cory_env.data.splits import in_test
+from cory_env.tasks.arithmetic import VERDICTS, Task, steps, worked
 from examples.pocket_models.arithmetic.problems import Shares, calculated, documents, slipped
 from examples.pocket_models.arithmetic.stories import WORDS
 
@@ -31,7 +32,7 @@ def test_sums_are_right_and_none_is_held_out():
         assert last == f"#### {eval(question)}"
         assert all(eval(line.replace("=", "==")) for line in lines)
         assert reference is None
-        assert not held_out(question)
+        assert not in_test(question)
 
 
 def test_no_document_holds_a_problem_of_the_tasks_test_split():
