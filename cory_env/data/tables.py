@@ -80,20 +80,17 @@ def read_rows(
     config: str | None = None,
     listed: Collection[str] = (),
 ) -> dict[str, list[Row]]:
-    """Read the rows of `data` by split; each row holds texts under the keys of `columns`.
+    """The rows of `data` by split (`read_tables`); each holds texts under the keys of `columns`.
 
     `columns` maps each key to the possible names of its column in the data, the likeliest first. The columns
-    of the keys in `listed` may hold lists of one item. The splits are those of `read_tables`.
+    of the keys in `listed` may hold lists of one item.
     """
     rows: dict[str, list[Row]] = {}
     for split, split_tables in read_tables(data, config=config).items():
         rows[split] = []
         for table in split_tables:
-            texts = {
-                key: table.texts(table.pick(choices), listed=key in listed)
-                for key, choices in columns.items()
-            }
-            rows[split] += [dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)]
+            texts = [table.texts(table.pick(names), listed=key in listed) for key, names in columns.items()]
+            rows[split] += [dict(zip(columns, row, strict=True)) for row in zip(*texts, strict=True)]
     return rows
 
 
@@ -106,10 +103,29 @@ def read_tables(data: str | Path, *, config: str | None = None) -> dict[str, lis
     """
     path = Path(data)
     if path.is_dir():
-        return _folder(path)
-    if not path.exists() and suffix_of(path) not in READERS and HUB_NAME.fullmatch(path.as_posix()):
-        return _hub(path.as_posix(), config)
-    return {WHOLE: [read_table(path)]}
+        files = sorted(file for file in path.iterdir() if file.is_file())
+        names = ", ".join(file.name for file in files[:20]) or "no file"
+        missing = f"{path} has no split 'train': files named train* are needed and it holds {names}"
+        by_split = {
+            split: [read_table(file) for file in files if file.name.lower().startswith(starts)]
+            for split, starts in SPLITS.items()
+        }
+    elif not path.exists() and suffix_of(path) not in READERS and HUB_NAME.fullmatch(path.as_posix()):
+        name, on_hub = path.as_posix(), _from_hub(path.as_posix(), config)
+        missing = (
+            f"no file or folder is called {name}, and the Hub gave no split 'train' of that name: it has "
+            f"{', '.join(on_hub)}"
+        )
+        by_split = {
+            split: [_hub_table(f"{name}, {known}", on_hub[known]) for known in names if known in on_hub][:1]
+            for split, names in SPLITS.items()
+        }
+    else:
+        return {WHOLE: [read_table(path)]}
+    if not by_split["train"]:
+        raise ValueError(missing)
+    first = "train" if by_split["test"] else WHOLE
+    return {first if split == "train" else split: found for split, found in by_split.items() if found}
 
 
 def read_table(path: Path) -> Table:
@@ -178,7 +194,20 @@ def _csv(path: Path) -> Table:
 
 
 def _jsonl(path: Path) -> Table:
-    return _objects(path, _lines(_text(path)))
+    return _of_objects(path, _lines(_text(path)))
+
+
+def _json(path: Path) -> Table:
+    text = _text(path)
+    try:
+        rows = json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+        rows = _lines(text)  # JSON lines are often called .json
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("it must hold one list of objects")
+    return _of_objects(path, rows)
 
 
 def _lines(text: str) -> list[Row]:
@@ -199,36 +228,19 @@ def _lines(text: str) -> list[Row]:
     return rows
 
 
-def _json(path: Path) -> Table:
-    text = _text(path)
-    try:
-        rows = json.loads(text)
-    except json.JSONDecodeError as error:
-        if error.msg != "Extra data":
-            raise
-        rows = _lines(text)  # JSON lines are often called .json
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError("it must hold one list of objects")
-    return _objects(path, rows)
-
-
-def _objects(path: Path, rows: Sequence[Row]) -> Table:
+def _of_objects(path: Path, rows: Sequence[Row]) -> Table:
+    """ValueError for a row with half of a surrogate pair, as scrapers write."""
     for number, row in enumerate(rows, start=1):
-        _check_characters(row, f"row {number}")
+        for name, value in row.items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    f"row {number} holds half of a character in column {name!r}, {text[error.start]!a}; drop "
+                    "or correct the row"
+                ) from error
     return _in_memory(path, rows, list(dict.fromkeys(name for row in rows for name in row)))
-
-
-def _check_characters(row: Mapping[str, Any], where: str) -> None:
-    """Raise a ValueError that names the column of a row with half of a surrogate pair, as scrapers write."""
-    for name, value in row.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"{where} holds half of a character in column {name!r}, {text[error.start]!a}; drop or "
-                "correct the row"
-            ) from error
 
 
 def _in_memory(path: Path, rows: Sequence[Row], names: Sequence[str]) -> Table:
@@ -244,51 +256,20 @@ READERS: dict[str, Callable[[Path], Table]] = {
 """Readers of local files by `suffix_of`."""
 
 
-def _folder(path: Path) -> dict[str, list[Table]]:
-    files = sorted(file for file in path.iterdir() if file.is_file())
-    by_split = {
-        split: [read_table(file) for file in files if file.name.lower().startswith(starts)]
-        for split, starts in SPLITS.items()
-    }
-    names = ", ".join(file.name for file in files[:20]) or "no file"
-    return _undivided(
-        by_split, f"{path} has no split 'train': files named train* are needed and it holds {names}"
-    )
-
-
-def _undivided(by_split: Mapping[str, list[Table]], missing: str) -> dict[str, list[Table]]:
-    """Return the splits there are, train as `WHOLE` without a test; `missing` is the error without train."""
-    if not by_split["train"]:
-        raise ValueError(missing)
-    first = "train" if by_split["test"] else WHOLE
-    return {first if split == "train" else split: found for split, found in by_split.items() if found}
-
-
-def _hub(name: str, config: str | None) -> dict[str, list[Table]]:
+def _from_hub(name: str, config: str | None) -> Any:
+    """The data set of a name on the Hub, by split."""
     try:
         import datasets
     except ImportError as error:
         raise ImportError(f"fetching {name} needs the package datasets: pip install datasets") from error
     try:
-        on_hub = datasets.load_dataset(name, config)
+        return datasets.load_dataset(name, config)
     except Exception as error:  # the network and the Hub raise many kinds
         raise ValueError(
             f"no file or folder is called {name}, and the Hub gave no data set of that name: {error}"
         ) from error
-    by_split = {
-        split: [_hub_table(f"{name}, {known}", on_hub[known]) for known in names if known in on_hub][:1]
-        for split, names in SPLITS.items()
-    }
-    return _undivided(
-        by_split,
-        f"no file or folder is called {name}, and the Hub gave no split 'train' of that name: it has "
-        f"{', '.join(on_hub)}",
-    )
 
 
 def _hub_table(where: str, dataset: Any) -> Table:
-    return Table(
-        where=where,
-        columns=tuple(dataset.column_names),
-        values=lambda column: list(dataset[column]),
-    )
+    columns = tuple(dataset.column_names)
+    return Table(where=where, columns=columns, values=lambda column: list(dataset[column]))
