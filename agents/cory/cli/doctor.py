@@ -83,7 +83,7 @@ def devices() -> list[str]:
     def compiles(device: torch.device) -> str:
         return "compiles blocks" if (lacks := missing(device)) is None else f"policy.compile lacks {lacks}"
 
-    cpu.configure_runtime()
+    cpu.configure_runtime(threads=0, matmul="auto")
     products = f"float32 products by {cpu.chosen_matmul()}"
     lines = [f"cpu: {torch.get_num_threads()} threads, {products}, {compiles(torch.device('cpu'))}"]
     for index in range(torch.accelerator.device_count()):

@@ -241,7 +241,7 @@ def settings_of(path: Path) -> dict[str, Any]:
     return dict(_leaves(tree))
 
 
-GONE = {"matmul": "auto", "policy.kernels": "auto", "policy.tf32": False}
+GONE = {"policy.kernels": "auto"}
 """Settings that have been removed, with the default that runs were stored with."""
 
 

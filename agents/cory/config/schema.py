@@ -19,6 +19,7 @@ from cory.learner.sharing import SharingConfig
 from cory.policies.lora_config import LoRAConfig
 from cory.rng import check_seed
 from cory.rollout.role_exchange import ExchangeConfig
+from cory.runtime.cpu import Matmul
 from cory.tracking import log_to
 from cory.tracking.alerts import AlertsConfig as AlertsConfig
 from cory_env.payoff import Linear, Mix, Payoff, rule
@@ -59,6 +60,10 @@ class PolicyConfig:
     """Type of the linear layers of frozen models: references and the backbone of a LoRA team. With products
     in bfloat16 results are the same in both; bfloat16 takes half the memory. `auto` is bfloat16 on GPUs where
     products are in it, float32 on a CPU."""
+
+    tf32: bool = False
+    """Whether CUDA may round the factors of float32 matrix products to TF32 (10 bits, as float16 has): faster
+    with `precision` float32 and on the central critic, no difference elsewhere."""
 
     gradient_checkpointing: bool = False
     """Whether layers are recomputed in the backward pass: slower, with less memory."""
@@ -245,6 +250,10 @@ class Config:
 
     threads: int = 0
     """CPU threads; 0 = as many as torch finds."""
+
+    matmul: Matmul = "auto"
+    """Library of float32 matrix products on the CPU; `auto` is oneDNN where MKL is slow and oneDNN is
+    exact."""
 
     deterministic: bool = False
     """Whether a device must use deterministic operations only, so that a resumed run continues bit for bit

@@ -35,6 +35,7 @@ CHANGEABLE = (
     "judge.workers",
     "keep_checkpoints",
     "log_to",
+    "matmul",
     "sample_rows",
     "shard",
     "threads",

@@ -221,14 +221,16 @@ def test_samples_are_every_response_with_its_metrics(place):
     assert (result["queries"], result["samples"]) == (5, 3)
 
 
-def test_a_run_is_evaluated_with_its_own_threads(place, monkeypatch):
+def test_a_run_is_evaluated_with_its_own_threads_and_matmul_library(place, monkeypatch):
     calls = []
     monkeypatch.setattr("cory.runtime.cpu.configure_runtime", lambda **options: calls.append(options))
     settings = place / "runs/a/config.yaml"
-    settings.write_text(settings.read_text().replace("\nthreads: 0\n", "\nthreads: 2\n"))
+    text = settings.read_text()
+    assert "\nmatmul: auto\n" in text
+    settings.write_text(text.replace("\nmatmul: auto\n", "\nmatmul: mkl\n"))
     evaluated(place, "runs/a", "--no-game")
-    evaluated(place, "runs/a", "--no-game", "--threads", "1")
-    assert calls == [{"threads": 2}, {"threads": 1}]
+    evaluated(place, "runs/a", "--no-game", "--threads", "1", "--matmul", "auto")
+    assert calls == [{"threads": 0, "matmul": "mkl"}, {"threads": 1, "matmul": "auto"}]
 
 
 def test_options_of_the_evaluation_and_settings_of_the_run_follow_the_targets(place):

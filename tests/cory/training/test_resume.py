@@ -130,11 +130,11 @@ def test_resume_warns_if_a_file_that_the_settings_name_was_edited(tmp_path, monk
 
 def test_a_setting_that_came_later_may_be_added_at_its_default_only(tmp_path):
     now = flat(Config())
-    saved = {name: value for name, value in now.items() if name not in ("deterministic", "learner.lr")}
+    saved = {name: value for name, value in now.items() if name not in ("policy.tf32", "learner.lr")}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
     check_settings_unchanged(tmp_path, tmp_path, now)
-    with pytest.raises(ValueError, match=r"settings: deterministic was False and is True\. Leave"):
-        check_settings_unchanged(tmp_path, tmp_path, now | {"deterministic": True})
+    with pytest.raises(ValueError, match=r"settings: policy\.tf32 was False and is True\. Leave"):
+        check_settings_unchanged(tmp_path, tmp_path, now | {"policy.tf32": True})
 
 
 @pytest.mark.parametrize(
