@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 GAME = {"numpy", "gymnasium", "pettingzoo", "cory_env"}
-GAME_INSIDE_FUNCTIONS = {"tokenizers", "datasets", "pyarrow", "jinja2"}
+GAME_INSIDE_FUNCTIONS = {"datasets", "pyarrow", "jinja2"}
 MATHEMATICS = (
     "cory.algorithms",
     "cory.algorithms.trpo",

@@ -9,7 +9,7 @@ import pytest
 from cory_env import make_views, tasks
 from cory_env.envs.token import raw_env
 from cory_env.tasks.echo import Task as Echo
-from cory_env.tokenizer import encode_prompt, load, wrap
+from cory_env.tokenizer import encode_prompt, wrap
 from cory_env.types import Query, Response
 from cory_env.vector import VectorGame
 from cory_env.views import compile_view
@@ -149,15 +149,6 @@ def test_a_pad_or_eos_that_is_an_ordinary_token_stays_in_texts(reloaded, tmp_pat
     assert tokenizer.decode(ids) == "!a\n!"
     assert Response.of([*ids, newline], tokenizer).text == "!a\n!"
     assert Response.of([BOS, *ids, EOS], tokenizer).text == "!a\n!"
-
-
-def test_a_loaded_tokenizer_shows_the_ordinary_token_that_serves_as_pad(tmp_path):
-    inner = characters()
-    inner.pad_token = "!"
-    inner.save_pretrained(tmp_path)
-    loaded = load(tmp_path)
-    assert loaded.decode(loaded.encode("!a!")) == "!a!"
-    assert encode_prompt(loaded, "a") == inner("a").input_ids
 
 
 def test_a_merged_token_that_serves_as_pad_stays_in_texts_when_transformers_calls_it_special():
