@@ -4,7 +4,7 @@
 # make test-fast  run the tests that run no training: under a minute
 # make coverage   run the tests as `make test` does; print the coverage and fail below the floor
 # make lint       run ruff, mypy, import-linter and codespell
-# make interop    play the game in other libraries (docs/interop.md); RLlib has an environment of its own
+# make interop    play the game in other libraries (docs/environment.md); RLlib has an environment of its own
 # make ray        studies on a Ray cluster of two nodes on this machine (the extra `ray`)
 # make study      run the quick form of four studies, into runs/studies, and probe a model before training
 # make faults     kill training processes and damage their files, and count what is lost (docs/reliability.md)

@@ -1,4 +1,4 @@
-"""Makes docs/families.md: the architectures of transformers that are trained, and why others are refused.
+"""Makes docs/api/families.md: the architectures of transformers that are trained, and why others are refused.
 
     python -m benchmarks.families                 # write the page
     python -m benchmarks.families gemma2 mamba    # print the rows of some families
@@ -27,7 +27,7 @@ from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.scoring import evaluate
 from cory.training.trainer import Trainer
 
-PAGE = ROOT / "docs" / "families.md"
+PAGE = ROOT / "docs" / "api" / "families.md"
 V = 97
 SHAPE: dict[str, Any] = {
     "vocab_size": V, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -94,7 +94,7 @@ class Team:
             kind = type(getattr(learner.policy, "model", learner.policy)).__name__
             raise ArithmeticError(
                 f"sampler and learner disagree by {difference:.2g} nats on a token of policy {name!r}: the "
-                f"architecture {kind} is not supported; take one that docs/families.md lists as trained"
+                f"architecture {kind} is not supported; take one that docs/api/families.md lists as trained"
             )
         others = self.shared.get(name, ())
         batch = stack(Batch, [own, *(rows for rows, _ in others)])

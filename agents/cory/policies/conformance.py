@@ -98,7 +98,7 @@ def refusals(policy: Any) -> Iterator[None]:
         reason = (str(error).strip().splitlines() or ["no message"])[0]
         raise ValueError(
             f"{type(policy.model).__name__} cannot be a policy ({kind}{reason}); take a model of an "
-            "architecture that docs/families.md lists as trained"
+            "architecture that docs/api/families.md lists as trained"
         ) from error
 
 
