@@ -22,4 +22,4 @@ if "cory/turn-v0" not in aec_registry:
 if "cory/token-v0" not in parallel_registry:
     register("parallel", "cory/token-v0", "cory_env.envs.parallel:parallel_env")
 if "cory/Seat-v0" not in gymnasium.registry:
-    gymnasium.register("cory/Seat-v0", "cory_env.envs.seat:SeatEnv")
+    gymnasium.register("cory/Seat-v0", "cory_env.envs.seat:seat_env")

@@ -7,7 +7,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from cory_env.envs.spaces import response_ids, response_space
 from cory_env.envs.token import raw_env
 from cory_env.payoff import Payoff
 from cory_env.tasks.base import Task
@@ -25,12 +24,7 @@ def random_partner(
     return ids
 
 
-def seat_env(seat: str = "pioneer_0", task: str | Task = "echo", **options: Any) -> "SeatEnv":
-    """Make the environment of `seat`; options are those of `SeatEnv`."""
-    return SeatEnv(seat, task, **options)
-
-
-class SeatEnv(gymnasium.Env[Any, Any]):
+class seat_env(gymnasium.Env[Any, Any]):
     """One game per episode, which starts when `seat` acts first; the reward is its payoff, on its last token.
 
     Partners respond within a step, so the step that finishes the response of `seat` ends the episode.
@@ -45,25 +39,20 @@ class SeatEnv(gymnasium.Env[Any, Any]):
         task: str | Task = "echo",
         *,
         partners: Partner | Mapping[str, Partner] | None = None,
-        level: str = "token",
         **options: Any,
     ) -> None:
         """`partners` is one function for all other seats, or one by seat; None plays random tokens.
 
-        `level="turn"` makes a step a whole response (MultiDiscrete). Other options are those of the
-        token-level `raw_env`; `payout` must be `"end"`.
+        Other options are those of the token-level `raw_env`; `payout` must be `"end"`.
         """
-        one_of("level", level, ("token", "turn"))
         one_of("payout", options.get("payout", "end"), ("end",))
-        if level == "turn":
-            one_of("action_mask", options.get("action_mask"), (None,))
         self.aec = raw_env(task, **options)
         one_of("seat", seat, self.aec.possible_agents)
-        self.seat, self.level = seat, level
+        self.seat = seat
         others = [name for name in self.aec.possible_agents if name != seat]
-        self._tokens = self.aec.action_space(seat)
+        self.action_space: Any = self.aec.action_space(seat)
         if not isinstance(partners, Mapping):
-            default = partial(random_partner, vocab_size=int(self._tokens.n))
+            default = partial(random_partner, vocab_size=int(self.action_space.n))
             partners = dict.fromkeys(others, partners or default)
         if set(partners) != set(others):
             raise ValueError(
@@ -73,8 +62,6 @@ class SeatEnv(gymnasium.Env[Any, Any]):
         self.partners: Mapping[str, Partner] = partners
         self.render_mode = self.aec.render_mode
         self.observation_space = self.aec.observation_space(seat)
-        self._rows = response_space(int(self._tokens.n), self.aec.cap_range[1])
-        self.action_space = self._tokens if level == "token" else self._rows
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -86,22 +73,13 @@ class SeatEnv(gymnasium.Env[Any, Any]):
         return self.aec.observe(self.seat), self.aec.infos[self.seat]
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Play one token, or one response; if it ends the response of this seat, the later seats respond."""
+        """Play one token; if it ends the response of this seat, the later seats respond."""
         if self.aec.terminations[self.seat]:
             raise ValueError("the game is over; call reset")
-        reward = 0.0
-        for token in self._tokens_of(action):
-            self.aec.step(token)
-            reward += self.aec.rewards[self.seat]
-        reward += self._play_partners()
+        self.aec.step(action)
+        reward = self.aec.rewards[self.seat] + self._play_partners()
         over = self.aec.terminations[self.seat]
         return self.aec.observe(self.seat), reward, over, False, self.aec.infos[self.seat]
-
-    def _tokens_of(self, action: Any) -> list[Any]:
-        """Return the tokens that an action stands for."""
-        if self.level == "token":
-            return [action]
-        return self.aec.game.begun(response_ids(action, seat=self.seat, space=self._rows))
 
     def _play_partners(self) -> float:
         """Let other seats respond until this seat is to act or the game ends; return its reward meanwhile."""
@@ -115,9 +93,7 @@ class SeatEnv(gymnasium.Env[Any, Any]):
 
     def action_masks(self) -> np.ndarray:
         """Return the mask that sb3-contrib's MaskablePPO calls for: True for every action, in its turn."""
-        return np.ones(
-            int(np.sum(self._rows.nvec)) if self.level == "turn" else int(self._tokens.n), dtype=bool
-        )
+        return np.ones(int(self.action_space.n), dtype=bool)
 
     def set_payoff(self, payoff: Payoff, *, iteration: int = 0) -> None:
         """See `raw_env.set_payoff`."""

@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.utils import seeding
 from pettingzoo import AECEnv
 from pettingzoo.utils import wrappers
 
-from cory_env.envs.spaces import observation_space, state_space
 from cory_env.game import Game
 from cory_env.payoff import Payoff, check_one_game, rule
 from cory_env.render import game_text
@@ -90,11 +89,17 @@ class raw_env(AECEnv):
     def _make_spaces(self) -> None:
         V, seats, longest = self.task.tokenizer.vocab_size, self.possible_agents, self.cap_range[1]
         L = max(view.max_prompt(self.max_query, longest) for view in self.views) + longest
-        masked = self.action_mask == "obs"
-        self.observation_spaces = {seat: observation_space(V, L, masked=masked) for seat in seats}
-        self.state_space = state_space(V, seats=len(seats), max_query=self.max_query, max_response=longest)
+        self.observation_spaces = {seat: self._observation_space(V, L) for seat in seats}
+        # A state is laid out as by `Game.flat`.
+        size = self.max_query + len(seats) * (longest + 2) + 2
+        self.state_space = Box(0, max(V - 1, self.max_query, longest, len(seats)), (size,), np.int64)
         self._length, self._vocab = L, V
         self.action_spaces = {seat: self._action_space() for seat in seats}
+
+    def _observation_space(self, V: int, L: int) -> Any:
+        ids = Box(0, V - 1, (L,), np.int64)
+        masked = self.action_mask == "obs"
+        return Dict(observation=ids, action_mask=Box(0, 1, (V,), np.int8)) if masked else ids
 
     def _action_space(self) -> Any:
         return Discrete(self._vocab)

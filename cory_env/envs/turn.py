@@ -2,11 +2,11 @@
 
 from typing import Any, ClassVar
 
+import numpy as np
 from gymnasium.spaces import MultiDiscrete
 from pettingzoo import AECEnv
 from pettingzoo.utils import wrappers
 
-from cory_env.envs.spaces import response_ids, response_space
 from cory_env.envs.token import raw_env as token_env
 from cory_env.tasks.base import Task
 
@@ -34,8 +34,13 @@ class raw_env(token_env):
         super().__init__(task, **options)
 
     def _action_space(self) -> MultiDiscrete:
-        return response_space(self._vocab, self.cap_range[1])
+        return MultiDiscrete(np.full(self.cap_range[1], self._vocab, dtype=np.int64))
 
     def _tokens_of(self, seat: str, action: Any) -> list[int]:
-        ids = response_ids(action, seat=seat, space=self.action_spaces[seat])
-        return ids if self._unpaid else self.game.begun(ids)
+        ids, longest = np.asarray(action), self.cap_range[1]
+        if ids.shape != (longest,) or ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= self._vocab:
+            raise ValueError(
+                f"{seat} played {action!r}; it must play a row of {longest} ids from 0 to {self._vocab - 1}"
+            )
+        row: list[int] = ids.tolist()
+        return row if self._unpaid else self.game.begun(row)

@@ -5,7 +5,6 @@ import pickle
 import warnings
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
@@ -29,15 +28,14 @@ def begin(seat, **options):
     return env, env.reset(seed=0, options={"query": QUERY})[0].tolist()
 
 
-@pytest.mark.parametrize("level", ["token", "turn"])
 @pytest.mark.parametrize("seat", ["pioneer_0", "observer_1", "observer_2"])
-def test_it_passes_the_checks_of_gymnasium_and_stable_baselines(seat, level):
+def test_it_passes_the_checks_of_gymnasium_and_stable_baselines(seat):
     sb3 = pytest.importorskip("stable_baselines3.common.env_checker")
-    env = gymnasium.make("cory/Seat-v0", seat=seat, level=level, seats=3, render_mode="ansi")
+    env = gymnasium.make("cory/Seat-v0", seat=seat, seats=3, render_mode="ansi")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)
-        sb3.check_env(seat_env(seat, level=level, seats=3))
+        sb3.check_env(seat_env(seat, seats=3))
 
 
 def test_the_observer_reads_the_response_of_its_partner_and_is_paid_on_its_last_token():
@@ -64,14 +62,11 @@ def test_the_pioneer_is_paid_once_its_partners_have_responded():
     assert calls == [((0, 1, 2, 1), 3), ((0, 1, 2, 1, 0, 1, 2), 3)]
 
 
-def test_a_response_at_a_time_pays_the_same():
-    env, _ = begin("pioneer_0", level="turn", payoff="cooperative", partners={"observer_1": fixed(0, 1, 2)})
-    assert env.step(np.array([0, 4, 1]))[1:3] == (pytest.approx(4 / 3), True)
+def test_a_game_that_is_over_is_not_played_on():
+    env, _ = begin("pioneer_0", partners={"observer_1": fixed(0, 1, 2)})
+    env.step(4)
     with pytest.raises(ValueError, match="the game is over; call reset"):
-        env.step(np.array([0, 4, 1]))
-    env.reset(options={"query": QUERY})
-    with pytest.raises(ValueError, match="must play a row of 3 ids from 0 to 6"):
-        env.step(0)
+        env.step(4)
 
 
 def test_token_rewards_of_the_seat_are_paid_at_their_tokens():
@@ -103,22 +98,18 @@ def test_a_single_seat_needs_no_partner():
     assert [env.step(token)[1] for token in (0, 1, 2)] == [0, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("level", "options", "size"), [("token", {}, 7), ("turn", {}, 21), ("token", {"action_mask": "obs"}, 7)]
-)
-def test_masks_have_the_form_that_maskable_ppo_needs(level, options, size):
-    env = seat_env("observer_1", ECHO, level=level, max_response=3, **options)
+@pytest.mark.parametrize("options", [{}, {"action_mask": "obs"}])
+def test_masks_have_the_form_that_maskable_ppo_needs(options):
+    env = seat_env("observer_1", ECHO, max_response=3, **options)
     env.reset()
-    assert env.action_masks().tolist() == [True] * size
+    assert env.action_masks().tolist() == [True] * 7
 
 
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
         ({"seat": "observer_2"}, "seat is 'observer_2'; choose one of 'pioneer_0', 'observer_1'"),
-        ({"level": "word"}, "level is 'word'; choose one of 'token', 'turn'"),
         ({"payout": "settle"}, "payout is 'settle'; choose one of 'end'"),
-        ({"level": "turn", "action_mask": "info"}, "action_mask is 'info'; choose one of None"),
         ({"partners": {}}, "partners are given for no seat; pioneer_0 plays with observer_1"),
     ],
 )
