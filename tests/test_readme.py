@@ -23,8 +23,9 @@ ROOT = Path(__file__).parents[1]
 README, PYTHON = ROOT / "README.md", ROOT / "docs/python.md"
 CODE_PAGES = [README, *sorted(ROOT.glob("docs/*.md"))]
 PAGES = [
-    *(README, ROOT / "CONTRIBUTING.md", ROOT / "tests/golden/README.md"),
-    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("*.md")),
+    ROOT / "tests/golden/README.md",
+    *sorted(ROOT.glob("docs/**/*.md")),
     *sorted(ROOT.glob("agents/cory/pocket/*/README.md")),
 ]
 FOLDERS = ("agents", "benchmarks", "cory_env", "docs", "examples", "tests")
@@ -183,6 +184,19 @@ def test_links_and_paths_in_the_text_lead_somewhere(page):
     missing += [name for name in paths if not (ROOT / name).exists()]
     missing += [name for name in modules if not (ROOT / f"{name}.py").exists()]
     assert not missing, f"{page.name} names {missing}"
+    anchors = [(page.parent / name if name else page, anchor) for name, anchor in ANCHOR.findall(text)]
+    lost = [f"{target.name}#{anchor}" for target, anchor in anchors if anchor not in headings(target)]
+    assert not lost, f"{page.name} links to {lost}"
+
+
+ANCHOR = re.compile(r"\]\(([^)#:]*\.md|)#([^)]+)\)")
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
+    titles = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_source_and_pages_use_the_words_of_the_field():

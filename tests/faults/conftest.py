@@ -24,7 +24,7 @@ def tally(request) -> dict[str, Counter]:
 
 
 def pytest_terminal_summary(terminalreporter, config) -> None:
-    """Print the table of docs/reliability.md."""
+    """Print the table of kills."""
     counts_by_kind = config.stash.get(TALLY, {})
     if not counts_by_kind:
         return
