@@ -173,12 +173,14 @@ def outcome(family: str) -> Outcome:
 
 def settings() -> Config:
     """Four games of two seats, played by one policy; rows are longer than the windows of `FAMILIES`."""
-    return Config(
-        task="benchmarks.speed.workloads:Task",
-        batch=4,
-        max_response=(3, 6),
-        algorithm_options=ppo.Config(epochs=1),
-        policy=PolicyConfig(shared=True, precision="float32", device="cpu"),
+    return Config.from_flat(
+        {
+            "task": "benchmarks.speed.workloads:Task",
+            "batch": 4,
+            "max_response": (3, 6),
+            "algorithm_options": ppo.Config(epochs=1),
+            "policy": PolicyConfig(shared=True, precision="float32", device="cpu"),
+        }
     )
 
 

@@ -25,6 +25,7 @@ from benchmarks.speed.processes import GROUP, GRPO_KL
 from benchmarks.speed.roofline import FlopCounter, lower_bound, sampling_lower_bound, synchronize
 from benchmarks.speed.workloads import BASELINE_ROWS, Task, Workload, template_ids
 from cory import algorithms
+from cory.algorithms import ppo
 from cory.config.schema import Config, PolicyConfig
 from cory.config.task_options import task_options
 from cory.functional.kl import KLConfig
@@ -51,23 +52,27 @@ class CoryWorker:
         model = workload.named or str(workload.save(folder))
         grpo = job.get("algorithm") == "grpo"
         self.trainer = Trainer(
-            Config(
-                task=TASK,
-                task_options=task_options(TASK)(shortest=workload.query[0], longest=workload.query[1]),
-                seats=1 if grpo else workload.seats,
-                algorithm="grpo" if grpo else "ppo",
-                algorithm_options=algorithms.load("grpo").Config(group=GROUP) if grpo else None,
-                kl=KLConfig(place="loss", kind="k3", coef=GRPO_KL) if grpo else KLConfig(),
-                batch=workload.batch,
-                max_response=(workload.response, workload.response),
-                exchange=ExchangeConfig(every=1),
-                policy=PolicyConfig(
-                    model=model,
-                    kind="lora_team" if job["kind"] == "lora_team" else "causal_lm",
-                    precision=job["precision"],
-                    compile=job.get("compile", "auto"),
-                    device=self.device,
-                ),
+            Config.from_flat(
+                {
+                    "task": TASK,
+                    "task_options": task_options(TASK)(shortest=workload.query[0], longest=workload.query[1]),
+                    "seats": 1 if grpo else workload.seats,
+                    "algorithm": "grpo" if grpo else "ppo",
+                    "algorithm_options": algorithms.load("grpo").Config(group=GROUP)
+                    if grpo
+                    else ppo.Config(),
+                    "kl": KLConfig(place="loss", kind="k3", coef=GRPO_KL) if grpo else KLConfig(),
+                    "batch": workload.batch,
+                    "max_response": (workload.response, workload.response),
+                    "exchange": ExchangeConfig(every=1),
+                    "policy": PolicyConfig(
+                        model=model,
+                        kind="lora_team" if job["kind"] == "lora_team" else "causal_lm",
+                        precision=job["precision"],
+                        compile=job.get("compile", "auto"),
+                        device=self.device,
+                    ),
+                }
             )
         )
         self.iteration = 0

@@ -24,13 +24,15 @@ SMALL = {"layers": 2, "width": 128, "heads": 2, "vocab_size": 4000, "batch": 24,
 
 def make_trainer(workload: Workload, folder: Path, *, seats: int = 2) -> Trainer:
     shortest, longest = workload.query
-    config = Config(
-        task=TASK,
-        task_options=task_options(TASK)(shortest=shortest, longest=longest),
-        seats=seats,
-        batch=workload.batch,
-        max_response=(workload.response, workload.response),
-        policy=PolicyConfig(model=str(workload.save(folder))),
+    config = Config.from_flat(
+        {
+            "task": TASK,
+            "task_options": task_options(TASK)(shortest=shortest, longest=longest),
+            "seats": seats,
+            "batch": workload.batch,
+            "max_response": (workload.response, workload.response),
+            "policy": PolicyConfig(model=str(workload.save(folder))),
+        }
     )
     return Trainer(config)
 

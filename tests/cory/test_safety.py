@@ -106,7 +106,16 @@ def payload(canary) -> bytes:
 
 def trainer_of(kind: str, folder: Path) -> Trainer:
     policy = PolicyConfig(kind=kind, model=str(folder), device="cpu", precision="float32")
-    return Trainer(Config(task="echo", policy=policy, batch=4, evaluation=EvaluationConfig(queries=4)))
+    return Trainer(
+        Config.from_flat(
+            {
+                "task": "echo",
+                "policy": policy,
+                "batch": 4,
+                "evaluation": EvaluationConfig(queries=4),
+            }
+        )
+    )
 
 
 @pytest.mark.parametrize("kind", ["table", "causal_lm", "lora_team"])

@@ -82,7 +82,15 @@ def test_the_task_is_trained_on_and_the_algorithm_is_found():
 
     assert algorithms.load("gentle").token_loss is ppo.token_loss
     trainer = Trainer(
-        Config(task="vowels", policy=PolicyConfig(kind="table"), batch=128, max_response=(1, 2), iterations=2)
+        Config.from_flat(
+            {
+                "task": "vowels",
+                "policy": PolicyConfig(kind="table"),
+                "batch": 128,
+                "max_response": (1, 2),
+                "iterations": 2,
+            }
+        )
     )
     metrics = [trainer.iterate(iteration) for iteration in range(2)]
     assert 0 < metrics[0]["pioneer_0/llm_1/task_reward"] < 1

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cory.config import presets
-from cory.config.parsing import flags_of, read
+from cory.config.parsing import settings_of
+from cory.config.schema import Config
 from cory_env import tasks
 from cory_env.data.tables import read_rows
 
@@ -47,7 +48,7 @@ def test_any_tree_of_settings_is_accepted_or_refused(tree, tmp_path):
 
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(tree), encoding="utf-8")
-    refusal(lambda: read(flags_of(path), default=presets.get("pocket"), about="", command="cory train"))
+    refusal(lambda: Config.from_flat(settings_of(path), presets.get("pocket")))
 
 
 @QUICK
@@ -55,7 +56,7 @@ def test_any_tree_of_settings_is_accepted_or_refused(tree, tmp_path):
 def test_any_bytes_are_settings_or_refused_by_name(content, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_bytes(content)
-    error = refusal(lambda: flags_of(path))
+    error = refusal(lambda: settings_of(path))
     assert not error or "mine.yaml" in error
 
 

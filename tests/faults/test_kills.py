@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from cory.config import presets
-from cory.config.parsing import read
+from cory.config.command_line import parse_settings
 from tests.helpers.faults import PHASES, STAGES, end, start
 from tests.helpers.models import save_backbone
 from tests.helpers.runs import FLAGS, same, traces, without_report
@@ -61,7 +61,7 @@ class Case:
         self.name, self.folder = name, folder
         self.argv = ["train", *(word.replace("{tiny}", str(tiny)) for word in CASES[name])]
         self.iterations = int(self.argv[self.argv.index("--iterations") + 1])
-        read(self.argv[1:], default=presets.get("pocket"), about="", command="")  # a child parses faster then
+        parse_settings(self.argv[1:], default=presets.get("pocket"), command="")  # a child parses faster then
         code, self.seconds = end(start([*self.argv, "--run", str(folder / "whole")], folder / "log"))
         assert code == 0, (folder / "log").read_text()
         self.traces = traces(folder / "whole", self.iterations)

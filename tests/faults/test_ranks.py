@@ -15,7 +15,7 @@ import torch
 
 from cory.cli.main import main
 from cory.config import presets
-from cory.config.parsing import read
+from cory.config.command_line import parse_settings
 from cory.tracking.tracker import read_lines
 from cory.training import checkpoint
 from tests.helpers.faults import end, fork
@@ -44,7 +44,7 @@ def start_ranks(folder: Path, *more: str) -> list[int]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     torch.set_num_threads(1)
-    read(ARGV[1:], default=presets.get("pocket"), about="", command="")  # a child parses faster then
+    parse_settings(ARGV[1:], default=presets.get("pocket"), command="")  # a child parses faster then
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
         yield tmp_path_factory.mktemp("ranks")

@@ -24,6 +24,7 @@ from torch import Tensor
 from cory import algorithms, rng
 from cory.batch import Batch, columns
 from cory.config.schema import Config, PolicyConfig
+from cory.config.task_options import task_options
 from cory.evaluation.config import EvaluationConfig
 from cory.judges.classifier import Classifier
 from cory.learner.optimizer import LearnerConfig
@@ -38,7 +39,7 @@ from cory.training.trainer import Trainer
 from tests.helpers.models import make_team, save_backbone
 from tests.helpers.pretended_device import NAME, Counts, pretended_device
 from tests.helpers.runs import with_cached_entry_points
-from tests.helpers.tables import TABLES, changed
+from tests.helpers.tables import TABLES
 
 DEVICE = f"{NAME}:0"
 LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
@@ -115,14 +116,14 @@ def config_of(case: str, device: str) -> Config:
     base = replace(
         TABLES,
         task="tests.helpers.tasks:OddIds",
-        task_options=None,
+        task_options=task_options("tests.helpers.tasks:OddIds")(),
         batch=8,
         policy=PolicyConfig(device=device, precision="float32"),
         learner=LearnerConfig(lr=1e-4 if case in LANGUAGE_MODELS else 0.1),
         evaluation=EvaluationConfig(queries=2, every=0),
         sample_rows=1,
     )
-    config = changed(base, settings_of(case))
+    config = Config.from_flat(settings_of(case), base)
     if not hasattr(config.algorithm_options, "epochs"):
         return config
     return replace(config, algorithm_options=replace(config.algorithm_options, epochs=1))
@@ -167,7 +168,7 @@ def on_cpu(batch: Batch) -> Batch:
 
 def rounding(case: str, batch: Batch) -> float:
     """How far log-probs of the first iteration are from those of the same tokens in float32 on the CPU."""
-    trainer = Trainer(changed(config_of(case, "cpu"), {"policy.precision": "float32"}))
+    trainer = Trainer(Config.from_flat({"policy.precision": "float32"}, config_of(case, "cpu")))
     exact_BT = evaluate(trainer.policies["llm_1"], batch).logprobs_BT
     return float((batch.old_logprobs_BT - exact_BT).abs().max())
 
@@ -268,7 +269,7 @@ def described() -> dict[str, Any]:
     with pretended_device():
         device = torch.device(DEVICE)
         there = [default_device(), computes_bfloat16(device), free_bytes(device)]
-        there.append(Trainer(changed(TABLES, {"batch": 4})).config.memory)
+        there.append(Trainer(Config.from_flat({"batch": 4}, TABLES)).config.memory)
     return {"there": there, "gone": [default_device(), device_name()]}
 
 

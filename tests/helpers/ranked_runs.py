@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from cory.config.schema import Config
+from cory.config.task_options import task_options
 from cory.distributed import ranks, sharding
 from cory.evaluation.config import EvaluationConfig
 from cory.training.run import train
 from cory.training.trainer import Trainer
 from tests.helpers.runs import with_cached_entry_points, without_report
 from tests.helpers.short_memory import logits_at_most
-from tests.helpers.tables import TABLES, changed
+from tests.helpers.tables import TABLES
 
 ITERATIONS = 2
 LANGUAGE_MODEL = {"policy.model": "gpt2", "policy.kind": "causal_lm", "learner.lr": 1e-4}
@@ -76,15 +77,15 @@ MODEL_RUN = LANGUAGE_MODEL | {
 def config_of(folder: Path, settings: dict[str, Any]) -> Config:
     """16 games of `OddIds`, evaluated on 7 queries."""
     base = replace(
-        changed(TABLES, {"learner.lr": 0.1, "sample_rows": 2}),
+        Config.from_flat({"learner.lr": 0.1, "sample_rows": 2}, TABLES),
         task="tests.helpers.tasks:OddIds",
-        task_options=None,
+        task_options=task_options("tests.helpers.tasks:OddIds")(),
         batch=16,
         evaluation=EvaluationConfig(queries=7, every=0, batch=4),
     )
     if "policy.model" in settings:
         settings = settings | {"policy.model": str(folder / settings["policy.model"])}
-    return changed(base, settings)
+    return Config.from_flat(settings, base)
 
 
 def played(config: Config) -> dict[str, Any]:
@@ -179,7 +180,7 @@ def failures(folder: Path) -> dict[str, str]:
         "unlike settings": run("unlike", unlike),
         "fewer games than ranks": run("few", replace(config, batch=1)),
         "a judge that fails on one rank": run("judged", replace(config, **judged)),
-        "a judge that fails on one sharded rank": run("sharded-judged", changed(model, judged)),
+        "a judge that fails on one sharded rank": run("sharded-judged", Config.from_flat(judged, model)),
         "a signal to one rank": run("signalled", config, callbacks=[StopAt(2)]),
         "other weights on one rank": run("meddled", config, callbacks=[Meddle()]),
         "an occupied folder": run("whole", config),

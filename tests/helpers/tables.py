@@ -2,16 +2,15 @@
 
 import json
 import random
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from cory import algorithms
-from cory.config.parsing import read
+from cory.config.command_line import parse_settings
 from cory.config.schema import Config, PolicyConfig
+from cory.config.task_options import task_options
 from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import KLConfig
 from cory.learner.optimizer import LearnerConfig
@@ -20,6 +19,7 @@ from tests.helpers.models import END
 
 TABLES = Config(
     task="echo",
+    task_options=task_options("echo")(),
     policy=PolicyConfig(kind="table"),
     batch=64,
     max_response=(3, 3),
@@ -36,9 +36,9 @@ CHAT = (
 """A chat template."""
 
 
-def flagged(*flags: str) -> Config:
-    """`TABLES` with flags of `cory train`."""
-    return read(flags, default=TABLES, about="", command="cory train")
+def flagged(*flags: str, default: Config = TABLES) -> Config:
+    """`TABLES`, or other settings, with flags of `cory train`."""
+    return Config.from_flat(parse_settings(flags, default=default, command="cory train"), default)
 
 
 def made_up_reviews(count: int = 200) -> str:
@@ -73,22 +73,3 @@ def letters() -> PreTrainedTokenizerFast:
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=END, pad_token=END, chat_template=CHAT)
-
-
-def changed(config: Config, settings: Mapping[str, Any]) -> Config:
-    """`config` with other values of settings by their dotted names; `algorithm.NAME` is one of its options.
-
-    Quicker than `flagged`. Options of another algorithm start from its defaults.
-    """
-    own = {name: value for name, value in settings.items() if "." not in name}
-    parts: dict[str, dict[str, Any]] = {}
-    for name in settings.keys() - own.keys():
-        part, _, field = name.partition(".")
-        part = f"{part}_options" if part in ("algorithm", "task", "payoff", "judge") else part
-        parts.setdefault(part, {})[field] = settings[name]
-    if "algorithm" in own:
-        options = algorithms.load(own["algorithm"]).Config(**parts.pop("algorithm_options", {}))
-        own["algorithm_options"] = options
-    return replace(
-        config, **own, **{part: replace(getattr(config, part), **of) for part, of in parts.items()}
-    )

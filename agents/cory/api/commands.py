@@ -1,7 +1,7 @@
 """`cory.train`, `cory.check` and `cory.evaluate`: the commands as functions."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -9,11 +9,13 @@ from typing import Any
 from cory.api.datasets import named_as_given, with_dataset
 from cory.api.rewards import Reward, judge_of, remembered
 from cory.api.runs import Run
-from cory.api.settings import as_dict, check_names, flags
+from cory.api.settings import check_names
 from cory.config import own_model
-from cory.config.parsing import flags_of, read, value_of
-from cory.config.schema import Config
-from cory.evaluation.summary import check_output, sample_lines, write
+from cory.config.parsing import base_settings
+from cory.config.schema import Config, RunOptions
+from cory.config.values import dotted
+from cory.distributed import ranks
+from cory.evaluation.summary import check_output, write
 from cory.judges.weighted_sum import closing
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
@@ -37,6 +39,7 @@ def train(
     *,
     task: Task | str | None = None,
     preset: str | None = None,
+    config: str | Path | None = None,
     run: str | Path | None = None,
     overwrite: bool = False,
     resume: Resume = "never",
@@ -57,10 +60,12 @@ def train(
             workers with limits.
         task: A task object or the name of one.
         preset: Settings to start from; by default `pocket`, for a language model that is not bundled `own`.
+        config: A YAML file of settings, such as the `config.yaml` of a run.
         run: Run directory; by default a new one under `runs/`.
         overwrite: Whether the run in the directory is moved aside first, to `RUN.old-TIME`; ValueError if the
             directory holds anything that CORY has not written.
-        resume: `auto` or `must`: go on with the run in the directory; settings left out are those it has.
+        resume: `auto` or `must`: go on with the run in the directory; without `preset` and `config`, settings
+            left out are those it has.
         callbacks: Objects with any of `on_iteration`, `on_evaluate`, `on_exchange`, `on_save`
             (`cory.training.loop.Callback`).
         log: How progress is shown: `auto` for the terminal, notebook or file at hand, `quiet` for warnings
@@ -75,28 +80,30 @@ def train(
     check_names(settings, train)
     if run is not None and not str(run).strip():
         raise ValueError("run is empty; name the folder of the run")
-    run = None if run is None else Path(run).expanduser()
-    base = run.parent if run is not None else Path("runs")
-    saved = run / "config.yaml" if run is not None else None
-    resumed = saved if resume != "never" and saved is not None and saved.exists() else None
-    preset, config, parts = _prepared(
-        model, dataset, reward, task, preset, settings, data=base / "data", resumed=resumed
+    ranks.join()
+    options = RunOptions(
+        preset=preset, config=_path(config), run=_path(run), overwrite=overwrite, resume=resume
     )
-    default_name = base / f"{preset}-{config.seats}-seats-seed-{config.seed}"
-    path = run if run is not None else free_name(default_name)
-    with named_as_given(dataset, str(vars(config.task_options).get("data"))):
-        trainer = Trainer(config, **parts)
-    training_run.train(
-        config,
+    folder = Path("runs") if options.run is None else options.run.parent
+    name, final, make = _prepared(model, dataset, reward, task, options, settings, data=folder / "data")
+    path = options.run or free_name(folder / f"{name}-{final.seats}-seats-seed-{final.seed}")
+    trainers: list[Trainer] = []
+
+    def make_trainer(config: Config) -> Trainer:
+        trainers.append(make(config))
+        return trainers[0]
+
+    report = training_run.train(
+        final,
         path,
         overwrite=overwrite,
         resume=resume,
-        trainer=trainer,
+        make_trainer=make_trainer,
         callbacks=callbacks,
         log=log,
-        about=own_model.lines(preset, config),
+        about=own_model.lines(name, final),
     )
-    return Run(path, policies=trainer.policies)
+    return Run(report.parent, policies=trainers[0].policies)
 
 
 def check(
@@ -106,6 +113,9 @@ def check(
     *,
     task: Task | str | None = None,
     preset: str | None = None,
+    config: str | Path | None = None,
+    run: str | Path | None = None,
+    resume: Resume = "never",
     **settings: Any,
 ) -> Check:
     """Play and learn from a few games by the settings of `cory.train`, and write nothing.
@@ -114,12 +124,14 @@ def check(
     `print` shows it. Errors are those of `cory.train`.
     """
     check_names(settings, check)
+    options = RunOptions(preset=preset, config=_path(config), run=_path(run), resume=resume)
     with TemporaryDirectory() as folder:
-        _, config, parts = _prepared(model, dataset, reward, task, preset, settings, data=Path(folder))
-        with named_as_given(dataset, str(vars(config.task_options).get("data"))):
-            trainer = Trainer(few_games(config), **parts)
+        name, final, make = _prepared(model, dataset, reward, task, options, settings, data=Path(folder))
+        factory.configure_runtime(final)
+        factory.silence_transformers()
+        trainer = make(few_games(final))
         with closing(trainer.task):
-            return check_run(trainer, batch=config.batch)
+            return check_run(trainer, batch=final.batch, about=own_model.lines(name, final))
 
 
 def evaluate(
@@ -128,32 +140,40 @@ def evaluate(
     game: bool = True,
     out: str | Path | None = None,
     reward: Reward | str | Sequence[Reward] | None = None,
+    on_progress: Callable[[str], None] = lambda text: None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Evaluate runs, checkpoints, models or players on held-out queries, as `cory evaluate` does.
 
-    Returns the summary as a dict.
+    Returns the summary as a dict, with all texts under `responses`.
 
     `settings` hold for every target, as in `cory.train`; `evaluation={"queries": 128, "samples": 8}` says
     how much. With `out`, a JSON file, the summary and its samples are written too. `reward` is as in
     `cory.train`; by default that of the targets.
     """
     if not targets:
-        raise ValueError("cory.evaluate takes runs and models; name one or more")
+        raise ValueError("cory evaluate takes runs and models; name one or more")
+    check_names(settings, evaluate)
     if out is not None:
         check_output(Path(out))
-    factory.silence_transformers()
-    check_names(settings, evaluate)
     if reward is not None:
         settings["judge"] = reward if isinstance(reward, str) else remembered(reward)
-    names = [str(target.path) if isinstance(target, Run) else str(target) for target in targets]
-    words = flags(settings)
-    found = find_all(names, preset=preset, flags=words)
+    factory.silence_transformers()
+    found = find_all(names_of(targets), preset=preset, settings=settings)
     factory.configure_runtime(found[0].config)
-    result, evaluated = evaluate_targets(found, game=game)
+    result = evaluate_targets(found, game=game, on_progress=on_progress)
     if out is not None:
-        write(Path(out).expanduser(), result, sample_lines(evaluated))
+        write(Path(out).expanduser(), result)
     return result
+
+
+def names_of(targets: Sequence[Run | str | Path]) -> list[str]:
+    """Targets as the command line names them."""
+    return [str(target.path) if isinstance(target, Run) else str(target) for target in targets]
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path).expanduser()
 
 
 def _prepared(
@@ -161,39 +181,44 @@ def _prepared(
     dataset: Any,
     reward: Reward | str | Sequence[Reward] | None,
     task: Task | str | None,
-    preset: str | None,
-    settings: dict[str, Any],
+    options: RunOptions,
+    settings: Mapping[str, Any],
     *,
     data: Path,
-    resumed: Path | None = None,
-) -> tuple[str, Config, dict[str, Any]]:
-    """The preset that was chosen, the settings, and the objects that a `Trainer` takes.
+) -> tuple[str, Config, Callable[[Config], Trainer]]:
+    """The preset that was chosen, the settings, and what makes a `Trainer` with the objects that were given.
 
-    Rows in memory are written into the folder `data`; `resumed` is the settings file of a run that goes on.
+    Rows in memory are written into the folder `data`.
     """
+    given = dotted(settings)
     if isinstance(task, str):
-        settings["task"] = task
+        given["task"] = task
     if dataset is not None:
-        settings = with_dataset(settings, dataset, data)
+        given = with_dataset(given, dataset, data)
     if isinstance(model, str | Path):
-        settings["policy"] = {**as_dict(settings.get("policy", {})), "model": str(model)}
+        given["policy.model"] = str(model)
     judge = None
     if isinstance(reward, str):
-        settings["judge"] = reward
+        given["judge"] = reward
     elif reward is not None:
         judge = judge_of(reward)
-        settings["judge"] = remembered(reward)
-    words = [*(flags_of(resumed) if resumed is not None else []), *flags(settings)]
-    named = model[0] if isinstance(model, tuple) else value_of(words, "--policy.model")
-    kind = value_of(words, "--policy.kind")
-    preset = own_model.chosen("pocket" if resumed is not None else preset, named, kind)
-    default = own_model.start(preset, model=named, kind=kind)
-    config = read(words, default=default, about="", command="cory.train")
-    factory.configure_runtime(config)
-    factory.silence_transformers()
-    policies = _copies(model, config) if isinstance(model, tuple) else None
-    task_object = None if task is None or isinstance(task, str) else task
-    return preset, config, {"task": task_object, "policies": policies, "judge": judge}
+        given["judge"] = remembered(reward)
+    preset, start = base_settings(
+        given,
+        preset=options.preset,
+        config=options.config,
+        run=options.run,
+        resume=options.resume,
+        model=model[0] if isinstance(model, tuple) else None,
+    )
+    task_object = None if isinstance(task, str) else task
+
+    def make(config: Config) -> Trainer:
+        policies = _copies(model, config) if isinstance(model, tuple) else None
+        with named_as_given(dataset, str(given.get("task.data"))):
+            return Trainer(config, task=task_object, policies=policies, judge=judge)
+
+    return preset, Config.from_flat(given, start), make
 
 
 def _copies(model: tuple[Any, Any], config: Config) -> dict[str, Policy]:

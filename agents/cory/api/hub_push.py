@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from cory.config.parsing import flat
 from cory.config.schema import Config
+from cory.config.values import flat
 from cory.evaluation import records
 from cory.report.model_card import HUB_NAME, is_hub_name, make_card, without_folders
 from cory.runtime import hub, yaml_files

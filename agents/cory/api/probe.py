@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cory.config.parsing import flat
+from cory.config.values import flat
 from cory.evaluation import probe as measures
 from cory.evaluation import records
 from cory.evaluation.config import EvaluationConfig
@@ -13,7 +13,7 @@ from cory.evaluation.evaluator import Responses, evaluate_standalone
 from cory.evaluation.probe_games import OBSERVER, PIONEER, ProbeConfig, ProbeGames, play_probe
 from cory.judges import weighted_sum
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
-from cory.training.factory import load_players, make_game
+from cory.training.factory import configure_runtime, load_players, make_game, silence_transformers
 from cory.training.targets import Target, find
 from cory_env import tasks
 
@@ -26,21 +26,24 @@ def probe(
     observers: int = 4,
     seed: int = 0,
     preset: str | None = None,
-    settings: Sequence[str] = (),
     on_progress: Callable[[str], None] = lambda text: None,
+    **settings: Any,
 ) -> dict[str, Any]:
     """Measure what the seats of a run, checkpoint or model do to each other; write nothing.
 
-    `settings` are flags of `cory train` that change those of the target. docs/studies/probe.md explains every
+    `settings` change those of the target, as in `cory.train`. docs/studies/probe.md explains every
     number of the result. ValueError for a target without two seats.
     """
     config = ProbeConfig(queries=queries, pioneers=pioneers, observers=observers, seed=seed)
-    return probe_target(find_target(str(target), preset, settings), config, on_progress=on_progress)
+    silence_transformers()
+    found = find_target(str(target), preset=preset, **settings)
+    configure_runtime(found.config)
+    return probe_target(found, config, on_progress=on_progress)
 
 
-def find_target(name: str, preset: str | None, flags: Sequence[str]) -> Target:
+def find_target(name: str, *, preset: str | None = None, **settings: Any) -> Target:
     """The target `name`; ValueError unless its game has two seats."""
-    target = find(name, preset=preset, flags=flags)
+    target = find(name, preset=preset, settings=settings)
     if (seats := target.config.seats) != 2:
         raise ValueError(
             f"{name} has {seats} seat{'s' if seats > 1 else ''}, and a probe measures what a pioneer and an "

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cory.api import hub_push
-from cory.config.parsing import flags_of, read
+from cory.config.parsing import settings_of
 from cory.config.schema import Config
 from cory.policies.base import Policy
 from cory.report.page import write_report
@@ -37,7 +37,7 @@ class Run:
     @cached_property
     def config(self) -> Config:
         """The settings of the run."""
-        return read(flags_of(self.path / "config.yaml"), default=Config(), about="", command="cory.load")
+        return Config.from_flat(settings_of(self.path / "config.yaml"))
 
     @property
     def metrics(self) -> "pd.DataFrame":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from cory.config.parsing import parse
+from cory.config.command_line import parse
 from cory.runtime.terminal import say
 
 

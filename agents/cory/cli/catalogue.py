@@ -12,10 +12,11 @@ from tyro.conf import Positional
 
 from cory import algorithms as algorithm_registry
 from cory.config import presets as preset_registry
+from cory.config.command_line import parse
 from cory.config.help import effects, first_line
-from cory.config.parsing import flat, parse
 from cory.config.schema import Config
 from cory.config.task_options import task_options
+from cory.config.values import flat
 from cory.runtime.terminal import say
 from cory_env import tasks as task_registry
 

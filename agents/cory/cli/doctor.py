@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from cory import __version__
-from cory.config.parsing import parse
+from cory.config.command_line import parse
 from cory.runtime import cpu
 from cory.runtime.terminal import say
 

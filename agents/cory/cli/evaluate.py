@@ -1,16 +1,15 @@
 """`cory evaluate`: runs, models and players on held-out queries, standalone and in the game."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tyro.conf import Positional
 
-from cory.cli.output import not_written
-from cory.config.parsing import parse, split_arguments
+from cory.cli.common import not_written, progress, settings_for
+from cory.config.command_line import parse_command
 from cory.generation import SamplingStrategy
-from cory.runtime.terminal import plain, say
+from cory.runtime.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,55 +50,29 @@ class Options:
 
 def command(argv: Sequence[str]) -> None:
     """`cory evaluate TARGET... [options] [settings of the run]`."""
-    ours, settings = split_arguments(argv, Options)
-    about = "Evaluate policies on held-out queries, standalone and in the game. " + " ".join(
-        (Options.__doc__ or "").split()
-    )
-    evaluate(parse(Options, ours, about=about, command="cory evaluate"), settings)
-
-
-def evaluate(options: Options, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Print tables, write the JSON and the samples, return the summary.
-
-    The same weights give the same numbers as during the run.
-    """
-    from rich.console import Console
-    from rich.text import Text
-
-    from cory.config import presets
+    about = "Evaluate policies on held-out queries, standalone and in the game."
+    options, words = parse_command(argv, Options, command="cory evaluate", about=about)
+    from cory.api.commands import evaluate
     from cory.evaluation import records
-    from cory.evaluation.summary import check_output, sample_lines, write
+    from cory.evaluation.summary import check_output, write
     from cory.evaluation.tables import make_tables, print_tables, remarks
-    from cory.training.evaluate import evaluate_targets
-    from cory.training.factory import configure_runtime, silence_transformers
-    from cory.training.targets import find_all
+    from cory.training.targets import run_of
 
-    silence_transformers()
-    if not options.targets:
-        raise ValueError("cory evaluate takes runs and models; name one or more before the options")
     if options.out is not None:
         check_output(options.out)
-    if options.preset is not None:
-        presets.find(options.preset)
-    targets = find_all(options.targets, preset=options.preset, flags=settings)
-    configure_runtime(targets[0].config)
-    given = {
-        name: value
-        for name in ("queries", "samples", "sampling", "threshold")
-        if (value := getattr(options, name)) is not None
+    settings = settings_for(options.targets, words, preset=options.preset)
+    names = ("queries", "samples", "sampling", "threshold")
+    settings |= {
+        f"evaluation.{name}": value for name in names if (value := getattr(options, name)) is not None
     }
-    configs = [replace(t.config, evaluation=replace(t.config.evaluation, **given)) for t in targets]
-    targets = [replace(target, config=config) for target, config in zip(targets, configs, strict=True)]
-    with Console(stderr=True).status("loading") as status:
-        result, evaluated = evaluate_targets(
-            targets, game=options.game, on_progress=lambda text: status.update(Text(plain(text)))
+    with progress() as show:
+        result = evaluate(
+            *options.targets, preset=options.preset, game=options.game, on_progress=show, **settings
         )
     say(f"Evaluated: {records.describe(result['measured'])}.")
     print_tables(make_tables(result), remarks(result))
-    path = options.out
-    if path is None and len(targets) == 1 and targets[0].run is not None:
-        path = records.path_of(targets[0].run, result["measured"])
+    run = run_of(options.targets[0]) if len(options.targets) == 1 else None
+    path = options.out or (records.path_of(run, result["measured"]) if run is not None else None)
     if path is not None:
         with not_written(path, named=options.out is not None):
-            say(f"summary: {path}\nsamples: {write(path, result, sample_lines(evaluated))}")
-    return result
+            say(f"summary: {path}\nsamples: {write(path, result)}")

@@ -29,7 +29,7 @@ COMMANDS = {
 }
 """What each command does. `cory.cli.NAME` holds it as `command(argv)`."""
 
-MODULES = {"presets": "catalogue", "tasks": "catalogue", "algorithms": "catalogue"}
+MODULES = {"check": "train", "presets": "catalogue", "tasks": "catalogue", "algorithms": "catalogue"}
 """Modules of commands that share one, where the function is called like the command."""
 
 LOADING = {"train", "evaluate", "play", "probe", "average", "study"}
@@ -128,14 +128,13 @@ def write_completion(argv: Sequence[str]) -> None:
     from tyro.conf import arg
     from tyro.extras import SubcommandApp
 
-    from cory.config.parsing import with_options_of
+    from cory.config.command_line import typed
     from cory.config.schema import Config, RunOptions
 
     words = 3 if argv[0] == "--tyro-write-completion" else 2
     if len(argv) != words or argv[1] not in SHELLS:
         raise ValueError(f"write {argv[0]} {'|'.join(SHELLS)}{' FILE' * (words == 3)}")
-    config = Config()
-    start: Any = with_options_of(config, task=config.task, algorithm=config.algorithm, also=RunOptions)
+    start = typed(Config(), options=RunOptions)
 
     def train(settings: Any = start) -> Any:
         return settings

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from tyro.conf import Positional
 
 from cory import rng
-from cory.config.parsing import parse, split_arguments
+from cory.cli.common import settings_for
+from cory.config.command_line import parse_command
 from cory.runtime.terminal import say
 from cory_env.render import printable
 from cory_env.types import one_of, seat_names
@@ -53,15 +54,15 @@ class Options:
 
 def command(argv: Sequence[str]) -> None:
     """`cory play TARGET [options] [settings of the run]`."""
-    ours, settings = split_arguments(argv, Options)
     about = "Watch games of the policies of a run, or of a model, or take a seat yourself."
-    options: Options = parse(Options, ours, about=about, command="cory play")
+    options, words = parse_command(argv, Options, command="cory play", about=about)
     from cory.training.factory import game_options, load_players, silence_transformers
     from cory.training.targets import find
     from cory_env.envs.token import raw_env
 
     silence_transformers()
-    target = find(str(options.target), preset=options.preset, flags=settings)
+    settings = settings_for([str(options.target)], words, preset=options.preset)
+    target = find(str(options.target), preset=options.preset, settings=settings)
     config = target.config
     seats = seat_names(config.seats)
     if options.seat is not None:

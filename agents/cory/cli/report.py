@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from cory.cli.output import not_written
-from cory.config.parsing import parse
+from cory.cli.common import not_written
+from cory.config.command_line import parse
 from cory.runtime.terminal import say
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from cory.config.parsing import parse, split_arguments
+from cory.config.command_line import parse_command, parse_settings
 from cory.runtime.terminal import say
 
 
@@ -56,21 +56,18 @@ class Options:
 
 def command(argv: Sequence[str]) -> None:
     """`cory study FILE`, or `cory study --arms A,B [settings]`; exit code 1 if a run failed."""
-    ours, settings = split_arguments(argv, Options)
-    about = "Train the runs of a study that are missing, compare its arms, and draw the report. " + " ".join(
-        (Options.__doc__ or "").split()
-    )
-    options: Options = parse(Options, ours, about=about, command="cory study")
-    if options.file is not None and settings:
-        raise ValueError(
-            f"{' '.join(settings)}: settings stand in {options.file}; leave them out, or the file"
-        )
+    about = "Train the runs of a study that are missing, compare its arms, and draw the report."
+    options, words = parse_command(argv, Options, command="cory study", about=about)
+    if options.file is not None and words:
+        raise ValueError(f"{' '.join(words)}: settings stand in {options.file}; leave them out, or the file")
+    from cory.config import presets
     from cory.study import Study
     from cory.study.report import verdict_lines
 
     arms = options.arms.split(",") if options.arms else []
     if options.file is None:
-        study = Study.from_flags(arms, settings, seeds=options.seeds or 5, preset=options.preset)
+        settings = parse_settings(words, default=presets.get(options.preset), command="cory study")
+        study = Study.from_settings(arms, seeds=options.seeds or 5, preset=options.preset, **settings)
     else:
         study = Study.from_yaml(options.file)
     finished = study.run(

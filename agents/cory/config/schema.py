@@ -1,14 +1,17 @@
 """Settings of a run: one frozen tree of dataclasses, validated when made."""
 
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from tyro.conf import arg
 
 from cory import algorithms
+from cory.algorithms import ppo
 from cory.config.task_options import task_options
+from cory.config.values import converted, dotted
 from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
@@ -20,6 +23,7 @@ from cory.policies.lora_config import LoRAConfig
 from cory.rng import check_seed
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.runtime.cpu import Matmul
+from cory.runtime.nearest import did_you_mean
 from cory.tracking import log_to
 from cory.tracking.alerts import AlertsConfig as AlertsConfig
 from cory_env.payoff import Linear, Mix, Payoff, rule
@@ -149,8 +153,8 @@ class Config:
     task: str = "reviews"
     """The task: a file in cory_env/tasks, an entry point, or `module:Class`."""
 
-    task_options: Any = None
-    """The task's arguments; none = their defaults."""
+    task_options: Any = field(default_factory=lambda: task_options("reviews")())
+    """The task's arguments."""
 
     judge: str = "pocket"
     """What scores responses: a classifier (folder or hub name), `pocket`, `smollm2`, `module:function`, an
@@ -195,8 +199,8 @@ class Config:
     """Learning algorithm: a file in cory/algorithms, any `file.py`, an entry point, or an importable
     module."""
 
-    algorithm_options: Any = None
-    """The `Config` of that algorithm; none = its defaults."""
+    algorithm_options: Any = field(default_factory=ppo.Config)
+    """The `Config` of that algorithm."""
 
     critic: CriticConfig = field(default_factory=CriticConfig)
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
@@ -263,12 +267,39 @@ class Config:
     """Whether the processes that train together share out weights, gradients and optimisers of the layers
     (FSDP2) instead of each holding all: for models that fit no single card."""
 
+    @classmethod
+    def from_flat(cls, values: Mapping[str, Any], default: Self | None = None) -> Self:
+        """`default` changed by settings: `{"task": "relay", "kl.coef": 0.1}`, or `{"kl": {"coef": 0.1}}`.
+
+        Another task has its own defaults. Another algorithm has too, but for what `default` changes and both
+        have with the same default. ValueError names unknown settings, and values of another type.
+        """
+        start = cls() if default is None else default
+        given = dotted(values)
+        groups = {one.name.removesuffix("_options"): one.name for one in fields(cls)}
+        groups = {group: name for group, name in groups.items() if is_dataclass(getattr(start, name))}
+        parts = {name: getattr(start, name) for name in groups.values()}
+        if (task := str(given.get("task", start.task))) != start.task:
+            parts["task_options"] = task_options(task)()
+        algorithm = algorithms.load(str(given.get("algorithm", start.algorithm)))
+        if algorithm.name != start.algorithm:
+            parts["algorithm_options"] = algorithms.carried(start.algorithm_options, algorithm.Config)
+        known = [one.name for one in fields(cls) if one.name not in parts]
+        known += [f"{group}.{one.name}" for group, name in groups.items() for one in fields(parts[name])]
+        if unknown := [name for name in given if name not in known]:
+            raise ValueError(f"there is no setting {unknown[0]!r}{nearest_setting(unknown[0], known)}")
+        for group, name in groups.items():
+            of_group = {key.partition(".")[2]: key for key in given if key.startswith(f"{group}.")}
+            of_group = {key: given[whole] for key, whole in of_group.items()}
+            parts[name] = replace(parts[name], **converted(type(parts[name]), of_group, f"{group}."))
+        if algorithm.needs(parts["algorithm_options"]).critic == "central" and parts["critic"].kind == "own":
+            parts["critic"] = replace(parts["critic"], kind="central")
+        top = {name: value for name, value in given.items() if "." not in name}
+        return replace(start, **parts, **converted(cls, top))
+
     def __post_init__(self) -> None:
         check_integers(self)
         algorithm = algorithms.load(self.algorithm)
-        for name, kind in {"task": task_options(self.task), "algorithm": algorithm.Config}.items():
-            if getattr(self, f"{name}_options") is None:
-                object.__setattr__(self, f"{name}_options", kind())
         if not 1 <= self.seats <= 16:
             raise ValueError(f"seats is {self.seats}; a game has 1 to 16 seats")
         for name, least in {
@@ -299,11 +330,12 @@ class Config:
             raise ValueError(
                 f"policy.models names {len(self.policy.models)} models for {self.seats} seats; one per policy"
             )
-        if not isinstance(self.algorithm_options, algorithm.Config):
-            raise ValueError(
-                f"algorithm_options are of {type(self.algorithm_options).__module__}, the algorithm is "
-                f"{self.algorithm!r}; give its own Config"
-            )
+        for name, kind in {"task": task_options(self.task), "algorithm": algorithm.Config}.items():
+            if not isinstance(getattr(self, f"{name}_options"), kind):
+                raise ValueError(
+                    f"{name}_options are not those of the {name} {getattr(self, name)!r}; give them too, or "
+                    f"use Config.from_flat({{{name!r}: {getattr(self, name)!r}, ...}}), which finds them"
+                )
         needs = algorithm.needs(self.algorithm_options)
         if self.batch % needs.group:
             raise ValueError(f"a batch of {self.batch} games does not divide into groups of {needs.group}")
@@ -312,8 +344,6 @@ class Config:
                 f"algorithm {self.algorithm!r} needs payoffs as they are paid; leave out "
                 f"--payoff-scaling.scaling {self.payoff_scaling.scaling}"
             )
-        if needs.critic == "central" and self.critic.kind == "own":
-            object.__setattr__(self, "critic", replace(self.critic, kind="central"))
         if needs.critic not in ("any", self.critic.kind):
             raise ValueError(
                 f"algorithm {self.algorithm!r} has a critic of its own, the kind {needs.critic}; leave out "
@@ -385,6 +415,13 @@ class Config:
         if self.payoff_options.to is None:
             return mix(self.payoff)
         return Linear(mix(self.payoff), mix(self.payoff_options.to), self.payoff_options.over)
+
+
+def nearest_setting(name: str, known: Collection[str]) -> str:
+    """`; did you mean 'kl.coef'?` for `kl.coeff` and for `coef`, and where all settings are listed."""
+    alike = [one for one in known if one.rpartition(".")[2] == name.rpartition(".")[2]]
+    near = f"; did you mean {' or '.join(map(repr, alike[:3]))}?" if alike else did_you_mean(name, known)
+    return near or "; `cory train --help-all` lists all"
 
 
 LARGEST = 2**31 - 1

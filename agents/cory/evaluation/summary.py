@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -200,16 +200,17 @@ def _response(responses: Responses, i: int, sample: int) -> dict[str, Any]:
     return {"response": responses.texts[i][sample], **metrics}
 
 
-def write(path: Path, result: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> Path:
-    """Write the summary to `path` and the samples beside it; return the path of the samples.
+def write(path: Path, result: Mapping[str, Any]) -> Path:
+    """Write the summary to `path` and its responses beside it; return the path of these samples.
 
     Each is written to a temporary file, then renamed. The folder is made if it is missing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     samples = samples_of(path)
-    texts = (json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
-    write_text(samples, "".join(texts))
-    write_text(path, json.dumps(result, indent=1, allow_nan=False))
+    rows = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in result["responses"])
+    write_text(samples, "".join(rows))
+    rest = {name: part for name, part in result.items() if name != "responses"}
+    write_text(path, json.dumps(rest, indent=1, allow_nan=False))
     return samples
 
 

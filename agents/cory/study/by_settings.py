@@ -1,24 +1,25 @@
 """A study without a file: algorithms on one task, from settings as `cory train` takes them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cory.config import presets
-from cory.config.parsing import as_json, read
+from cory.config.parsing import as_json
+from cory.config.schema import Config
 
 METRICS = ("combined_reward", "game/collective_reward")
 """Metrics that arms are compared by; the second one with several seats."""
 
 
 def values_of(
-    arms: Sequence[str], flags: Sequence[str], *, seeds: int | Sequence[int], preset: str
+    arms: Sequence[str], settings: Mapping[str, Any], *, seeds: int | Sequence[int], preset: str
 ) -> dict[str, Any]:
     """The keys of a study file; ValueError for settings that make no sense, or fewer than two arms.
 
     Args:
         arms: Algorithms, or NAME=ALGORITHM; the first is the baseline of the others.
-        flags: Settings of all runs as words of a command line.
+        settings: Of all runs.
         seeds: Their number, or the seeds.
         preset: What the settings change.
     """
@@ -30,8 +31,8 @@ def values_of(
             "ppo,mine=my_algorithm.py, or a study file"
         )
     start = presets.get(preset)
-    config = read(flags, default=start, about="", command="cory study")
-    before = as_json(read(["--task", config.task], default=start, about="", command="cory study"))
+    config = Config.from_flat(settings, start)
+    before = as_json(Config.from_flat({"task": config.task}, start))
     changed = {name: value for name, value in as_json(config).items() if before.get(name) != value}
     if {"seed", "algorithm"} & changed.keys():
         raise ValueError("a study has `seeds` and `arms` in the place of seed and algorithm; give these")

@@ -10,7 +10,7 @@ from cory.evaluation.external import has_distribution
 from cory.judges.weighted_sum import closing
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.loading import load_tokenizer
-from cory.study.plan import PlannedRun, config_of, make_target
+from cory.study.plan import PlannedRun, make_target
 from cory.study.spec import TARGET, Comparison
 from cory.training.evaluate import check_target
 from cory.training.factory import make_task, policy_class
@@ -28,13 +28,13 @@ def check_runs(runs: Iterable[PlannedRun], primary: Sequence[Comparison]) -> Non
     """
     tried = set()
     for run in runs:
-        parts = (run.arm, run.task) if not run.is_trained else _parts(config_of(run.settings))
+        parts = (run.arm, run.task) if not run.is_trained else _parts(Config.from_flat(run.settings))
         if parts in tried:
             continue
         tried.add(parts)
         try:
             if run.is_trained:
-                _try_task(config_of(run.settings))
+                _try_task(Config.from_flat(run.settings))
             else:
                 _try_players(run, primary)
         except (ValueError, OSError, ImportError) as error:

@@ -6,12 +6,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from cory.config import parsing, presets
-from cory.config.parsing import as_json, flags_from
+from cory.config.parsing import as_json
 from cory.config.schema import Config
 from cory.judges.weighted_sum import closing
 from cory.policies.loading import load_tokenizer
@@ -154,15 +154,10 @@ def target_of(settings: Settings) -> dict[str, str]:
     return {TARGET: str(settings[TARGET])} if TARGET in settings else {}
 
 
-def config_of(settings: Mapping[str, Any]) -> Config:
-    """The configuration of flat settings."""
-    return _read(Config(), *flags_from(dict(settings)))
-
-
 def make_target(settings: Mapping[str, Any]) -> Target:
     """Load the players of a run that is evaluated only; ValueError if there are none."""
     trained = {name: value for name, value in settings.items() if name != TARGET}
-    return load_external(str(settings[TARGET]), config_of(trained))
+    return load_external(str(settings[TARGET]), Config.from_flat(trained))
 
 
 def setting_value(settings: Mapping[str, Any], name: str, *, log: bool = False) -> float:
@@ -238,12 +233,6 @@ def differing(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
     return parsing.changes(completed(stored), wanted)
 
 
-@lru_cache(maxsize=1024)  # studies plan the same arms again whenever they are counted
-def _read(default: Config, *flags: str) -> Config:
-    """`default` changed by flags; ValueError for settings that make no sense."""
-    return parsing.read(flags, default=default, about="", command="cory train")
-
-
 def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:
     """One configuration: the preset, changed by base settings, task, evaluation and arm, in this order."""
     merged: dict[str, Any] = {"preset": spec.preset, "threads": 1}
@@ -252,7 +241,7 @@ def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:
     try:
         default = presets.get(str(merged.pop("preset")))
         merged.pop(TARGET, None)
-        return _read(default, *flags_from(merged))
+        return Config.from_flat(merged, default)
     except ValueError as error:
         raise ValueError(f"{where} cannot be built: {error}") from error
 

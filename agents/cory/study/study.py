@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Self
 import yaml
 from filelock import FileLock
 
-from cory.config.parsing import flags_from
 from cory.runtime.files import check_output, move_aside, write_text
 from cory.runtime.provenance import commit
 from cory.runtime.signals import Stopped
@@ -72,14 +71,7 @@ class Study:
         Raises:
             ValueError: For settings that make no sense, or fewer than two arms.
         """
-        return cls.from_flags(arms, flags_from(settings), seeds=seeds, preset=preset)
-
-    @classmethod
-    def from_flags(
-        cls, arms: Sequence[str], flags: Sequence[str], *, seeds: int | Sequence[int], preset: str
-    ) -> Self:
-        """As `from_settings`, with the settings as words of a command line."""
-        values = values_of(arms, flags, seeds=seeds, preset=preset)
+        values = values_of(arms, settings, seeds=seeds, preset=preset)
         study = cls(**values)
         study.text = yaml.safe_dump(values, sort_keys=False)
         return study

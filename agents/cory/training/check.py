@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cory import algorithms
@@ -40,6 +40,8 @@ class Check:
     metrics: Mapping[str, float]
     """As an iteration logs them: seat/policy/quantity."""
     warnings: list[str]
+    about: Sequence[str]
+    """Lines on the preset."""
     played: int
     """Games played and learned from, of the `batch` of an iteration."""
     batch: int
@@ -48,7 +50,7 @@ class Check:
     """Of the games and the update."""
 
     def __str__(self) -> str:
-        lines = []
+        lines = [*self.about]
         for number, game in enumerate(self.games, start=1):
             for turn in game:
                 end = ", cut at its cap" if turn.cut else ""
@@ -89,7 +91,7 @@ def few_games(config: Config) -> Config:
     return replace(config, batch=batch, learner=learner)
 
 
-def check_run(trainer: Trainer, *, batch: int) -> Check:
+def check_run(trainer: Trainer, *, batch: int, about: Sequence[str] = ()) -> Check:
     """Play and learn from one batch; `batch` is that of the run, whose trainer has `few_games`."""
     start = time.perf_counter()
     metrics = trainer.iterate(0)
@@ -105,6 +107,7 @@ def check_run(trainer: Trainer, *, batch: int) -> Check:
         games=games,
         metrics=metrics,
         warnings=list(raised.values()),
+        about=about,
         played=config.batch,
         batch=batch,
         iterations=config.iterations,

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cory.config.parsing import flat
 from cory.config.schema import Config
+from cory.config.values import flat
 from cory.evaluation import records
 from cory.evaluation.evaluator import Measure, Responses, evaluate_in_game, evaluate_standalone, threshold
 from cory.evaluation.external import ExternalPolicy
-from cory.evaluation.summary import EvaluatedTarget, summary
+from cory.evaluation.summary import EvaluatedTarget, sample_lines, summary
 from cory.judges import weighted_sum
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
@@ -37,8 +37,8 @@ COMPARED = ("task", "task_options", "judge", "judge_options", "max_response", "e
 
 def evaluate_targets(
     targets: Sequence[Target], *, game: bool = True, on_progress: Callable[[str], None] = lambda text: None
-) -> tuple[dict[str, Any], list[EvaluatedTarget]]:
-    """The evaluation summary of one or more targets as JSON, and everything behind it.
+) -> dict[str, Any]:
+    """The evaluation summary of one or more targets as JSON, with all texts under `responses`.
 
     Its part `measured` says what was measured (`measurement`). With `game`, policies also play every
     seating. ValueError if the targets' evaluation settings differ.
@@ -50,7 +50,11 @@ def evaluate_targets(
         for target, label in zip(targets, names, strict=True)
     ]
     on_progress("computing intervals")
-    return {"measured": measurement(targets, evaluated, game=game), **summary(evaluated)}, evaluated
+    return {
+        "measured": measurement(targets, evaluated, game=game),
+        **summary(evaluated),
+        "responses": list(sample_lines(evaluated)),
+    }
 
 
 def measurement(

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from cory.config.parsing import flat
 from cory.config.schema import Config
+from cory.config.values import flat
 from cory.distributed import ranks
 from cory.judges import weighted_sum
 from cory.policies import compiled_blocks
@@ -46,7 +46,7 @@ def train(
     *,
     overwrite: bool = False,
     resume: Resume = "never",
-    trainer: Trainer | None = None,
+    make_trainer: Callable[[Config], Trainer] = Trainer,
     callbacks: Sequence[object] = (),
     report: bool = True,
     validate: bool = True,
@@ -55,7 +55,8 @@ def train(
 ) -> Path:
     """Train by `config` in `run`, from the start or from its newest checkpoint; the path of the report.
 
-    A `trainer` that is given is used instead of a new one. `callbacks`: see `cory.training.loop.Callback`.
+    `make_trainer` gets the settings, with what a resumed run measured. `callbacks`: see
+    `cory.training.loop.Callback`.
     Without `report` no page is drawn; without `validate` no best checkpoint is kept, unless it is exported.
     `log` is how progress is shown (`cory.tracking.progress.Log`); `about` are lines that a new run begins
     with. Raises `Stopped` after a signal; its notes say how to resume.
@@ -72,7 +73,7 @@ def train(
     resumed = plan.resumed
     if resumed is not None:
         config = with_measured(config, resumed)
-    trainer = trainer or Trainer(config)  # bad settings are refused before anything is written
+    trainer = make_trainer(config)  # bad settings are refused before anything is written
     with ExitStack() as stack:
         stack.enter_context(weighted_sum.closing(trainer.task))
         log_folder, notes = stack.enter_context(run_of_rank(run, plan))

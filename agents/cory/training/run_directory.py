@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from cory.config.parsing import flat
 from cory.config.schema import Config
+from cory.config.values import flat
 from cory.distributed import ranks
 from cory.report.model_card import write_card
 from cory.runtime.files import move_aside, read_json, remove, replace_folder, write_text

@@ -5,11 +5,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cory.config import own_model, presets
-from cory.config.parsing import at_home, flags_from, read, settings_of, value_of
+from cory.config.parsing import settings_of
 from cory.config.schema import Config
+from cory.config.values import at_home, dotted
 from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
 from cory.runtime.nearest import did_you_mean_path
@@ -40,20 +42,44 @@ class Target:
     """Objects with `act(observation, info)` by name, if the target is a function that loads them."""
 
 
-def find_all(names: Sequence[str], *, preset: str | None = None, flags: Sequence[str] = ()) -> list[Target]:
+def find_all(
+    names: Sequence[str], *, preset: str | None = None, settings: Mapping[str, Any] = MappingProxyType({})
+) -> list[Target]:
     """The targets of an evaluation: those of `find`, and functions that load players.
 
     Players have the settings of the first other target, so that they play the same game on the same queries;
     without one, or with `preset`, those of the preset (by default pocket). ValueError before any model is
     loaded for a function that is missing or returns no player.
     """
-    found = {name: find(name, preset=preset, flags=flags) for name in names if not is_loader(name)}
-    others = list(found.values())
-    if others and preset is None:
-        config = others[0].config
-    else:
-        config = read(flags, default=presets.get(preset or "pocket"), about="", command="cory train")
+    found = {name: find(name, preset=preset, settings=settings) for name in names if not is_loader(name)}
+    config = config_of(() if preset else names, preset=preset, settings=settings)
     return [found.get(name) or load_external(name, config) for name in names]
+
+
+def config_of(
+    names: Sequence[str],
+    *,
+    preset: str | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+) -> Config:
+    """The settings of the first target that is no function, else of the preset, changed by `settings`."""
+    name = next((at_home(name) for name in names if not is_loader(name)), None)
+    if name is None:
+        return Config.from_flat(settings, presets.get(preset or "pocket"))
+    folder = Path(name)
+    home = folder if _is_checkpoint(folder) or run_of(name) else None if preset else _home(folder)
+    return _of_a_model(name, preset, settings) if home is None else _settings(home, settings)
+
+
+def run_of(name: str) -> Path | None:
+    """The run directory that a target is, None for any other."""
+    folder = Path(at_home(name))
+    is_run = (folder / SETTINGS).exists() and not _is_checkpoint(folder) and not _holds_model(folder)
+    return folder if is_run else None
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / checkpoint.MANIFEST).exists()
 
 
 def is_loader(name: str) -> bool:
@@ -83,23 +109,28 @@ def load_external(name: str, config: Config) -> Target:
     return Target(name=name, config=config, folders={}, players=players)
 
 
-def find(name: str, *, preset: str | None = None, flags: Sequence[str] = ()) -> Target:
-    """The target called `name`, its settings changed by `flags`.
+def find(
+    name: str,
+    *,
+    preset: str | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+) -> Target:
+    """The target called `name`, its settings changed by `settings`.
 
     A target inside a run has the settings of that run. Any other model has those of `preset` (by default
-    pocket); its reference is the preset's model, and without a preset or `--policy.model` the model itself
+    pocket); its reference is the preset's model, and without a preset or `policy.model` the model itself
     (an adapter's base model).
     """
     if not name.strip():
         raise ValueError("a target is empty; name a run directory, a model folder or a hub name")
     name = at_home(name)
     folder = Path(name)
-    if (folder / checkpoint.MANIFEST).exists():
-        return _checkpoint(folder, name, flags)
-    if (folder / SETTINGS).exists() and not _holds_model(folder):
-        return _run(folder, name, flags)
+    if _is_checkpoint(folder):
+        return _checkpoint(folder, name, settings)
+    if run_of(name) is not None:
+        return _run(folder, name, settings)
     if preset is None and (home := _home(folder)) is not None:
-        return Target(name=name, config=_settings(home, flags), folders={folder.name: name})
+        return Target(name=name, config=_settings(home, settings), folders={folder.name: name})
     if folder.exists() and not _holds_model(folder):
         raise ValueError(
             f"{folder} is neither a run directory with policies nor a model folder nor a "
@@ -111,7 +142,7 @@ def find(name: str, *, preset: str | None = None, flags: Sequence[str] = ()) -> 
             + did_you_mean_path(name)
         )
     policy = folder.name if not folder.name.startswith("reference") else f"model_{folder.name}"
-    return Target(name=name, config=_of_a_model(name, preset, flags), folders={policy: name})
+    return Target(name=name, config=_of_a_model(name, preset, settings), folders={policy: name})
 
 
 def labels(names: Sequence[str]) -> list[str]:
@@ -125,9 +156,9 @@ def labels(names: Sequence[str]) -> list[str]:
     return ["/".join(part[-length:]) for part in parts]
 
 
-def _run(folder: Path, name: str, flags: Sequence[str]) -> Target:
+def _run(folder: Path, name: str, settings: Mapping[str, Any]) -> Target:
     """A run: its exported policies, or those of its newest checkpoint while it is unfinished."""
-    config = _settings(folder, flags)
+    config = _settings(folder, settings)
     saved = sorted(path for path in folder.glob("policies/*") if path.is_dir())
     if saved:
         return Target(name=name, config=config, folders={p.name: str(p) for p in saved}, run=folder)
@@ -136,13 +167,13 @@ def _run(folder: Path, name: str, flags: Sequence[str]) -> Target:
         raise ValueError(
             f"{folder} is neither a run directory with policies nor one with checkpoints; let it write one"
         )
-    return replace(_checkpoint(written[-1], name, flags), run=folder)
+    return replace(_checkpoint(written[-1], name, settings), run=folder)
 
 
-def _checkpoint(folder: Path, name: str, flags: Sequence[str]) -> Target:
+def _checkpoint(folder: Path, name: str, settings: Mapping[str, Any]) -> Target:
     """A verified checkpoint, with the settings in it."""
     checkpoint.verify(folder)
-    config = _settings(folder, flags)
+    config = _settings(folder, settings)
     names = dict.fromkeys(config.policy_names)
     return Target(name=name, config=config, folders={policy: str(folder / policy) for policy in names})
 
@@ -151,7 +182,7 @@ def _home(folder: Path) -> Path | None:
     """The folder with the settings, for the folder of a policy or of the average in it; else None."""
     above = folder.resolve().parent
     home = above.parent if above.name == "policies" else above
-    inside = above.name == "policies" or (above / checkpoint.MANIFEST).exists() or folder.name == NAME
+    inside = above.name == "policies" or _is_checkpoint(above) or folder.name == NAME
     return home if inside and folder.is_dir() and (home / SETTINGS).exists() else None
 
 
@@ -159,8 +190,8 @@ OF_TRAINING = ("algorithm", "critic", "exchange", "kl.kind")
 """Settings, and groups of them, that nothing but training depends on."""
 
 
-def _settings(home: Path, flags: Sequence[str]) -> Config:
-    """The settings in a folder, changed by flags; another task starts from its own defaults.
+def _settings(home: Path, settings: Mapping[str, Any]) -> Config:
+    """The settings in a folder, changed by `settings`; another task starts from its own defaults.
 
     Code that only training needs is not imported: its settings are left out.
     """
@@ -170,10 +201,10 @@ def _settings(home: Path, flags: Sequence[str]) -> Config:
             part = {name for name in saved if name == group or name.startswith(f"{group}.")}
             if any(_names_code(saved[name]) for name in part):
                 saved = {name: value for name, value in saved.items() if name not in part}
-        config = read(flags_from(saved), default=Config(), about="", command="cory train")
+        config = Config.from_flat(saved)
     except ValueError as error:
         raise ValueError(f"{home / SETTINGS} cannot be read: {error}") from error
-    return read(flags, default=config, about="", command="cory train")
+    return Config.from_flat(settings, config)
 
 
 def _names_code(value: Any) -> bool:
@@ -181,12 +212,13 @@ def _names_code(value: Any) -> bool:
     return isinstance(value, str) and (value.endswith(".py") or "." in value or ":" in value)
 
 
-def _of_a_model(name: str, preset: str | None, flags: Sequence[str]) -> Config:
-    model = value_of(flags, "--policy.model") or _base(name)
-    start = own_model.start(preset, model=model, kind=value_of(flags, "--policy.kind"))
+def _of_a_model(name: str, preset: str | None, settings: Mapping[str, Any]) -> Config:
+    given = dotted(settings)
+    model = given.get("policy.model") or _base(name)
+    start = own_model.start(preset, model=model, kind=given.get("policy.kind"))
     if preset is None:
         start = replace(start, policy=replace(start.policy, model=model))
-    return read(flags, default=start, about="", command="cory train")
+    return Config.from_flat(given, start)
 
 
 def _base(name: str) -> str:

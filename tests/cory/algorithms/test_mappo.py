@@ -15,7 +15,13 @@ from tests.helpers.tables import TABLES, flagged
 
 def test_the_central_critic_comes_with_it():
     assert flagged("--algorithm", "mappo").critic.kind == "central"
-    config = Config(task="echo", algorithm="mappo", critic=CriticConfig(lr=0.5))
+    config = Config.from_flat(
+        {
+            "task": "echo",
+            "algorithm": "mappo",
+            "critic": CriticConfig(lr=0.5),
+        }
+    )
     assert config.critic == CriticConfig(kind="central", lr=0.5)
     assert flagged("--algorithm", "ppo").critic.kind == "own"
 
@@ -28,7 +34,7 @@ def test_another_critic_is_refused(monkeypatch):
 
 def test_it_is_ppo_with_the_central_critic():
     """The same weights as with the setting, and value heads that are not trained."""
-    other = replace(TABLES, algorithm="ppo", algorithm_options=None, critic=CriticConfig(kind="central"))
+    other = replace(TABLES, critic=CriticConfig(kind="central"))
     trainers = [Trainer(flagged("--algorithm", "mappo")), Trainer(other)]
     for trainer in trainers:
         trainer.iterate(0)

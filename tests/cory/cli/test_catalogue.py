@@ -11,9 +11,9 @@ from cory import algorithms
 from cory.cli.main import COMMANDS, main, write_completion
 from cory.config import presets
 from cory.config.help import COMMON, effects
-from cory.config.parsing import flat
 from cory.config.schema import Config, RunOptions
 from cory.config.task_options import task_options
+from cory.config.values import flat
 from cory_env import tasks
 
 

@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from cory import pocket
 from cory.cli.evaluate import Options
 from cory.cli.main import main
-from cory.config.parsing import split_arguments
+from cory.config.command_line import split_arguments
 from cory.evaluation.bootstrap import interval
 from cory.policies.loading import load_model
 from cory.report.page import write_report
@@ -285,7 +285,7 @@ def test_a_bare_model_is_its_own_reference_and_an_adapter_has_its_base(models, t
 def test_bare_models_have_the_reference_of_a_preset():
     assert find("gpt2", preset="imdb").config.policy.model == "gpt2-large"
     assert find("gpt2").config.policy.model == "gpt2"
-    assert find("gpt2", flags=["--policy.model", "distilgpt2"]).config.policy.model == "distilgpt2"
+    assert find("gpt2", settings={"policy.model": "distilgpt2"}).config.policy.model == "distilgpt2"
     assert find("owner/name").folders == {"name": "owner/name"}
 
 

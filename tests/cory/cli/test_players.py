@@ -14,6 +14,7 @@ from cory_env.tasks import load
 from tests.helpers import players
 
 TABLE = ["--task", "echo", "--policy.kind", "table", "--max-response", "3", "3"]
+SETTINGS = {"task": "echo", "policy.kind": "table", "max_response": [3, 3]}
 QUERIES = ["--queries", "9"]
 HELPERS = "tests.helpers.players"
 
@@ -58,7 +59,7 @@ def test_players_by_name_sit_in_every_seat_and_draw_the_same_again():
 
 def test_a_player_sees_what_the_environment_shows():
     """Every observation and info of the evaluation is one that the AEC environment gives to the same ids."""
-    find_all([f"{HELPERS}:watcher"], flags=[*TABLE, "--seed", "5"])
+    find_all([f"{HELPERS}:watcher"], settings=SETTINGS | {"seed": 5})
     assert players.WATCHERS[-1].seed == 5
     cory.evaluate(
         f"{HELPERS}:watcher", task="echo", policy={"kind": "table"}, max_response=(3, 3), seed=2,

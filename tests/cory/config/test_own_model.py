@@ -3,9 +3,11 @@
 import pytest
 
 from cory import pocket
-from cory.cli.train import settings
+from cory.cli.train import read
 from cory.config import own_model, presets
 from cory.config.own_model import Shape, by_shape, chosen, shape_of, start
+from cory.config.parsing import base_settings
+from cory.config.schema import Config
 from tests.helpers.models import make_model, save_backbone
 
 
@@ -63,15 +65,19 @@ def test_a_model_is_measured_by_its_configuration_in_a_folder_and_in_memory(tiny
 
 
 def test_flags_change_the_settings_of_an_own_model_and_help_names_them(tiny, capsys):
-    config, options = settings(["--policy.model", str(tiny), "--learner.lr", "0.5"])
-    assert (options.preset, config.learner.lr, config.learner.max_grad_norm) == ("own", 0.5, 1.0)
+    given = read(["--policy.model", str(tiny), "--learner.lr", "0.5"], command="cory train")
+    preset, base = base_settings(given)
+    config = Config.from_flat(
+        {name: given[name] for name in given if name in ("policy.model", "learner.lr")}, base
+    )
+    assert (preset, config.learner.lr, config.learner.max_grad_norm) == ("own", 0.5, 1.0)
     assert config.max_response == (16, 16)
     (line,) = own_model.lines("own", config)
     assert "learning rate 0.5, responses of up to 16 tokens" in line
     assert "--preset NAME starts from another" in line
     assert own_model.lines("pocket", config) == []
     with pytest.raises(SystemExit):
-        settings(["--policy.model", str(tiny), "--help"])
+        read(["--policy.model", str(tiny), "--help"], command="cory train")
     assert "those of the preset own: any language model" in " ".join(capsys.readouterr().out.split())
 
 

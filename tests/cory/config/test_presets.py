@@ -10,13 +10,14 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cory.cli.main import main
 from cory.config import presets
-from cory.config.parsing import as_json, read
+from cory.config.parsing import as_json
+from cory.config.schema import Config
 from cory.study.plan import make_plan
 from cory.study.study import Study
 from cory.training.trainer import Trainer
 from tests.helpers.models import make_model
 from tests.helpers.runs import without_report
-from tests.helpers.tables import letters, made_up_reviews
+from tests.helpers.tables import flagged, letters, made_up_reviews
 
 ROOT = Path(__file__).parents[3]
 KIND = {"imdb": "gpt2", "gsm8k": "llama", "one": "qwen2", "own": "qwen2", "smollm2": "llama"}
@@ -67,7 +68,7 @@ def flags_for(name, folders, data):
 @pytest.mark.parametrize("name", [name for name in presets.PRESETS if not name.startswith("pocket")])
 def test_a_preset_builds_and_runs_two_iterations(name, folders, data):
     flags = flags_for(name, folders, data)
-    trainer = Trainer(read(flags, default=presets.get(name), about="", command="cory train"))
+    trainer = Trainer(flagged(*flags, default=presets.get(name)))
     for iteration in range(2):
         metrics = trainer.iterate(iteration)
         seats = {key.split("/")[0] for key in metrics if key.endswith("/task_reward")}
@@ -140,10 +141,10 @@ def test_what_a_preset_changes_of_ppo_holds_for_the_algorithms_that_share_the_de
     arithmetic = presets.get("pocket-arithmetic")
     assert (arithmetic.algorithm_options.lam, arithmetic.algorithm_options.value_clip) == (1.0, 5.0)
     for name in ("seq", "mappo", "coma"):
-        options = read(("--algorithm", name), default=arithmetic, about="", command="").algorithm_options
+        options = Config.from_flat({"algorithm": name}, arithmetic).algorithm_options
         assert (options.lam, options.value_clip, options.clip) == (1.0, 5.0, 0.2)
-    given = read(("--algorithm", "seq", "--algorithm.lam", "0.5"), default=arithmetic, about="", command="")
+    given = Config.from_flat({"algorithm": "seq", "algorithm.lam": 0.5}, arithmetic)
     assert given.algorithm_options.lam == 0.5
-    two_epochs = read(("--algorithm.epochs", "2"), default=arithmetic, about="", command="")
-    a2c = read(("--algorithm", "a2c"), default=two_epochs, about="", command="").algorithm_options
+    two_epochs = Config.from_flat({"algorithm.epochs": 2}, arithmetic)
+    a2c = Config.from_flat({"algorithm": "a2c"}, two_epochs).algorithm_options
     assert a2c.epochs == 1  # its own default is another than PPO's

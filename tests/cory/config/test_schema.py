@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from cory.algorithms import ppo
-from cory.api.settings import flags
-from cory.config.parsing import flags_of, flat, read, read_command, value_of
-from cory.config.schema import Config
+from cory.config.command_line import parse_settings, value_of
+from cory.config.parsing import settings_of
+from cory.config.schema import Config, RunOptions
 from cory.config.task_options import task_options
+from cory.config.values import flat
 from cory.judges.parsing import parse as parse_judge
 from cory.policies.lora_config import LoRAConfig
 from cory_env.payoff import Linear
@@ -32,7 +33,7 @@ class Needy(Echo):
 
 
 def config_of(*flags: str) -> Config:
-    return read(flags, default=Config(), about="", command="cory train")
+    return Config.from_flat(parse_settings(flags, default=Config(), command="cory train"))
 
 
 def test_the_named_task_determines_the_task_options():
@@ -46,8 +47,10 @@ def test_the_named_task_determines_the_task_options():
 
 
 def test_omitted_options_are_the_defaults_of_the_task_and_the_algorithm():
-    assert vars(Config(task="relay").task_options) == {"price": 0.2}
+    assert vars(Config.from_flat({"task": "relay"}).task_options) == {"price": 0.2}
     assert Config().algorithm_options == ppo.Config()
+    with pytest.raises(ValueError, match=r"task_options are not those of the task 'relay'; .*from_flat"):
+        Config(task="relay")
 
 
 def test_a_task_in_any_module_is_named_module_and_class(tmp_path, monkeypatch):
@@ -93,7 +96,7 @@ def test_a_payoff_may_be_scheduled_and_every_setting_survives_a_round_trip_throu
 
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(flat(config)))
-    again = config_of(*flags_of(path))
+    again = Config.from_flat(settings_of(path))
     assert flat(again) == flat(config)
     assert again.task == "echo"
     assert again.payoff_rule == config.payoff_rule
@@ -102,7 +105,7 @@ def test_a_payoff_may_be_scheduled_and_every_setting_survives_a_round_trip_throu
 @pytest.mark.parametrize("rows", ["[[1, 0.5], [0, 1]]", "\n- [1, 0.5]\n- [0, 1]"])
 def test_a_payoff_in_yaml_may_be_rows(tmp_path, rows):
     (tmp_path / "c.yaml").write_text(f"task: echo\npayoff: {rows}\n")
-    assert config_of(*flags_of(tmp_path / "c.yaml")).payoff_rule == [[1, 0.5], [0, 1]]
+    assert Config.from_flat(settings_of(tmp_path / "c.yaml")).payoff_rule == [[1, 0.5], [0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -135,23 +138,22 @@ def test_a_tilde_is_the_home_folder_in_flags_files_and_python(tmp_path, monkeypa
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         (tmp_path / "a" / name).touch()
     home = str(tmp_path)
-    for words in (
-        ["--policy.model", "~/m", "--policy.models=~/m", "~/n", "--lora.adapter=~/a"],
-        flags_of(tmp_path / "set.yaml"),
-        flags(
-            {"policy": {"model": "~/m", "models": ["~/m", "~/n"]}, "lora": LoRAConfig(adapter=Path("~/a"))}
-        ),
+    words = ["--policy.model", "~/m", "--policy.models=~/m", "~/n", "--lora.adapter=~/a"]
+    groups = {"policy": {"model": "~/m", "models": ["~/m", "~/n"]}, "lora": LoRAConfig(adapter=Path("~/a"))}
+    for config in (
+        config_of(*words),
+        Config.from_flat(settings_of(tmp_path / "set.yaml")),
+        Config.from_flat(groups),
     ):
-        config = config_of(*words)
         assert config.policy.model == f"{home}/m"
         assert config.policy.models == (f"{home}/m", f"{home}/n")
         assert config.lora.adapter == tmp_path / "a"
     data = config_of("--task", "prompts", "--task.data=~/x", "--task.observer", "~ {query} {references}")
     assert data.task_options.data in (f"{home}/x", tmp_path / "x")
     assert data.task_options.observer == "~ {query} {references}"
-    _, options = read_command(
-        ["--run=~/r", "--config", "~/c"], default=Config(), about="", command="cory train"
+    options = parse_settings(
+        ["--run=~/r", "--config", "~/c"], default=Config(), command="cory train", options=RunOptions
     )
-    assert (options.run, options.config) == (tmp_path / "r", tmp_path / "c")
+    assert (options["run"], options["config"]) == (f"{home}/r", f"{home}/c")
     assert value_of(["--config=~/c"], "--config") == f"{home}/c"
     assert [term.name for term in parse_judge("0.5*~/j + ~/k")] == [f"{home}/j", f"{home}/k"]

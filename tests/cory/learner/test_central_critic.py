@@ -22,17 +22,19 @@ from cory.rollout.role_exchange import ExchangeConfig
 from cory.training.trainer import Trainer
 from tests.helpers.models import make_model, make_tokenizer
 
-CENTRAL = Config(
-    task="echo",
-    policy=PolicyConfig(kind="table"),
-    critic=CriticConfig(kind="central"),
-    batch=64,
-    max_response=(3, 3),
-    iterations=40,
-    exchange=ExchangeConfig(every=5),
-    kl=KLConfig(coef=0.01),
-    learner=LearnerConfig(lr=0.1),
-    evaluation=EvaluationConfig(queries=64, every=0),
+CENTRAL = Config.from_flat(
+    {
+        "task": "echo",
+        "policy": PolicyConfig(kind="table"),
+        "critic": CriticConfig(kind="central"),
+        "batch": 64,
+        "max_response": (3, 3),
+        "iterations": 40,
+        "exchange": ExchangeConfig(every=5),
+        "kl": KLConfig(coef=0.01),
+        "learner": LearnerConfig(lr=0.1),
+        "evaluation": EvaluationConfig(queries=64, every=0),
+    }
 )
 
 
@@ -269,12 +271,12 @@ def test_max_length_counts_every_seat_and_its_cap():
 
 def test_an_algorithm_without_values_refuses_it():
     with pytest.raises(ValueError, match=r"'rloo' uses no values; leave out --critic\.kind central"):
-        replace(CENTRAL, algorithm="rloo", algorithm_options=None)
+        Config.from_flat({"algorithm": "rloo"}, CENTRAL)
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "trpo"])
 def test_no_algorithm_trains_value_heads_beside_it(algorithm):
-    trainer = Trainer(replace(CENTRAL, algorithm=algorithm, algorithm_options=None))
+    trainer = Trainer(Config.from_flat({"algorithm": algorithm}, CENTRAL))
     for iteration in range(2):
         trainer.iterate(iteration)
     assert all(policy.logits_SV.any() and not policy.values_S.any() for policy in trainer.policies.values())

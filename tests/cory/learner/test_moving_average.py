@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from cory.config import presets
-from cory.config.parsing import read
 from cory.learner.moving_average import MovingAverage
 from cory.policies.base import Policy
 from cory.training import held_out
@@ -103,7 +102,7 @@ def test_a_resumed_run_has_the_averages_of_the_run_in_one(tmp_path):
 def test_adapters_of_a_team_have_averages_and_are_back_afterwards(seen):
     flags = ("--policy.kind", "lora_team", "--learner.ema", "0.5", "--seats", "1", "--exchange.every", "0")
     small = ("--batch", "4", "--evaluation.queries", "2", "--max-response", "4", "4")
-    config = read((*flags, *small), default=presets.get("pocket"), about="", command="cory train")
+    config = flagged(*flags, *small, default=presets.get("pocket"))
     trainer = Trainer(config)
     policy = trainer.policies["llm_1"]
     before = trained(policy)

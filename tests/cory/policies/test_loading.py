@@ -160,7 +160,12 @@ def test_a_device_this_machine_lacks_is_refused_before_anything_is_read(device):
 
 
 def test_tables_are_not_put_on_the_cpu_silently_either():
-    config = Config(task="echo", policy=PolicyConfig(kind="table", device="cuda:99"))
+    config = Config.from_flat(
+        {
+            "task": "echo",
+            "policy": PolicyConfig(kind="table", device="cuda:99"),
+        }
+    )
     with pytest.raises(ValueError, match="device 'cuda:99' cannot be used here"):
         make_players(config)
 

@@ -8,8 +8,8 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from cory.algorithms import rloo
-from cory.config.parsing import flat
 from cory.config.schema import PolicyConfig
+from cory.config.values import flat
 from cory.functional.kl import KLConfig
 from cory.report.model_card import write_card
 from cory.training.run_directory import export

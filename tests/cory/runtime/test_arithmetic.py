@@ -5,11 +5,12 @@ import os
 import pytest
 import torch
 
+from cory.config.schema import Config
 from cory.runtime import arithmetic, provenance
 from cory.runtime.arithmetic import configure_arithmetic, running_sums
 from cory.runtime.device import uses_tf32
 from cory.training.factory import configure_runtime
-from tests.helpers.tables import TABLES, changed
+from tests.helpers.tables import TABLES
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
@@ -30,7 +31,7 @@ def recorded() -> tuple[bool, bool]:
 
 def test_settings_of_a_run_choose_both_and_those_of_the_next_take_them_back():
     settings = {"deterministic": True, "policy.tf32": True, "threads": torch.get_num_threads()}
-    configure_runtime(changed(TABLES, settings))
+    configure_runtime(Config.from_flat(settings, TABLES))
     assert recorded() == (True, True)
     assert torch.are_deterministic_algorithms_enabled()
     assert not torch.utils.deterministic.fill_uninitialized_memory

@@ -73,7 +73,7 @@ def run(tmp_path, monkeypatch):
 
 def test_every_hook_is_called_in_its_place(run):
     recorder, trainer = Recorder(), Trainer(CONFIG)
-    train(CONFIG, run, trainer=trainer, callbacks=[recorder])
+    train(CONFIG, run, make_trainer=lambda _: trainer, callbacks=[recorder])
     assert recorder.trainers == {trainer}
     saves = [call for call in recorder.calls if call[0] == "on_save"]
     assert {iteration for _, iteration in saves} == {0, 2, 4}

@@ -5,9 +5,10 @@ import pytest
 import cory
 from cory.cli.main import main
 from cory.config import presets
+from cory.config.schema import Config
 from cory.training.check import few_games
 from tests.helpers.models import save_backbone
-from tests.helpers.tables import TABLES, changed
+from tests.helpers.tables import TABLES
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,9 @@ def test_mistakes_of_a_check_are_those_of_training(capsys, tmp_path):
 
 
 def test_a_check_plays_whole_groups_in_one_step():
-    few = few_games(changed(TABLES, {"algorithm": "grpo", "algorithm.group": 10, "batch": 100}))
+    few = few_games(Config.from_flat({"algorithm": "grpo", "algorithm.group": 10, "batch": 100}, TABLES))
     assert few.batch == 20
-    few = few_games(changed(TABLES, {"batch": 128, "learner.minibatch": 64, "learner.microbatches": 32}))
+    few = few_games(
+        Config.from_flat({"batch": 128, "learner.minibatch": 64, "learner.microbatches": 32}, TABLES)
+    )
     assert (few.batch, few.learner.minibatch, few.learner.microbatches) == (16, None, 1)

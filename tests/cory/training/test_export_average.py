@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from cory.cli.main import main
-from cory.config.parsing import flat
+from cory.config.values import flat
 from cory.evaluation.config import EvaluationConfig
 from cory.learner.optimizer import LearnerConfig
 from cory.training import checkpoint

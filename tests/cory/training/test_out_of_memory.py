@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from cory.config.schema import Config
 from cory.policies.base import Policy
 from cory.policies.scoring import evaluate
 from cory.runtime.attempts import NoSmallerPassError
@@ -19,7 +20,7 @@ from tests.helpers.learners import advantage_of, gradients_used, make_learner
 from tests.helpers.models import pair
 from tests.helpers.runs import traces, without_report
 from tests.helpers.short_memory import logits_at_most, rows_at_most
-from tests.helpers.tables import TABLES, changed
+from tests.helpers.tables import TABLES
 
 
 def with_budget(budget: MemoryBudget) -> Policy:
@@ -107,7 +108,7 @@ def test_a_run_says_once_that_passes_are_smaller_and_saves_their_size(tmp_path, 
     """16 games of three tokens: up to 48 at once, of which 10 fit."""
     without_report(monkeypatch)
     settings = {"batch": 16, "iterations": 3, "checkpoint_every": 1, "keep_checkpoints": 9, "threads": 1}
-    config = changed(TABLES, settings | {"evaluation.queries": 8, "kl.coef": 0.1})
+    config = Config.from_flat(settings | {"evaluation.queries": 8, "kl.coef": 0.1}, TABLES)
     with logits_at_most(10):
         train(config, tmp_path / "short")
     printed = " ".join(capsys.readouterr().err.split())
@@ -125,7 +126,7 @@ def test_a_run_says_once_that_passes_are_smaller_and_saves_their_size(tmp_path, 
 
 def test_a_run_without_memory_for_the_smallest_pass_ends_with_iteration_and_settings(tmp_path, monkeypatch):
     without_report(monkeypatch)
-    config = changed(TABLES, {"batch": 4, "iterations": 1, "evaluation.queries": 1, "threads": 1})
+    config = Config.from_flat({"batch": 4, "iterations": 1, "evaluation.queries": 1, "threads": 1}, TABLES)
     with (
         logits_at_most(0, learning=True),
         pytest.raises(MemoryError, match=r"iteration 0: memory ran out while learning.*learner.microbatches"),

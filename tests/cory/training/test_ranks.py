@@ -22,7 +22,6 @@ from tests.helpers.once import once
 from tests.helpers.ranked_runs import CASES, MODEL_RUN, RUN, config_of, played
 from tests.helpers.runs import same, traces, without_report
 from tests.helpers.sockets import free_port
-from tests.helpers.tables import changed
 
 ROOT = Path(__file__).parents[3]
 RANKS = 2
@@ -51,9 +50,9 @@ def run_all(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
         config = config_of(folder, RUN)
-        train(changed(config, {"iterations": 2}), folder / "from-one", log="quiet")
+        train(Config.from_flat({"iterations": 2}, config), folder / "from-one", log="quiet")
         model = config_of(folder, MODEL_RUN)
-        train(changed(model, {"iterations": 1}), folder / "model-from-one", log="quiet")
+        train(Config.from_flat({"iterations": 1}, model), folder / "model-from-one", log="quiet")
         port = free_port()
         processes = [start_rank(folder, rank, port) for rank in range(RANKS)]
         train(config, folder / "alone", log="quiet")
@@ -177,7 +176,7 @@ def test_shards_need_several_processes():
 )
 def test_what_needs_whole_weights_is_refused_with_shards(settings, what):
     with pytest.raises(ValueError, match=f"--shard does not go with {what}"):
-        changed(Config(), {"shard": True} | settings)
+        Config.from_flat({"shard": True} | settings, Config())
 
 
 def test_memory_that_runs_out_on_one_rank_makes_passes_smaller_on_all(found):

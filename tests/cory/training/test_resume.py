@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from cory.cli.main import main
-from cory.config.parsing import flat
 from cory.config.schema import Config
+from cory.config.values import flat
 from cory.learner.learner import Learner
 from cory.runtime import signals as signals_module
 from cory.tracking.tracker import read

@@ -18,7 +18,7 @@ import yaml
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from cory.cli.main import main
-from cory.config.parsing import read
+from cory.config.command_line import parse_settings
 from cory.config.schema import Config
 from cory.training import checkpoint
 from cory_env.tasks.echo import Task as Echo
@@ -68,7 +68,7 @@ def quick_starts():
     """Runs without report; the parser's types are looked up once, here, and not by every child."""
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
-        read(COMMON, default=Config(), about="", command="")
+        parse_settings(COMMON, default=Config(), command="")
         yield
 
 

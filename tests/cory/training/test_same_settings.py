@@ -19,7 +19,7 @@ from cory.training import checkpoint
 from cory.training.run import train
 from tests.helpers.models import save_backbone
 from tests.helpers.runs import traces, without_report
-from tests.helpers.tables import TABLES, changed
+from tests.helpers.tables import TABLES
 
 GIB = 1 << 30
 PROMPTS = [{"prompt": f"a good film about {n} films, the best of all that you did like"} for n in range(30)]
@@ -101,7 +101,7 @@ def test_what_a_run_measures_is_in_its_settings_and_a_resume_takes_it(tmp_path, 
         return replace(config, memory=free.pop(0)) if config.memory == "auto" else config
 
     monkeypatch.setattr("cory.training.trainer.resolved", measured)
-    config = changed(TABLES, {"batch": 4, "iterations": 1, "evaluation.queries": 2, "threads": 1})
+    config = Config.from_flat({"batch": 4, "iterations": 1, "evaluation.queries": 2, "threads": 1}, TABLES)
     for iterations, resume in ((1, "never"), (2, "must")):
         train(replace(config, iterations=iterations), tmp_path / "run", resume=resume, log="quiet")
         assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["memory"] == 4 * GIB

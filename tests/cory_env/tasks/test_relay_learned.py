@@ -17,15 +17,17 @@ RANDOM = 0.8 + 0.2 / 7 + 1 / 7
 
 def learned_scores(payoff):
     """Mean scores of pioneer and observer over the last 20 of 80 iterations of independent PPO on tables."""
-    config = Config(
-        task="relay",
-        payoff=payoff,
-        policy=PolicyConfig(kind="table"),
-        batch=64,
-        max_response=(1, 1),
-        exchange=ExchangeConfig(every=0),
-        kl=KLConfig(coef=0.0),
-        learner=LearnerConfig(lr=0.1),
+    config = Config.from_flat(
+        {
+            "task": "relay",
+            "payoff": payoff,
+            "policy": PolicyConfig(kind="table"),
+            "batch": 64,
+            "max_response": (1, 1),
+            "exchange": ExchangeConfig(every=0),
+            "kl": KLConfig(coef=0.0),
+            "learner": LearnerConfig(lr=0.1),
+        }
     )
     trainer = Trainer(config)
     metrics = [trainer.iterate(iteration) for iteration in range(80)][-20:]

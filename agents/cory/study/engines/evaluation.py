@@ -9,10 +9,11 @@ from typing import Any
 
 import yaml
 
+from cory.config.schema import Config
 from cory.runtime.files import write_text
 from cory.runtime.provenance import commit, environment
 from cory.runtime.signals import Signals
-from cory.study.plan import PlannedRun, config_of, make_target
+from cory.study.plan import PlannedRun, make_target
 from cory.study.records import cross_path
 from cory.tracking.tracker import METRICS, Tracker
 from cory.training.evaluate import target_metrics
@@ -53,7 +54,7 @@ def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
         for name, settings in run.cross.items():
             path = cross_path(folder, settings)
             if not path.exists():
-                target = replace(find(str(folder)), config=config_of(settings))
+                target = replace(find(str(folder)), config=Config.from_flat(settings))
                 configure_runtime(target.config)
                 print(f"evaluating {name}", flush=True)
                 found = target_metrics(target, interrupt=signals.check)

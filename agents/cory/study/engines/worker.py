@@ -7,11 +7,12 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from cory.config.schema import Config
 from cory.runtime.signals import Stopped
 from cory.runtime.sources import changed, sources_of
 from cory.runtime.terminal import say
 from cory.study.engines import evaluation
-from cory.study.plan import PlannedRun, config_of
+from cory.study.plan import PlannedRun
 from cory.study.records import finished, log_of, write_origin
 from cory.training import checkpoint
 from cory.training import run as training_run
@@ -41,7 +42,7 @@ def _train(folder: Path, run: PlannedRun) -> str:
             begun = bool(checkpoint.finished(folder))
             sys.argv = ["cory", "train", "--config", str(folder / "config.yaml")]  # recorded by the run
             training_run.train(
-                config_of(run.settings),
+                Config.from_flat(run.settings),
                 folder,
                 resume="auto" if begun else "never",
                 overwrite=not begun,
