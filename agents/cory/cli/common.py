@@ -10,17 +10,13 @@ from cory.config.command_line import parse_settings
 from cory.runtime.terminal import plain, say
 
 
-def settings_for(
-    targets: Sequence[str], words: Sequence[str], *, preset: str | None
-) -> dict[str, Any]:
+def settings_for(targets: Sequence[str], words: Sequence[str], *, preset: str | None) -> dict[str, Any]:
     """The settings that flags give, which have the options of the task and algorithm of the first target."""
     if not words:
         return {}
     from cory.training.targets import config_of
 
-    return parse_settings(
-        words, default=config_of(targets, preset=preset), command="cory train"
-    )
+    return parse_settings(words, default=config_of(targets, preset=preset), command="cory train")
 
 
 @contextmanager

@@ -84,7 +84,9 @@ def test_later_settings_win_whether_they_are_nested_dotted_or_dataclasses():
     kl = KLConfig(kind="k3", coef=0.5)
     assert Config.from_flat({"kl": kl, "kl.coef": 0.25}).kl == KLConfig(kind="k3", coef=0.25)
     assert Config.from_flat({"kl.coef": 0.25, "kl": {"coef": 0.125}}).kl.coef == 0.125
-    assert Config.from_flat({"max-response": [2, 3], "judge_options": {"max-failures": 0.5}}).max_response == (
+    assert Config.from_flat(
+        {"max-response": [2, 3], "judge_options": {"max-failures": 0.5}}
+    ).max_response == (
         2,
         3,
     )
