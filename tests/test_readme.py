@@ -88,7 +88,7 @@ def write_stub(run: Path) -> Path:
 def tiny_preset(monkeypatch):
     """The presets `pocket` and `own` with two iterations of four games, an exchange between, few queries."""
     few = EvaluationConfig(queries=2, every=0)
-    tiny = {"iterations": 2, "batch": 4, "max_response": (2, 2), "checkpoint_every": 0, "sample_rows": 1}
+    tiny = {"iterations": 2, "batch": 4, "max_response": (2, 2), "checkpoint_every": 0}
     for name in ("pocket", "own"):
         preset = presets.find(name)
         config = replace(preset.config, evaluation=few, exchange=ExchangeConfig(every=1), **tiny)

@@ -26,7 +26,6 @@ TINY = {
     "max_response": (2, 2),
     "evaluation": {"queries": 4, "every": 0},
     "checkpoint_every": 0,
-    "sample_rows": 1,
 }
 
 
@@ -52,7 +51,7 @@ def test_python_command_line_and_yaml_give_the_same_run(tmp_path):
     words = [
         *("train", "--task", "echo", "--policy.kind", "table", "--iterations", "2", "--batch", "4"),
         *("--max-response", "2", "2", "--evaluation.queries", "4", "--evaluation.every", "0"),
-        *("--checkpoint-every", "0", "--sample-rows", "1", "--kl.coef", "0.1", "--seed", "3"),
+        *("--checkpoint-every", "0", "--kl.coef", "0.1", "--seed", "3"),
     ]
     assert main([*words, "--run", str(tmp_path / "cli")]) == 0
     settings = {

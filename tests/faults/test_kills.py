@@ -25,7 +25,7 @@ from tests.helpers.runs import FLAGS, same, traces, without_report
 TABLES = (*FLAGS, "--keep-checkpoints", "1", "--iterations", "4")
 SMALL = (
     *("--batch", "4", "--max-response", "2", "3", "--evaluation.queries", "4", "--evaluation.every", "2"),
-    *("--sample-rows", "2", "--exchange.every", "2", "--checkpoint-every", "1", "--keep-checkpoints", "2"),
+    *("--exchange.every", "2", "--checkpoint-every", "1", "--keep-checkpoints", "2"),
     *("--threads", "1", "--iterations", "4", "--policy.device", "cpu", "--policy.precision", "float32"),
 )
 REINFORCE = ("--algorithm", "reinforce")

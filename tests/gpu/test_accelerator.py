@@ -100,7 +100,7 @@ def test_a_deterministic_run_resumes_bit_for_bit(policy, tmp_path, monkeypatch):
     command = [
         *("train", "--policy.kind", policy, "--policy.device", DEVICE, "--deterministic", "--batch", "8"),
         *("--exchange.every", "1", "--evaluation.every", "0", "--evaluation.queries", "4", "--threads", "1"),
-        *("--checkpoint-every", "1", "--sample-rows", "1"),
+        *("--checkpoint-every", "1"),
     ]
     assert main([*command, "--iterations", "4", "--run", "whole"]) == 0
     assert main([*command, "--iterations", "2", "--run", "cut"]) == 0

@@ -121,7 +121,6 @@ def config_of(case: str, device: str) -> Config:
         policy=PolicyConfig(device=device, precision="float32"),
         learner=LearnerConfig(lr=1e-4 if case in LANGUAGE_MODELS else 0.1),
         evaluation=EvaluationConfig(queries=2, every=0),
-        sample_rows=1,
     )
     config = Config.from_flat(settings_of(case), base)
     if not hasattr(config.algorithm_options, "epochs"):

@@ -77,7 +77,7 @@ MODEL_RUN = LANGUAGE_MODEL | {
 def config_of(folder: Path, settings: dict[str, Any]) -> Config:
     """16 games of `OddIds`, evaluated on 7 queries."""
     base = replace(
-        Config.from_flat({"learner.lr": 0.1, "sample_rows": 2}, TABLES),
+        Config.from_flat({"learner.lr": 0.1}, TABLES),
         task="tests.helpers.tasks:OddIds",
         task_options=task_options("tests.helpers.tasks:OddIds")(),
         batch=16,

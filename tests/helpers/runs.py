@@ -17,7 +17,7 @@ from cory.training import checkpoint
 
 FLAGS = [
     *("--task", "echo", "--policy.kind", "table", "--batch", "16", "--max-response", "1", "3"),
-    *("--learner.lr", "0.1", "--evaluation.queries", "16", "--evaluation.every", "3", "--sample-rows", "2"),
+    *("--learner.lr", "0.1", "--evaluation.queries", "16", "--evaluation.every", "3"),
     *("--exchange.every", "2", "--kl.target", "1", "--kl.horizon", "100", "--threads", "1"),
     *("--payoff-scaling.scaling", "normalise", "--checkpoint-every", "2", "--keep-checkpoints", "9"),
 ]

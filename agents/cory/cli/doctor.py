@@ -3,34 +3,25 @@
 import os
 import platform
 import shutil
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution, requires, version
-from pathlib import Path
+from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
 
 from cory import __version__
 from cory.config.command_line import parse
-from cory.runtime import cpu
 from cory.runtime.terminal import say
 
 EXTRAS = {
     "math": "the judge math-verify:COLUMN",
     "quant": "--learner.optimizer adam8bit, --lora.four-bit yes",
+    "gguf": "GGUF files as --policy.model",
     "ray": "cory study --engine ray",
-    "wandb": "--log-to wandb",
-    "trackio": "--log-to trackio",
-    "mlflow": "--log-to mlflow",
+    **{name: f"--log-to {name}" for name in ("wandb", "trackio", "mlflow")},
     "interop": "the game in other libraries",
-    "docs": "building the documentation",
-    "test": "make test",
-    "dev": "make lint",
 }
 """What each extra is for."""
-
-GIB = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,32 +38,21 @@ def command(argv: Sequence[str]) -> None:
         "versions": versions(),
         "extras": extras(),
     }.items():
-        say(title)
-        say("\n".join(f"  {line}" for line in lines) + "\n")
+        say("\n".join([title, *(f"  {line}" for line in lines)]) + "\n")
 
 
-def machine() -> list[str]:
-    """System, processor, memory and free disk space."""
+def machine() -> Iterator[str]:
+    """System, processor, memory and disk space."""
     import psutil
-    import torch
 
-    from cory.runtime.memory import free_bytes
     from cory.runtime.provenance import processor
 
-    memory, folder = psutil.virtual_memory(), Path.cwd()
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
-    cores = f"{psutil.cpu_count(logical=False) or '?'} cores, {os.cpu_count()} threads"
-    restricted = f", {len(usable)} usable by this process" if 0 < len(usable) < (os.cpu_count() or 0) else ""
-    free = free_bytes(torch.device("cpu"))
-    return [
-        f"{platform.platform()}",
-        f"{processor() or 'unknown processor'}: {cores}{restricted}",
-        f"memory: {memory.total / GIB:.1f} GiB, {free / GIB:.1f} GiB free here",
-        f"disk: {shutil.disk_usage(folder).free / GIB:.1f} GiB free in {folder}",
-    ]
+    memory, disk = psutil.virtual_memory(), shutil.disk_usage(".").free >> 20
+    yield f"{platform.platform()}, {processor() or 'unknown processor'}, {os.cpu_count()} threads"
+    yield f"memory: {memory.available >> 20:,} of {memory.total >> 20:,} MiB free; disk {disk:,} MiB"
 
 
-def devices() -> list[str]:
+def devices() -> Iterator[str]:
     """What policies can train on, and how."""
     import torch
 
@@ -80,72 +60,57 @@ def devices() -> list[str]:
     from cory.runtime.device import computes_bfloat16, default_device, device_name
     from cory.runtime.memory import free_bytes
 
-    def compiles(device: torch.device) -> str:
-        return "compiles blocks" if (lacks := missing(device)) is None else f"policy.compile lacks {lacks}"
-
-    cpu.configure_runtime(threads=0, matmul="auto")
-    products = f"float32 products by {cpu.chosen_matmul()}"
-    lines = [f"cpu: {torch.get_num_threads()} threads, {products}, {compiles(torch.device('cpu'))}"]
-    for index in range(torch.accelerator.device_count()):
-        device = torch.device(default_device(), index)
+    for index in range(-1, torch.accelerator.device_count()):
+        device = torch.device("cpu") if index < 0 else torch.device(default_device(), index)
+        name = f"{torch.get_num_threads()} threads" if index < 0 else device_name(device)
         bfloat16 = "bfloat16" if computes_bfloat16(device) else "no bfloat16"
-        free = f"{free_bytes(device) / GIB:.1f} GiB free"
-        lines.append(f"{device}: {device_name(device)}, {free}, {bfloat16}, {compiles(device)}")
-    if len(lines) == 1:
-        built = f"with CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
-        lines.append(f"no GPU (torch is built {built}); presets other than pocket ones need one")
-    return lines
+        compiles = (
+            "compiles blocks" if (lacks := missing(device)) is None else f"policy.compile lacks {lacks}"
+        )
+        yield f"{device}: {name}, {free_bytes(device) >> 20:,} MiB free, {bfloat16}, {compiles}"
+    if not torch.accelerator.device_count():
+        yield f"no GPU (torch with CUDA {torch.version.cuda}); presets other than pocket ones need one"
 
 
-def versions() -> list[str]:
+def versions() -> Iterator[str]:
     """Versions of this project and of what it requires; a requirement that is not met is named."""
-    from cory.runtime.provenance import commit
+    yield f"cory {__version__}, Python {platform.python_version()}"
+    for one in _requirements(""):
+        found = _version(one)
+        yield f"{one.name} {found}" + (
+            "" if _is_met(one) else f", which is not {one.specifier}: pip install -U cory"
+        )
 
-    python = f"Python {platform.python_version()} in {sys.prefix}"
-    return [f"cory {__version__} ({commit() or 'no checkout'}), {python}", *map(_state, _requirements(None))]
 
-
-def extras() -> list[str]:
+def extras() -> Iterator[str]:
     """Every extra: installed, or which of its packages are missing, and what it is for."""
-    lines = []
-    for name in (distribution("cory").metadata.get_all("Provides-Extra") or ()) if _is_installed() else ():
+    for name, use in EXTRAS.items():
         missing = [one.name for one in _requirements(name) if not _is_met(one)]
         state = f"missing {', '.join(missing)}: pip install 'cory[{name}]'" if missing else "installed"
-        lines.append(f"{name}: {state} (for {EXTRAS.get(name, 'an extra of this version')})")
-    return lines or ["cory is run from a folder and not installed: its extras are in pyproject.toml"]
+        yield f"{name}: {state} (for {use})"
 
 
-def _state(requirement: Requirement) -> str:
+def _requirements(extra: str) -> list[Requirement]:
+    """What the project requires, or what only an extra does."""
     try:
-        found = version(requirement.name)
-    except PackageNotFoundError:
-        return f"{requirement.name}: MISSING, needed {requirement.specifier}"
-    met = "" if _is_met(requirement) else f", which is not {requirement.specifier}: pip install -U cory"
-    return f"{requirement.name} {found}{met}"
+        every = [Requirement(line) for line in requires("cory") or ()]
+    except PackageNotFoundError:  # run from a folder
+        return []
+    always = [one for one in every if one.marker is None or one.marker.evaluate({"extra": ""})]
+    if not extra:
+        return always
+    return [
+        one for one in every if one not in always and one.marker and one.marker.evaluate({"extra": extra})
+    ]
 
 
-def _is_installed() -> bool:
+def _version(requirement: Requirement) -> str:
     try:
-        return bool(version("cory"))
+        return version(requirement.name)
     except PackageNotFoundError:
-        return False
+        return "MISSING"
 
 
 def _is_met(requirement: Requirement) -> bool:
-    try:
-        return requirement.specifier.contains(version(requirement.name), prereleases=True)
-    except PackageNotFoundError:
-        return False
-
-
-def _requirements(extra: str | None) -> list[Requirement]:
-    """The requirements of an extra, which may include others; without `extra` those of the project."""
-    found: list[Requirement] = []
-    for one in map(Requirement, (requires("cory") or ()) if _is_installed() else ()):
-        always = one.marker is None or one.marker.evaluate({"extra": ""})
-        if extra is None:
-            found += [one] if always else []
-        elif not always and one.marker is not None and one.marker.evaluate({"extra": extra}):
-            nested = [inner for other in one.extras for inner in _requirements(other)]
-            found += nested if one.name == "cory" else [one]
-    return found
+    found = _version(requirement)
+    return found != "MISSING" and requirement.specifier.contains(found, prereleases=True)

@@ -15,8 +15,19 @@ from cory.runtime.yaml_files import read_yaml
 MEASURED = ("memory", "lora.four_bit", "policy.compile")
 """Settings in whose place a run writes what it measured where they are `auto`."""
 
-GONE = {"policy.kernels": "auto"}
-"""Settings that have been removed, with the default that runs were stored with."""
+GONE = {
+    "alerts.distinct": 0.5,
+    "alerts.window": ...,
+    "critic.hidden": 64,
+    "judge.reads": "whole",
+    "learner.elastic_decay": 0.9,
+    "matmul": "auto",
+    "policy.kernels": "auto",
+    "policy.tf32": False,
+    "sample_rows": ...,
+}
+"""Settings that have been removed, with the default that runs were stored with; `...` is any value, of a
+setting that changed no result."""
 
 
 def base_settings(
@@ -66,7 +77,11 @@ def settings_of(path: Path) -> dict[str, Any]:
 
 def without_gone(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Stored settings by dotted name, without those that have been removed since and are at their default."""
-    return {name: value for name, value in dotted(settings).items() if (name, value) not in GONE.items()}
+    return {
+        name: value
+        for name, value in dotted(settings).items()
+        if name not in GONE or GONE[name] not in (value, ...)
+    }
 
 
 def completed(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from cory.learner.sharing import SharingConfig
 from cory.policies.lora_config import LoRAConfig
 from cory.rng import check_seed
 from cory.rollout.role_exchange import ExchangeConfig
-from cory.runtime.cpu import Matmul
 from cory.runtime.nearest import did_you_mean
 from cory.tracking import log_to
 from cory.tracking.alerts import AlertsConfig as AlertsConfig
@@ -64,10 +63,6 @@ class PolicyConfig:
     """Type of the linear layers of frozen models: references and the backbone of a LoRA team. With products
     in bfloat16 results are the same in both; bfloat16 takes half the memory. `auto` is bfloat16 on GPUs where
     products are in it, float32 on a CPU."""
-
-    tf32: bool = False
-    """Whether CUDA may round the factors of float32 matrix products to TF32 (10 bits, as float16 has): faster
-    with `precision` float32 and on the central critic, no difference elsewhere."""
 
     gradient_checkpointing: bool = False
     """Whether layers are recomputed in the backward pass: slower, with less memory."""
@@ -244,9 +239,6 @@ class Config:
     """Where metrics go beside metrics.jsonl: `tensorboard`, `wandb`, `trackio`, `mlflow`, several separated
     by commas, or `none`."""
 
-    sample_rows: int = 8
-    """Games per evaluation written to samples.jsonl."""
-
     memory: int | Literal["auto"] = "auto"
     """Bytes of activations that one pass may take, and a quarter as many of logits, beside the weights. It
     decides how passes are split, which changes the last digits of sums. `auto` is 1 GiB on a CPU; on an
@@ -254,10 +246,6 @@ class Config:
 
     threads: int = 0
     """CPU threads; 0 = as many as torch finds."""
-
-    matmul: Matmul = "auto"
-    """Library of float32 matrix products on the CPU; `auto` is oneDNN where MKL is slow and oneDNN is
-    exact."""
 
     deterministic: bool = False
     """Whether a device must use deterministic operations only, so that a resumed run continues bit for bit
@@ -307,7 +295,6 @@ class Config:
             "batch": 1,
             "checkpoint_every": 0,
             "keep_checkpoints": 1,
-            "sample_rows": 0,
             "threads": 0,
         }.items():
             if getattr(self, name) < least:

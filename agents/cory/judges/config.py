@@ -15,9 +15,6 @@ class JudgeConfig:
     output: Literal["log_odds", "logit", "probability"] = "log_odds"
     """Which output of the classifier is the score."""
 
-    reads: Literal["whole", "completion"] = "whole"
-    """Whether judges of texts read query and response as one text, or the response only."""
-
     timeout: float = 10.0
     """Seconds that one call of a user function may take. It should suffice for a whole batch: after a timeout
     the function is called again for every response."""

@@ -135,7 +135,7 @@ def make(
             terms.append(Term(name, weight, _classifier(aliases.get(judge, judge), config, device)))
         else:
             terms.append(Term(name, weight, UserFunction(source, name=judge, pool=pool, config=config)))
-    return WeightedSum(terms, reads=config.reads)
+    return WeightedSum(terms)
 
 
 def _classifier(folder: str | Path, config: JudgeConfig, device: str) -> "Classifier":

@@ -4,9 +4,8 @@ import inspect
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from cory.distributed import ranks
 from cory.judges.user_function import Failure, UserFunction
@@ -27,16 +26,13 @@ class Term(NamedTuple):
 class WeightedSum(CaseJudge):
     """score = sum of weight * score over the terms."""
 
-    def __init__(self, terms: Sequence[Term], *, reads: Literal["whole", "completion"] = "whole") -> None:
-        """`reads`: whether judges of texts receive query and response, or the response only."""
-        self.terms, self.reads = tuple(terms), reads
+    def __init__(self, terms: Sequence[Term]) -> None:
+        self.terms = tuple(terms)
         self._sums = dict.fromkeys((term.name for term in terms), 0.0)
         self._cases = 0
 
     def judge(self, cases: Cases) -> list[float]:
         """Return the sum for each case; terms are called one after another, each with the whole batch."""
-        if self.reads == "completion":
-            cases = replace(cases, texts=cases.answers)
         columns = {term.name: _scores(term, cases) for term in self.terms}
         for name, column in columns.items():
             self._sums[name] += math.fsum(column)

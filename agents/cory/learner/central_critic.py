@@ -78,7 +78,7 @@ class CentralCritic:
         self.reference, self.config, self.max_length = reference, config, max_length
         width = _width(reference, max_length)
         self.heads = nn.ModuleDict(
-            {seat: Head(width, config.hidden, key=(seed, "critic", seat)) for seat in seats}
+            {seat: Head(width, HIDDEN, key=(seed, "critic", seat)) for seat in seats}
         ).to(reference.device)
         self.reset()
         self._states: dict[str, tuple[Tensor, Tensor]] = {}
@@ -140,6 +140,8 @@ def _width(reference: Policy, max_length: int) -> int:
 KINDS: dict[str, type] = {"central": CentralCritic}
 """Critics of all seats by the names that `critic.kind` takes."""
 
+HIDDEN = 64
+"""Width of a head's hidden layer."""
 GROUP = "cory.critics"
 """Entry points of this group name critics, as `my_critic = "my_package.my_module:MyCritic"`."""
 

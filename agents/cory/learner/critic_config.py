@@ -20,14 +20,10 @@ class CriticConfig:
     epochs: int = 8
     """Its passes over each batch."""
 
-    hidden: int = 64
-    """Width of its heads' hidden layer."""
-
     def __post_init__(self) -> None:
         if self.kind != "own":  # the critics need torch, which settings do without
             import_module("cory.learner.central_critic").critic_class(self.kind)
         if not 0 < self.lr < float("inf"):
             raise ValueError(f"critic.lr is {self.lr}; give a finite number above 0")
-        for name in ("epochs", "hidden"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"critic.{name} is {getattr(self, name)}; give 1 or more")
+        if self.epochs < 1:
+            raise ValueError(f"critic.epochs is {self.epochs}; give 1 or more")

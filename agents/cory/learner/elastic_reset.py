@@ -20,7 +20,7 @@ class ElasticReset(MovingAverage):
     A checkpoint holds the average; the initial weights are those of the model that every run starts from.
     """
 
-    def __init__(self, weights: Sequence[nn.Parameter], *, every: int, decay: float) -> None:
+    def __init__(self, weights: Sequence[nn.Parameter], *, every: int, decay: float = 0.9) -> None:
         """`weights` are the policy's, at their start and without the value head; resets write them."""
         super().__init__(weights, decay=decay)
         self.every = every

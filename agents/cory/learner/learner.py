@@ -66,7 +66,7 @@ class Learner:
             return None
         values = {id(p) for p in self.policy.value_parameters()}
         weights = [p for p in self.trainable if id(p) not in values]
-        return ElasticReset(weights, every=self.config.elastic_reset, decay=self.config.elastic_decay)
+        return ElasticReset(weights, every=self.config.elastic_reset)
 
     def reset(self) -> None:
         """Start anew but for the weights: optimiser, KL coefficient, statistics, the algorithm's state."""

@@ -53,9 +53,6 @@ class LearnerConfig:
     """Iterations between Elastic Resets: the policy becomes the moving average of its weights, and the
     average the initial model; 0 = never."""
 
-    elastic_decay: float = 0.9
-    """Share of the moving average that an iteration leaves as it was."""
-
     ema: float = 0.0
     """Share that an iteration leaves as it was of a moving average of the trained weights. Evaluations show
     it as `average` (with several policies the mean of theirs); learning is the same. 0 = none."""
@@ -63,11 +60,8 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.ema < 1:
             raise ValueError(f"learner.ema is {self.ema}; give a number from 0 to below 1")
-        if self.elastic_reset < 0 or not 0 < self.elastic_decay < 1:
-            raise ValueError(
-                f"learner.elastic_reset is {self.elastic_reset} and elastic_decay {self.elastic_decay}; give "
-                "iterations from 0, and a number between 0 and 1"
-            )
+        if self.elastic_reset < 0:
+            raise ValueError(f"learner.elastic_reset is {self.elastic_reset}; give iterations from 0")
         for name in ("lr", "value_lr", "max_grad_norm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -39,7 +39,6 @@ from cory.policies.precision import (
     store_frozen,
 )
 from cory.runtime import memory
-from cory.runtime.device import uses_tf32
 
 RELEASED_PENALTY = 1.1
 """Repetition penalty of the released scripts."""
@@ -123,13 +122,11 @@ class CausalLMPolicy(Policy):
 
         Infinite if `mismatch` is released. In float32 a sharp model rounds to 1.5e-4 (pocket arithmetic).
         Bfloat16 keeps 8 bits: 0.12 was the most on 6,400 tokens of a small pretrained Llama, and logits of
-        larger models are larger. TF32 keeps 3 bits more.
+        larger models are larger.
         """
         if self.mismatch == "released":
             return math.inf
-        if self.precision == "bfloat16":
-            return 1.0
-        return 1 / 8 if uses_tf32(self.device) else 1e-3
+        return 1.0 if self.precision == "bfloat16" else 1e-3
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode but keep the model in eval mode: wrappers must not enable dropout."""

@@ -7,7 +7,6 @@ from typing import Any
 from cory.report import html
 from cory.report.summary import number
 from cory.tracking import early_alerts
-from cory.tracking.alerts import AlertsConfig
 from cory.tracking.curves import Curves, policies
 from cory.tracking.tracker import NO_CURVE, Key
 
@@ -59,7 +58,6 @@ def learned(curves: Curves, responses: int) -> str | None:
 def raised(rows: Sequence[Mapping[str, float]], config: Mapping[str, Any], responses: int) -> list[str]:
     """Return the alerts of a run, each once, with the iteration that raised it first."""
     found: dict[str, str] = {}
-    options = AlertsConfig(window=int(config.get("alerts.window", AlertsConfig().window)))
     low, high = config.get("max_response", (0, 1))
     ends = low == high and config.get("policy.kind") != "table"
     played: list[Mapping[str, float]] = []
@@ -67,7 +65,7 @@ def raised(rows: Sequence[Mapping[str, float]], config: Mapping[str, Any], respo
         row = {name: value for name, value in logged.items() if name != "iteration"}
         if "time/update/seconds" in row:
             played.append(row)
-            warnings = early_alerts.training(played, options, ends=ends)
+            warnings = early_alerts.training(played, ends=ends)
         else:
             warnings = early_alerts.evaluation(row, responses=responses)
         for name, text in warnings.items():

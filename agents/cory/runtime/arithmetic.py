@@ -1,4 +1,4 @@
-"""Deterministic operations and TF32 products, for the whole process.
+"""Deterministic operations, for the whole process.
 
 Shapes: N rows, X columns.
 """
@@ -14,24 +14,20 @@ if TYPE_CHECKING:
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 
-def configure_arithmetic(*, deterministic: bool = False, tf32: bool = False) -> None:
-    """Choose deterministic operations and TF32 products, or neither of them, for this process.
+def configure_arithmetic(*, deterministic: bool = False) -> None:
+    """Choose deterministic operations or not for this process.
 
     With `deterministic`, operations that sum in an order of their own are replaced or raise RuntimeError, and
     cuBLAS gets the workspace that fixes its order. It reads that from the environment when it is first used,
-    so call this before. Uninitialised memory is not filled: no result depends on it. With `tf32`, products of
-    float32 matrices are rounded to TF32 where an accelerator has it.
+    so call this before. Uninitialised memory is not filled: no result depends on it.
     """
     import torch
-
-    from cory.runtime.device import allow_tf32
 
     if deterministic:
         os.environ.setdefault(CUBLAS_WORKSPACE, ":4096:8")
     torch.use_deterministic_algorithms(deterministic)
     filling: Any = torch.utils.deterministic
     filling.fill_uninitialized_memory = not deterministic  # torch fills it by default
-    allow_tf32(tf32)
 
 
 def is_deterministic() -> bool:

@@ -17,7 +17,7 @@ CACHED_KERNELS = 128
 """Compiled matrix products that stay cached."""
 
 
-def configure_runtime(*, threads: int = 0, matmul: Matmul = "auto") -> None:
+def configure_runtime(*, threads: int = 0) -> None:
     """Set the number of threads (0 = torch's default), the allocator, kernel caches and the BLAS library.
 
     Call it before the first matrix product.
@@ -28,7 +28,7 @@ def configure_runtime(*, threads: int = 0, matmul: Matmul = "auto") -> None:
         torch.set_num_threads(threads)
     limit_kernel_caches()
     keep_memory()
-    choose_matmul(matmul)
+    choose_matmul()
 
 
 def limit_kernel_caches() -> None:
@@ -53,7 +53,7 @@ def keep_memory() -> None:
         libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def choose_matmul(matmul: Matmul) -> None:
+def choose_matmul(matmul: Matmul = "auto") -> None:
     """Choose the library of float32 matrix products; `auto` is oneDNN on processors that MKL is slow on.
 
     torch calls oneDNN only where it may round the factors to bfloat16. Processors without instructions for

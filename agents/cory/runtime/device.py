@@ -30,23 +30,6 @@ def computes_bfloat16(device: torch.device) -> bool | None:
     return bool(supported(including_emulation=False) if device.type == "cuda" else supported())
 
 
-def allow_tf32(allowed: bool) -> None:
-    """Whether CUDA may round the factors of float32 matrix products to TF32, 10 bits behind the point."""
-    precision: Any = torch.backends.cuda.matmul
-    precision.fp32_precision = "tf32" if allowed else "none"
-
-
-def allows_tf32() -> bool:
-    """What `allow_tf32` was called with."""
-    precision: Any = torch.backends.cuda.matmul
-    return bool(precision.fp32_precision == "tf32")
-
-
-def uses_tf32(device: torch.device) -> bool:
-    """Whether float32 matrix products on a device may be rounded to TF32."""
-    return device.type == "cuda" and allows_tf32()
-
-
 def empty_cache(device: torch.device) -> None:
     """Give back the memory that an accelerator's allocator holds in reserve."""
     if device.type != "cpu":

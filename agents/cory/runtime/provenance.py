@@ -15,7 +15,7 @@ import torch
 
 from cory.distributed import ranks
 from cory.runtime import arithmetic, cpu
-from cory.runtime.device import allows_tf32, device_name
+from cory.runtime.device import device_name
 
 RESULTS = "benchmarks/results"
 """Folder of committed results, which a program writes: a change there is no change of the code."""
@@ -39,7 +39,6 @@ def environment() -> dict[str, Any]:
         "processes": ranks.count(),
         "matmul": cpu.chosen_matmul(),
         "deterministic": arithmetic.is_deterministic(),
-        "tf32": allows_tf32(),
         "gpu": device_name(),
         "versions": {name: installed for name in PACKAGES if (installed := _version(name)) is not None},
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -10,17 +10,19 @@ from statistics import mean
 
 from cory.tracking.tracker import split
 
-COLLAPSED_SHARE = 0.5
-"""Share of the reference's distinct-2 below which responses count as collapsed, unless set otherwise."""
+WINDOW = 10
+"""Iterations that are averaged over."""
 
+COLLAPSED_SHARE = 0.5
+"""Share of the reference's distinct-2 below which responses count as collapsed."""
 
 DEAD_CRITIC = 0.05
 """Explained variance of returns below which a value head counts as dead."""
 
 
-def is_collapsed(distinct_2: float, reference: float, *, share: float = COLLAPSED_SHARE) -> bool:
-    """Whether distinct-2 of held-out responses is below `share` of the reference's."""
-    return distinct_2 < share * reference
+def is_collapsed(distinct_2: float, reference: float) -> bool:
+    """Whether distinct-2 of held-out responses is below half of the reference's."""
+    return distinct_2 < COLLAPSED_SHARE * reference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,51 +30,42 @@ class AlertsConfig:
     """Thresholds of alerts."""
 
     kl: float = 50.0
-    """KL to the reference in nats per response; an alert follows `window` consecutive iterations above it."""
-
-    distinct: float = COLLAPSED_SHARE
-    """An alert follows when distinct-2 of held-out responses is below this share of the reference's."""
-
-    window: int = 10
-    """Iterations that are averaged over."""
+    """KL to the reference in nats per response; an alert follows 10 consecutive iterations above it."""
 
     stop: bool = False
     """Whether an alert ends the run with an error; the newest checkpoint is kept."""
 
     def __post_init__(self) -> None:
-        if not self.kl > 0 or self.window < 1 or not 0 <= self.distinct <= 1:
-            raise ValueError(
-                f"alerts are kl {self.kl}, distinct {self.distinct}, window {self.window}; give kl above 0, "
-                "distinct from 0 to 1, window from 1"
-            )
+        if not self.kl > 0:
+            raise ValueError(f"alerts.kl is {self.kl}; give nats above 0")
 
 
 def training(rows: Sequence[Mapping[str, float]], config: AlertsConfig) -> dict[str, str]:
     """Return warnings by name, from the metrics of all iterations so far."""
     warnings: dict[str, str] = {}
-    if len(rows) < config.window:
+    if len(rows) < WINDOW:
         return warnings
-    last = rows[-config.window :]
+    last = rows[-WINDOW:]
     for policy in sorted({split(name).policy for name in last[-1] if name.endswith("/kl")}):
         divergences = [value for row in last for name, value in row.items() if name.endswith(f"/{policy}/kl")]
         if all(value > config.kl for value in divergences):
             warnings[f"runaway {policy}"] = (
-                f"KL of {policy} has been above {config.kl} nats per response for {config.window} "
+                f"KL of {policy} has been above {config.kl} nats per response for {WINDOW} "
                 "iterations: it is leaving the reference; raise kl.coef or lower learner.lr"
             )
-    return warnings | _critic_warnings(rows, config) | _seat_warnings(rows, config)
+    return warnings | _critic_warnings(rows) | _seat_warnings(rows)
 
 
-def _critic_warnings(rows: Sequence[Mapping[str, float]], config: AlertsConfig) -> dict[str, str]:
+def _critic_warnings(rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
     """Return a warning for every policy whose values explain next to nothing of the returns.
 
-    The mean is over the last `window` iterations and all seats of the policy; the first `window` do not
+    The mean is over the last `WINDOW` iterations and all seats of the policy; the first ones do not
     count, since value heads start from zero. A central critic is one for all policies.
     """
-    if len(rows) < 2 * config.window:
+    if len(rows) < 2 * WINDOW:
         return {}
     explained: dict[str, list[float]] = {}
-    for row in rows[-config.window :]:
+    for row in rows[-WINDOW:]:
         central = any(name.startswith("all/critic/") for name in row)
         for name, value in row.items():
             if name.endswith("/explained_variance") and name.startswith("all/critic/") == central:
@@ -84,19 +77,19 @@ def _critic_warnings(rows: Sequence[Mapping[str, float]], config: AlertsConfig) 
             name = "the central critic" if policy == "critic" else f"the value head of {policy}"
             raised = "critic.lr" if policy == "critic" else "learner.value-lr or algorithm.value-clip"
             warnings[f"dead critic {policy}"] = (
-                f"{name} explains {mean(finite):.2f} of the variance of returns (mean of {config.window} "
+                f"{name} explains {mean(finite):.2f} of the variance of returns (mean of {WINDOW} "
                 f"iterations): it hardly lowers the variance of advantages; raise {raised}"
             )
     return warnings
 
 
-def _seat_warnings(rows: Sequence[Mapping[str, float]], config: AlertsConfig) -> dict[str, str]:
+def _seat_warnings(rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
     """Return warnings that compare the seats: a weak pioneer, one seat with all of the gain."""
     seats = sorted({split(name).place for name in rows[-1] if name.endswith("/task_reward")})
-    if len(seats) < 2 or len(rows) < 2 * config.window:
+    if len(seats) < 2 or len(rows) < 2 * WINDOW:
         return {}
     warnings = {}
-    early, late = rows[: config.window], rows[-config.window :]
+    early, late = rows[:WINDOW], rows[-WINDOW:]
     scores = {seat: _seat_values(late, seat, "task_reward") for seat in seats}
     gain = {seat: mean(scores[seat]) - mean(_seat_values(early, seat, "task_reward")) for seat in seats}
     pioneer = next(seat for seat in seats if seat.startswith("pioneer"))
@@ -106,7 +99,7 @@ def _seat_warnings(rows: Sequence[Mapping[str, float]], config: AlertsConfig) ->
     ):
         warnings["weak pioneer"] = (
             f"the pioneer has gained nothing ({gain[pioneer]:+.2f}) and scored below every observer for "
-            f"{config.window} iterations: is it paid for their scores (payoff), do they read it (sees)?"
+            f"{WINDOW} iterations: is it paid for their scores (payoff), do they read it (sees)?"
         )
     best = max(gain, key=lambda seat: gain[seat])
     if gain[best] > 0 and gain[best] > 0.9 * sum(abs(value) for value in gain.values()):
@@ -117,7 +110,7 @@ def _seat_warnings(rows: Sequence[Mapping[str, float]], config: AlertsConfig) ->
     return warnings
 
 
-def evaluation(metrics: Mapping[str, float], config: AlertsConfig) -> dict[str, str]:
+def evaluation(metrics: Mapping[str, float]) -> dict[str, str]:
     """Return warnings by name, from the metrics of one held-out evaluation."""
     keys = {split(name): value for name, value in metrics.items() if name.startswith("eval/")}
     distinct = {key.policy: value for key, value in keys.items() if key.quantity == "distinct_2"}
@@ -127,7 +120,7 @@ def evaluation(metrics: Mapping[str, float], config: AlertsConfig) -> dict[str, 
         reference = references.get(f"reference_{name}", references.get("reference"))
         if name in references or reference is None:
             continue
-        if is_collapsed(value, reference, share=config.distinct):
+        if is_collapsed(value, reference):
             warnings[f"collapse {name}"] = (
                 f"responses of {name} have collapsed: distinct-2 is {value:.2f}, the reference's "
                 f"{reference:.2f}; raise kl.coef, or set kl.kind k1"

@@ -6,7 +6,7 @@ Imports no policy: functions of logged metrics only.
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from cory.tracking.alerts import AlertsConfig
+from cory.tracking.alerts import WINDOW
 from cory.tracking.tracker import split
 
 FIRST_KL = 1.0
@@ -21,18 +21,16 @@ FEW = 30
 Row = Mapping[str, float]
 
 
-def training(
-    rows: Sequence[Row], config: AlertsConfig, *, ends: bool = False, example: Callable[[], str] = str
-) -> dict[str, str]:
+def training(rows: Sequence[Row], *, ends: bool = False, example: Callable[[], str] = str) -> dict[str, str]:
     """Warnings by name, from the metrics of all iterations so far.
 
-    What holds in the first iteration is reported at once, later what holds for `window` iterations. `ends`:
+    What holds in the first iteration is reported at once, later what holds for `WINDOW` iterations. `ends`:
     whether responses are meant to end before their cap. `example` returns a clause with a response
     and its score.
     """
     if not rows:
         return {}
-    last = rows[-1:] if len(rows) == 1 else rows[-config.window :] if len(rows) >= config.window else ()
+    last = rows[-1:] if len(rows) == 1 else rows[-WINDOW:] if len(rows) >= WINDOW else ()
     places = [split(name) for name in rows[-1] if name.endswith("/payoff_std")]
     warnings = _first_kl(rows) if len(rows) == 2 else {}
     for seat in (place.place for place in places):

@@ -96,13 +96,13 @@ def check_run(trainer: Trainer, *, batch: int, about: Sequence[str] = ()) -> Che
     start = time.perf_counter()
     metrics = trainer.iterate(0)
     seconds = time.perf_counter() - start
-    config, window = trainer.config, trainer.config.alerts
+    config = trainer.config
     texts = {seat: trainer.game.texts(seat) for seat in trainer.batches}
     games = [
         [_turn(trainer, seat, of_seat, texts[seat][i], i) for seat, of_seat in trainer.batches.items()]
         for i in range(min(SHOWN, config.batch))
     ]
-    raised = early_alerts.training([metrics], window, ends=config.responses_end, example=trainer.example)
+    raised = early_alerts.training([metrics], ends=config.responses_end, example=trainer.example)
     return Check(
         games=games,
         metrics=metrics,

@@ -54,9 +54,9 @@ class Players(NamedTuple):
 
 
 def configure_runtime(config: Config) -> None:
-    """Threads, allocator, matmul library and arithmetic of this process, by the settings of a run."""
-    cpu.configure_runtime(threads=config.threads, matmul=config.matmul)
-    configure_arithmetic(deterministic=config.deterministic, tf32=config.policy.tf32)
+    """Threads, allocator and arithmetic of this process, by the settings of a run."""
+    cpu.configure_runtime(threads=config.threads)
+    configure_arithmetic(deterministic=config.deterministic)
 
 
 def resolved(config: Config, players: Players) -> Config:

@@ -20,6 +20,9 @@ from cory.training.factory import make_measures
 from cory_env.tasks.base import Task
 from cory_env.vector import VectorGame
 
+SAMPLES = 8
+"""Games that each evaluation writes to samples.jsonl."""
+
 
 class HeldOut:
     """Evaluates policies on a task by a run's settings; each reference is evaluated once."""
@@ -80,7 +83,7 @@ class HeldOut:
         reference: str,
     ) -> list[dict[str, Any]]:
         """A few held-out games, beside the standalone `responses` of each policy and of the `reference`."""
-        count = min(self.config.sample_rows, len(responses[reference].texts))
+        count = min(SAMPLES, len(responses[reference].texts))
         queries = list(self.task.queries("test")[:count])
         spec = RolloutSpec.draw(
             queries,

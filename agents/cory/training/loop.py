@@ -158,7 +158,7 @@ class Loop:
         self.rows.append(found)
         self.warn(alerts.training(self.rows, self.config.alerts))
         ends, example = self.config.responses_end, self.trainer.example
-        self.warn(early_alerts.training(self.rows, self.config.alerts, ends=ends, example=example))
+        self.warn(early_alerts.training(self.rows, ends=ends, example=example))
         self.call("on_iteration", iteration, found)
         return found
 
@@ -190,7 +190,7 @@ class Loop:
         found |= weighted_sum.metrics(self.trainer.task, prefix="evaluation_")
         self.tracker.log(iteration, found)
         self.tracker.samples(iteration, rows)
-        self.warn(alerts.evaluation(found, self.config.alerts))
+        self.warn(alerts.evaluation(found))
         count = sum(map(len, next(iter(responses.values())).texts))
         self.warn(early_alerts.evaluation(found, responses=count))
         if self.config.checkpoint_every:

@@ -35,8 +35,6 @@ CHANGEABLE = (
     "judge.workers",
     "keep_checkpoints",
     "log_to",
-    "matmul",
-    "sample_rows",
     "shard",
     "threads",
 )

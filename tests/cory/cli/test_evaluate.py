@@ -226,11 +226,11 @@ def test_a_run_is_evaluated_with_its_own_threads_and_matmul_library(place, monke
     monkeypatch.setattr("cory.runtime.cpu.configure_runtime", lambda **options: calls.append(options))
     settings = place / "runs/a/config.yaml"
     text = settings.read_text()
-    assert "\nmatmul: auto\n" in text
-    settings.write_text(text.replace("\nmatmul: auto\n", "\nmatmul: mkl\n"))
+    assert "\nthreads: 0\n" in text
+    settings.write_text(text.replace("\nthreads: 0\n", "\nthreads: 2\n"))
     evaluated(place, "runs/a", "--no-game")
-    evaluated(place, "runs/a", "--no-game", "--threads", "1", "--matmul", "auto")
-    assert calls == [{"threads": 0, "matmul": "mkl"}, {"threads": 1, "matmul": "auto"}]
+    evaluated(place, "runs/a", "--no-game", "--threads", "1")
+    assert calls == [{"threads": 2}, {"threads": 1}]
 
 
 def test_options_of_the_evaluation_and_settings_of_the_run_follow_the_targets(place):

@@ -92,7 +92,6 @@ def test_a_parameter_called_completions_selects_the_convention_of_trl(made):
     assert made(f"{HERE}:compare").judge(CASES) == [101, 100, 100]
     assert made(f"{HERE}:strict").judge(CASES) == [1, 0, 0]
     assert made(f"{HERE}:faulty").judge(CASES) == [8, 13, 7]
-    assert made(f"{HERE}:faulty", reads="completion").judge(CASES) == [1, 6, 0]
     assert made(f"{HERE}:Judges.ones").judge(CASES) == [1, 1, 1]
 
 

@@ -288,7 +288,6 @@ def test_no_algorithm_trains_value_heads_beside_it(algorithm):
         ({"kind": "shared"}, "critic.kind is 'shared'; there are own, central"),
         ({"lr": 0.0}, "critic.lr is 0.0; give a finite number above 0"),
         ({"epochs": 0}, "critic.epochs is 0; give 1 or more"),
-        ({"hidden": 0}, "critic.hidden is 0; give 1 or more"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options, message):

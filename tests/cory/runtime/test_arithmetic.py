@@ -1,4 +1,4 @@
-"""Deterministic operations and TF32 are chosen for the process, recorded, and taken back."""
+"""Deterministic operations are chosen for the process, recorded, and taken back."""
 
 import os
 
@@ -8,11 +8,8 @@ import torch
 from cory.config.schema import Config
 from cory.runtime import arithmetic, provenance
 from cory.runtime.arithmetic import configure_arithmetic, running_sums
-from cory.runtime.device import uses_tf32
 from cory.training.factory import configure_runtime
 from tests.helpers.tables import TABLES
-
-CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -24,23 +21,16 @@ def restored(monkeypatch):
     configure_arithmetic()
 
 
-def recorded() -> tuple[bool, bool]:
-    environment = provenance.environment()
-    return environment["deterministic"], environment["tf32"]
-
-
-def test_settings_of_a_run_choose_both_and_those_of_the_next_take_them_back():
-    settings = {"deterministic": True, "policy.tf32": True, "threads": torch.get_num_threads()}
+def test_settings_of_a_run_choose_them_and_those_of_the_next_take_them_back():
+    settings = {"deterministic": True, "threads": torch.get_num_threads()}
     configure_runtime(Config.from_flat(settings, TABLES))
-    assert recorded() == (True, True)
+    assert provenance.environment()["deterministic"]
     assert torch.are_deterministic_algorithms_enabled()
     assert not torch.utils.deterministic.fill_uninitialized_memory
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-    assert torch.backends.cuda.matmul.fp32_precision == "tf32"
     configure_runtime(TABLES)
-    assert recorded() == (False, False)
+    assert not provenance.environment()["deterministic"]
     assert torch.utils.deterministic.fill_uninitialized_memory
-    assert not torch.backends.cuda.matmul.allow_tf32
 
 
 def test_a_workspace_of_the_user_is_left_as_it_is(monkeypatch):
@@ -49,18 +39,12 @@ def test_a_workspace_of_the_user_is_left_as_it_is(monkeypatch):
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
 
 
-def test_products_on_a_cpu_are_float32_whatever_cuda_may_do():
-    configure_arithmetic(tf32=True)
-    assert (uses_tf32(CUDA), uses_tf32(CPU)) == (True, False)
-    assert (torch.full((1, 1), 1 + 2**-20) @ torch.ones(1, 1)).item() == 1 + 2**-20
-
-
 @pytest.mark.parametrize("rows", [1, 3])
 def test_running_sums_are_taken_where_cuda_would_refuse_them(monkeypatch, rows):
     """As CUDA does: `cumsum` of floats raises in deterministic mode."""
 
     class OnCuda(torch.Tensor):
-        device = CUDA
+        device = torch.device("cuda")
 
         def cumsum(self, dim):
             assert not torch.are_deterministic_algorithms_enabled()

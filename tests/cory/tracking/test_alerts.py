@@ -12,8 +12,14 @@ from cory.tracking import alerts
 from cory.tracking.alerts import AlertsConfig
 from tests.helpers.runs import FLAGS, without_report
 
-FOUR = AlertsConfig(window=4)
+FOUR = AlertsConfig()
 ARGV = ("train", *FLAGS, "--iterations", "4")
+
+
+@pytest.fixture(autouse=True)
+def four(monkeypatch):
+    """Means over four iterations."""
+    monkeypatch.setattr(alerts, "WINDOW", 4)
 
 
 def row(pioneer: float, observer: float, *, kl: float = 1.0, swapped: bool = False) -> dict[str, float]:
@@ -140,18 +146,18 @@ def test_collapsed_responses_are_reported_beside_their_own_reference():
         "eval/reference_llm_1/distinct_2": 0.8, "eval/llm_1/distinct_2": 0.3,
         "eval/reference_llm_2/distinct_2": 0.4, "eval/llm_2/distinct_2": 0.3,
     }  # fmt: skip
-    warnings = alerts.evaluation(metrics, AlertsConfig(distinct=0.5))
+    warnings = alerts.evaluation(metrics)
     assert list(warnings) == ["collapse llm_1"]
     assert "distinct-2 is 0.30, the reference's 0.80" in warnings["collapse llm_1"]
     shared = {"eval/reference/distinct_2": 0.8, "eval/llm_1/distinct_2": 0.3}
-    assert list(alerts.evaluation(shared, AlertsConfig(distinct=0.5))) == ["collapse llm_1"]
-    assert alerts.evaluation(shared, AlertsConfig(distinct=0.3)) == {}
+    assert list(alerts.evaluation(shared)) == ["collapse llm_1"]
+    assert alerts.evaluation(shared | {"eval/llm_1/distinct_2": 0.41}) == {}
 
 
-@pytest.mark.parametrize("broken", [{"kl": 0}, {"kl": math.nan}, {"window": 0}, {"distinct": 1.1}])
-def test_alerts_that_can_never_be_raised_are_refused(broken):
-    with pytest.raises(ValueError, match="alerts are"):
-        AlertsConfig(**broken)
+@pytest.mark.parametrize("kl", [0, math.nan])
+def test_an_alert_that_can_never_be_raised_is_refused(kl):
+    with pytest.raises(ValueError, match=r"alerts\.kl is"):
+        AlertsConfig(kl=kl)
 
 
 @pytest.fixture
@@ -160,8 +166,9 @@ def no_report(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_report")
-def test_a_warning_is_printed_once_and_ends_the_run_with_alerts_stop(tmp_path, capsys):
-    low = ("--alerts.kl", "1e-9", "--alerts.window", "2")
+def test_a_warning_is_printed_once_and_ends_the_run_with_alerts_stop(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(alerts, "WINDOW", 2)
+    low = ("--alerts.kl", "1e-9")
     assert main([*ARGV, *low, "--run", str(tmp_path / "on")]) == 0
     assert " ".join(capsys.readouterr().err.split()).count("warning: KL of llm_1 has been above") == 1
     assert main([*ARGV, *low, "--alerts.stop", "--run", str(tmp_path / "off")]) == 1

@@ -61,7 +61,7 @@ def flags(qwen, tmp_path, monkeypatch):
     return [
         *("train", "--task", "prompts", "--task.data", "my.jsonl", "--policy.model", str(qwen)),
         *("--policy.device", "cpu", "--iterations", "2", "--batch", "8", "--max-response", "4", "9"),
-        *("--evaluation.queries", "4", "--evaluation.every", "0", "--sample-rows", "2", "--run", "run"),
+        *("--evaluation.queries", "4", "--evaluation.every", "0", "--run", "run"),
         *("--learner.minibatch", "8", "--judge.timeout", "20", "--checkpoint-every", "0"),
     ]
 

@@ -112,7 +112,7 @@ def test_settings_that_changed_are_listed_and_refused(tmp_path, finished, capsys
     assert "batch was 16 and is 32" in error
     assert "kl.coef was 0.2 and is 0.3" in error
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    changeable = ("--evaluation.every", "1", "--sample-rows", "1", "--alerts.window", "5")
+    changeable = ("--evaluation.every", "1", "--alerts.kl", "5")
     assert train(run, 3, "--resume", "must", *changeable) == 0
 
 
@@ -130,11 +130,11 @@ def test_resume_warns_if_a_file_that_the_settings_name_was_edited(tmp_path, monk
 
 def test_a_setting_that_came_later_may_be_added_at_its_default_only(tmp_path):
     now = flat(Config())
-    saved = {name: value for name, value in now.items() if name not in ("policy.tf32", "learner.lr")}
+    saved = {name: value for name, value in now.items() if name not in ("policy.shared", "learner.lr")}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
     check_settings_unchanged(tmp_path, tmp_path, now)
-    with pytest.raises(ValueError, match=r"settings: policy\.tf32 was False and is True\. Leave"):
-        check_settings_unchanged(tmp_path, tmp_path, now | {"policy.tf32": True})
+    with pytest.raises(ValueError, match=r"settings: policy\.shared was False and is True\. Leave"):
+        check_settings_unchanged(tmp_path, tmp_path, now | {"policy.shared": True})
 
 
 @pytest.mark.parametrize(

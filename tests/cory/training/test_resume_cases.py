@@ -35,7 +35,7 @@ CUTS = {
 """Four queries an iteration of twelve: an epoch is three. Seats are exchanged as iteration 4 begins."""
 
 COMMON = (
-    *("--exchange.every", "4", "--checkpoint-every", "1", "--keep-checkpoints", "9", "--sample-rows", "2"),
+    *("--exchange.every", "4", "--checkpoint-every", "1", "--keep-checkpoints", "9"),
     *("--evaluation.queries", "4", "--evaluation.every", "2", "--kl.target", "1", "--kl.horizon", "100"),
     *("--payoff-scaling.scaling", "normalise", "--learner.warmup", "3", "--learner.decay", "cosine"),
     *("--policy.device", "cpu", "--policy.precision", "float32", "--threads", "1", "--iterations", str(N)),
