@@ -1,6 +1,6 @@
 """`cory presets`, `cory tasks`, `cory algorithms`: what exists, where it comes from, and its options."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.metadata import entry_points
 from typing import Any
@@ -34,12 +34,11 @@ class Options:
 
 def presets(argv: Sequence[str]) -> None:
     """`cory presets [NAME...]`: with names, the sources of their values and the settings they change."""
-    names = _names(argv, "presets", "List the presets, or describe some.")
+    names = parse(Options, argv, about="List the presets, or describe some.", command="cory presets").names
     for name in names:
         say(preset_registry.describe(name))
         base, values = flat(Config()), flat(preset_registry.get(name))
-        changed = {key: value for key, value in values.items() if base.get(key) != value}
-        _print(("setting", "value"), [(_flag(key), _text(value)) for key, value in changed.items()])
+        _print(("setting", "value"), _rows({k: v for k, v in values.items() if base.get(k) != v}))
     if not names:
         every = preset_registry.PRESETS.items()
         rows = [(name, one.about, "yes" if one.run else "no") for name, one in every]
@@ -48,46 +47,32 @@ def presets(argv: Sequence[str]) -> None:
 
 def tasks(argv: Sequence[str]) -> None:
     """`cory tasks [NAME...]`: with names, also `module:Class`, their options."""
-    _list(argv, "task", task_registry, described=task_registry.kind, options=task_options)
+    names = parse(Options, argv, about="List the tasks, or the options of some.", command="cory tasks").names
+    kinds = {name: task_registry.kind(name) for name in names or task_registry.names()}
+    _list("task", task_registry.GROUP, kinds, {name: task_options(name) for name in names})
 
 
 def algorithms(argv: Sequence[str]) -> None:
     """`cory algorithms [NAME...]`: with names, also files and modules, their options."""
-    _list(
-        argv,
-        "algorithm",
-        algorithm_registry,
-        described=algorithm_registry.module,
-        options=lambda name: algorithm_registry.load(name).Config,
-    )
+    about = "List the algorithms, or the options of some."
+    names = parse(Options, argv, about=about, command="cory algorithms").names
+    modules = {name: algorithm_registry.module(name) for name in names or algorithm_registry.names()}
+    options = {name: algorithm_registry.load(name).Config for name in names}
+    _list("algorithm", algorithm_registry.GROUP, modules, options)
 
 
-def _list(
-    argv: Sequence[str],
-    kind: str,
-    registry: Any,
-    *,
-    described: Callable[[str], object],
-    options: Callable[[str], type[Any]],
-) -> None:
-    """Print all of a kind with the first line of their documentation, and the options of those named."""
-    names = _names(argv, f"{kind}s", f"List the {kind}s, or the options of some.")
-    rows = [
-        (name, first_line(described(name)), _source(name, registry.GROUP))
-        for name in names or registry.names()
-    ]
+def _list(kind: str, group: str, documented: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Print the first line of what documents each name, and where it comes from; then the options."""
+    rows = [(name, first_line(one), _source(name, group)) for name, one in documented.items()]
     _print((kind, "what it is", "from"), rows)
-    for name in names:
-        _print((f"option of {name}", "default", "effect"), _options(options(name), kind))
-
-
-def _names(argv: Sequence[str], command: str, about: str) -> tuple[str, ...]:
-    names: tuple[str, ...] = parse(Options, argv, about=about, command=f"cory {command}").names
-    return names
+    for name, of_name in options.items():
+        defaults = {f"{kind}.{one.name}": getattr(of_name(), one.name) for one in fields(of_name)}
+        texts = [effects(of_name).get(one.name, "") for one in fields(of_name)]
+        described = [(*row, text) for row, text in zip(_rows(defaults), texts, strict=True)]
+        _print((f"option of {name}", "default", "effect"), described)
 
 
 def _source(name: str, group: str) -> str:
-    """Return where a name comes from."""
     for entry in entry_points(group=group, name=name):
         return f"entry point of {entry.dist.name}" if entry.dist is not None else "entry point"
     if name.partition(":")[0].endswith(".py"):
@@ -95,21 +80,10 @@ def _source(name: str, group: str) -> str:
     return "module" if "." in name or ":" in name else "built in"
 
 
-def _options(kind: Any, prefix: str) -> list[tuple[str, str, str]]:
-    """Return flag, default and effect of every field of an options dataclass."""
-    texts, defaults = effects(kind), kind()
-    return [
-        (_flag(f"{prefix}.{one.name}"), _text(getattr(defaults, one.name)), texts.get(one.name, ""))
-        for one in fields(kind)
-    ]
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Settings as flags and text."""
+    texts = {k: " ".join(map(str, v)) if isinstance(v, list | tuple) else str(v) for k, v in settings.items()}
+    return [(f"--{name.replace('_', '-')}", text) for name, text in texts.items()]
 
 
 def _print(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

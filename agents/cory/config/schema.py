@@ -275,7 +275,8 @@ class Config:
         known = [one.name for one in fields(cls) if one.name not in parts]
         known += [f"{group}.{one.name}" for group, name in groups.items() for one in fields(parts[name])]
         if unknown := [name for name in given if name not in known]:
-            raise ValueError(f"there is no setting {unknown[0]!r}{nearest_setting(unknown[0], known)}")
+            names = " or ".join(map(repr, unknown))
+            raise ValueError(f"there is no setting {names}{nearest_setting(unknown[0], known)}")
         for group, name in groups.items():
             of_group = {key.partition(".")[2]: key for key in given if key.startswith(f"{group}.")}
             of_group = {key: given[whole] for key, whole in of_group.items()}

@@ -70,7 +70,7 @@ def test_bad_input_is_one_error_line_and_changes_nothing(case, place, capsys):
 def test_unknown_keys_of_a_settings_file_are_errors_like_flags(place, capsys):
     (place / "mine.yaml").write_text("kl:\n  coeff: 0.1\n")
     assert main(["train", "--config", "mine.yaml"]) == 2
-    assert "--kl.coef" in capsys.readouterr().err
+    assert "there is no setting 'kl.coeff'; did you mean 'kl.coef'?" in capsys.readouterr().err
 
 
 def test_the_error_for_an_unknown_command_names_the_right_one(capsys):

@@ -87,14 +87,14 @@ SETTINGS = {
     "a word": (b"batch", "does not hold `name: value` lines"),
     "tabs": (b"kl:\n\tcoef: 1\n", "cannot be read"),
     "half a file": (b'payoff: "coop', "cannot be read"),
-    "a tree where a number belongs": (b"batch: {a: 1}\n", "--batch.a"),
-    "null where a number belongs": (b"batch: null\n", "--batch: invalid literal"),
-    "a key that is a number": (b"7: 4\n", "--7"),
+    "a tree where a number belongs": (b"batch: {a: 1}\n", "no setting 'batch.a'"),
+    "null where a number belongs": (b"batch: null\n", "batch is None; give a whole number"),
+    "a key that is a number": (b"7: 4\n", "no setting '7'"),
     "a key that is a list": (b"[1, 2]: 4\n", "unhashable key"),
     "a call": (b"seed: !!python/object/apply:os.system ['touch canary']\n", "python/object/apply"),
     "two documents": (b"batch: 4\n---\nbatch: 8\n", "single document"),
     "a tree that holds itself": (b"a: &a\n  b: *a\n", "cannot be read"),
-    "an unknown key deep down": (b"learner:\n  adam:\n    lr: 1\n", "--learner.adam.lr"),
+    "an unknown key deep down": (b"learner:\n  adam:\n    lr: 1\n", "no setting 'learner.adam'"),
 }
 
 DATA = {

@@ -62,7 +62,7 @@ def test_setting_of_an_arm_may_have_a_value_by_task(values):
         ("b", "small-2"): (default, 4),
     }
     arms["b"] = {"batch": {"small-2": 4, "smal-1": 2}}
-    with pytest.raises(ValueError, match=r"arm 'b' on task 'small-1' cannot be built: .*--batch.smal-1"):
+    with pytest.raises(ValueError, match=r"arm 'b' on task 'small-1' cannot be built: .*'batch.smal_1'"):
         planned(values, seeds=1, tasks=tasks, arms=arms, primary=[])
 
 
