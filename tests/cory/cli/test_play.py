@@ -69,7 +69,7 @@ def test_a_folder_without_policies_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("words", [["play"], ["evaluate", "--queries", "4"]])
-def test_code_that_only_training_needs_is_not_imported(echo_run, tmp_path, words, capsys):
+def test_code_that_only_training_needs_is_not_imported(echo_run, tmp_path, words):
     copy, evil = shutil.copytree(echo_run, tmp_path / "run"), tmp_path / "evil.py"
     evil.write_text(f"from pathlib import Path\nPath({str(tmp_path / 'canary')!r}).touch()\n")
     settings = yaml.safe_load((copy / "config.yaml").read_text())
@@ -77,6 +77,5 @@ def test_code_that_only_training_needs_is_not_imported(echo_run, tmp_path, words
     settings |= {"critic.kind": f"{evil}:f", "exchange.order": f"{evil}:f"}
     (copy / "config.yaml").write_text(yaml.safe_dump(settings))
     assert main([words[0], str(copy), *words[1:]]) == 0
+    assert main(["probe", str(copy), "--queries", "4"]) == 0
     assert not (tmp_path / "canary").exists()
-    assert main(["probe", str(copy), "--queries", "4"]) == 2
-    assert "evil.py" in capsys.readouterr().err
