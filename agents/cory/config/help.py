@@ -44,7 +44,7 @@ def with_effects(
         label = one.name.removesuffix("_options")
         name = prefix + label
         value = one.default if default is None else getattr(default, one.name)
-        hint = Annotated[hints[one.name], arg(help=effects(kind).get(one.name, ""))]
+        hint: Any = Annotated[hints[one.name], arg(help=effects(kind).get(one.name, ""))]
         if shown is not None and not _is_shown(f"{name}." if is_dataclass(value) else name, shown):
             hint = Annotated[hints[one.name], Suppress]
         elif is_dataclass(value):

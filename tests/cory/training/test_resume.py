@@ -179,11 +179,11 @@ def test_what_another_process_saved_meanwhile_is_not_lost(tmp_path, finished, mo
 
     def slow(config: Config) -> Trainer:
         with monkeypatch.context() as patch:
-            patch.setattr("cory.training.run.Trainer", Trainer)
+            patch.setattr("cory.api.commands.Trainer", Trainer)
             assert train(run, 4, "--resume", "must") == 0
         return Trainer(config)
 
-    monkeypatch.setattr("cory.training.run.Trainer", slow)
+    monkeypatch.setattr("cory.api.commands.Trainer", slow)
     assert train(run, 4, "--resume", "must") == 2
     assert "another process has just trained in" in capsys.readouterr().err
     assert checkpoint.folder_of(run, 4).exists()
