@@ -162,8 +162,13 @@ def test_every_command_shown_is_one_we_install_or_a_common_tool():
 )
 def test_train_options_are_accepted(words, monkeypatch, empty_folder):
     configs = []
-    monkeypatch.setattr("cory.training.run.train", lambda config, run, **options: configs.append(config))
-    assert main(words[1:]) == 0
+
+    def reached(config, run, **options):
+        configs.append(config)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cory.training.run.train", reached)
+    assert main(words[1:]) == 130
     assert len(configs) == 1
 
 

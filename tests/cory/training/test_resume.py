@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -177,11 +178,11 @@ def test_what_another_process_saved_meanwhile_is_not_lost(tmp_path, finished, mo
     """It trained when this one looked, and had ended before this one locked the directory."""
     run = first_iterations(finished, tmp_path / "run", 2)
 
-    def slow(config: Config) -> Trainer:
+    def slow(config: Config, **parts: Any) -> Trainer:
         with monkeypatch.context() as patch:
             patch.setattr("cory.api.commands.Trainer", Trainer)
             assert train(run, 4, "--resume", "must") == 0
-        return Trainer(config)
+        return Trainer(config, **parts)
 
     monkeypatch.setattr("cory.api.commands.Trainer", slow)
     assert train(run, 4, "--resume", "must") == 2
