@@ -1,16 +1,15 @@
-"""Write the pages of docs/studies from the committed results, and the tables of verdicts.
+"""Write the pages of docs/studies from the committed results, and the table of verdicts.
 
     python -m benchmarks.studies_pages
 
-One page per study; a table of all verdicts in docs/studies/index.md, and in README one of the paper's claims.
+One page per study, with all of its claims; in docs/studies/index.md all studies and the paper's claims.
 
 It trains nothing and needs no network. Statistics and verdicts of the results files are counted again from
 their runs; unchanged statistics give unchanged files.
 """
 
 import argparse
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,17 +22,15 @@ from cory.study.analysis import analyse, is_measured, result_words
 from cory.study.plan import PlannedRun, make_plan
 from cory.study.plots import draw
 from cory.study.reading import read_spec
-from cory.study.report import RESULT_WORDS, difference, margin, markdown, markdown_rows, notes
+from cory.study.report import RESULT_WORDS, difference, margin, markdown, markdown_rows
 from cory.study.results import Results
 
 RESULTS = ROOT / "benchmarks/results/studies"
 STUDIES = ROOT / "benchmarks/studies"
 PAGES = ROOT / "docs/studies"
 INDEX = "index.md"
-README = ROOT / "README.md"
-MARKS = ("<!-- verdicts -->\n", "<!-- end of verdicts -->\n")
 KEY = tuple(f"- **{name}**: {text}" for name, text in RESULT_WORDS.items())
-HEAD = ("claim", "source", "test", "margin", "result", "study")
+HEAD = ("claim", "paper", "model", "test", "difference", "margin", "verdict", "study")
 
 
 class Stored(NamedTuple):
@@ -52,31 +49,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results files")
     parser.add_argument("--pages", type=Path, default=PAGES, help="folder that the pages are written to")
-    parser.add_argument("--readme", type=Path, default=README, help="file with a table between two marks")
     parser.add_argument("--studies", type=Path, default=STUDIES, help="folder of the study files")
     options = parser.parse_args(argv)
-    for path in write_pages(options.results, options.pages, options.readme, options.studies):
+    for path in write_pages(options.results, options.pages, options.studies):
         print(path)
 
 
-def write_pages(results: Path, pages: Path, readme: Path, studies: Path = STUDIES) -> list[Path]:
-    """Write all pages and the table in `readme`; their paths.
+def write_pages(results: Path, pages: Path, studies: Path = STUDIES) -> list[Path]:
+    """Write all pages; their paths. Studies without results have claims in the table and no page.
 
-    Studies without results have claims in the tables and no page.
-
-    ValueError for a file that holds no results, and for a `readme` without the two marks.
+    ValueError for a file that holds no results.
     """
     measured = load_all(results)
     for one in measured:
         if study_results.load(one.file) != one.results:
             study_results.save(one.file, one.results)
-    stored = [*measured, *without_results(measured, studies)]
-    text = with_claims_of_the_paper(readme.read_text("utf-8"), stored)
     pages.mkdir(parents=True, exist_ok=True)
     written = [_write_page(one, pages) for one in measured]
-    write_text(pages / INDEX, index(stored))
-    write_text(readme, text)
-    return [pages / INDEX, *written, readme]
+    write_text(pages / INDEX, index([*measured, *without_results(measured, studies)]))
+    return [pages / INDEX, *written]
 
 
 def load_all(folder: Path) -> list[Stored]:
@@ -105,61 +96,53 @@ def without_results(stored: Sequence[Stored], studies: Path) -> list[Stored]:
 
 
 def index(stored: Sequence[Stored]) -> str:
-    """The page with the verdicts of all studies."""
+    """The page with all studies and the verdicts on the paper's claims."""
     lines = [
         "# Verdicts",
         "",
         "Every claim, its margin and its test are written in a study file before the runs of its arms; "
-        "exceptions are in the [notes](#notes). `python -m benchmarks.studies_pages` makes this page and "
-        "those it links to from `benchmarks/studies/` and `benchmarks/results/studies/`; "
-        "[README.md](README.md) describes the statistics.",
+        "exceptions are in the notes of the pages. `python -m benchmarks.studies_pages` makes the pages from "
+        "`benchmarks/studies/` and `benchmarks/results/studies/`; [README.md](README.md) describes the "
+        "statistics.",
         "",
         *KEY,
         "",
-        *overview(stored),
-        "",
         by_chance(stored),
         "",
-        "## Claims",
+        "## Claims of the paper",
         "",
-        *verdict_table(stored),
+        *markdown_rows(HEAD, claims_of_the_paper(stored)),
+        "",
+        "## Studies",
+        "",
+        *overview(stored),
     ]
-    waiting = verdict_table(stored, measured=False)
-    if len(waiting) > 2:
-        lines += ["", "## Without runs yet", "", *waiting]
-    noted = [f"- **{one.name}**: {text}" for one in stored for text in notes(one.results)]
-    if noted:
-        lines += ["", "## Notes", "", *noted]
     return "\n".join(lines) + "\n"
 
 
-def with_claims_of_the_paper(text: str, stored: Sequence[Stored]) -> str:
-    """README with the verdicts on the paper's claims between the two marks; ValueError if it lacks them.
-
-    A comparison that several studies make is shown once.
-    """
-    start, end = MARKS
-    if not (start in text and end in text.partition(start)[2]):
-        raise ValueError(f"README has no {start.strip()} followed by {end.strip()}")
-    before, _, rest = text.partition(start)
-    shown: dict[tuple[str, ...], list[str]] = {}
-    for cells in _claims(stored, "docs/studies/", measured=True):
-        if cells["source"].startswith("paper"):
-            same = cells["test"], cells["margin"], cells["result"]
-            shown.setdefault(same, [cells[name] for name in HEAD])
-    elsewhere = {_without_task(test) for test, *_ in shown}
-    waiting: dict[str, list[str]] = {}
-    for cells in _claims(stored, "docs/studies/", measured=False):
-        if cells["source"].startswith("paper") and _without_task(cells["test"]) not in elsewhere:
-            waiting.setdefault(cells["study"], []).append(cells["claim"])
-    listed = [f"{study} ({'; '.join(dict.fromkeys(claims))})" for study, claims in waiting.items()]
-    lines = [*KEY, "", *markdown_rows(HEAD, shown.values())]
-    lines += ["", f"Not run on any task yet: {', '.join(listed)}."] if listed else []
-    return before + start + "\n" + "\n".join(lines) + "\n\n" + end + rest.partition(end)[2]
+def claims_of_the_paper(stored: Sequence[Stored]) -> list[list[str]]:
+    """The cells of the paper's claims, those without runs last; a comparison of several studies once."""
+    measured: dict[tuple[str, ...], list[str]] = {}
+    waiting = []
+    for one in stored:
+        for verdict, row in zip(one.results["verdicts"], one.results["statistics"], strict=True):
+            if not row["source"].startswith("paper"):
+                continue
+            claim, source = [row["claim"]], row["source"].removeprefix("paper").strip(" ,")
+            cells = [model_of(one.results, row), verdict["test"], difference(row), margin(row)]
+            link = f"[{one.name}]({one.name}.md)" if one.file.exists() else one.name
+            if is_measured(one.results, row):
+                cells.append(f"**{result_words(row)}**, n = {row['n']}")
+                measured.setdefault(tuple(cells), [*claim, source, *cells, link])
+            else:
+                waiting.append([*claim, source, *cells, "without runs", link])
+    return [*measured.values(), *waiting]
 
 
-def _without_task(test: str) -> str:
-    return re.sub(r" on [^ ,]+,", ",", test)
+def model_of(results: Results, row: Mapping[str, Any]) -> str:
+    """The model that a claim is tested on: that of its task's first arm, or `table`."""
+    settings = next(iter(results["arms"].values()))["config"][row["task"]]
+    return "table" if settings["policy.kind"] == "table" else Path(settings["policy.model"]).name
 
 
 def overview(stored: Sequence[Stored]) -> list[str]:
@@ -170,7 +153,8 @@ def overview(stored: Sequence[Stored]) -> list[str]:
         counts = {result: measured.count(result) for result in RESULT_WORDS}
         counts["without runs"] = len(one.results["statistics"]) - len(measured)
         claims = ", ".join(f"{count} {result}" for result, count in counts.items() if count)
-        rows.append([_link(one, ""), one.results["question"], str(len(one.results["runs"])), claims])
+        link = f"[{one.name}]({one.name}.md)" if one.file.exists() else one.name
+        rows.append([link, one.results["question"], str(len(one.results["runs"])), claims])
     return markdown_rows(("study", "question", "runs", "claims"), rows)
 
 
@@ -183,59 +167,20 @@ def by_chance(stored: Sequence[Stored]) -> str:
     )
 
 
-def verdict_table(stored: Sequence[Stored], *, measured: bool = True) -> list[str]:
-    """The claims of all studies that have been measured, or have not, as lines of a Markdown table."""
-    head = HEAD if measured else tuple(name for name in HEAD if name != "result")
-    return markdown_rows(
-        head, ([cells[name] for name in head] for cells in _claims(stored, "", measured=measured))
-    )
-
-
-def _claims(stored: Sequence[Stored], folder: str, *, measured: bool) -> Iterator[dict[str, str]]:
-    """The cells of every claim by the words of HEAD; `folder` is that of the linked pages."""
-    for one in stored:
-        for verdict, row in zip(one.results["verdicts"], one.results["statistics"], strict=True):
-            cells = {
-                "claim": row["claim"],
-                "source": row["source"] or "-",
-                "test": verdict["test"],
-                "margin": margin(row),
-                "result": _result(row),
-                "study": _link(one, folder),
-            }
-            if is_measured(one.results, row) == measured:
-                yield cells
-
-
-def _link(one: Stored, folder: str) -> str:
-    """The name of a study, with its page if it has results."""
-    return f"[{one.name}]({folder}{one.name}.md)" if one.file.exists() else one.name
-
-
 def page(one: Stored, figures: Sequence[str]) -> str:
-    """The page of a study: verdicts, tables, figures, minutes and command.
+    """The page of a study: claims, tables, figures, minutes and command.
 
     Args:
         one: The results.
         figures: Lines with the figures, a heading of the second level before each.
     """
     runs = one.results["runs"]
-    minutes = sum(run["seconds"] for run in runs) / 60
+    hours = sum(run["seconds"] for run in runs) / 3600
     file = STUDIES / f"{one.file.stem}.yaml"
     command = f"cory study {file.relative_to(ROOT)}" if file.exists() else one.results["command"]
     missing = missing_runs(one, file) if file.exists() else []
-    rest = f" The command trains {len(missing)} more: {runs_in_words(missing)}." if missing else ""
-    lines = [
-        "## Run it",
-        "",
-        f"{len(runs)} runs of {minutes:,.0f} minutes in all, one core each. Runs that are in the results "
-        f"file are not trained again.{rest}",
-        "",
-        "```bash",
-        command,
-        "```",
-    ]
-    return markdown(one.results, figures=figures) + "\n" + "\n".join(lines) + "\n"
+    rest = f" `{command}` trains {len(missing)} more: {runs_in_words(missing)}." if missing else ""
+    return markdown(one.results, figures=figures) + f"\n{len(runs)} runs, {hours:.1f} core hours.{rest}\n"
 
 
 def missing_runs(one: Stored, file: Path) -> list[PlannedRun]:
@@ -287,12 +232,6 @@ def reduce_colours(path: Path) -> None:
         whole = drawn.convert("RGB")
     reduced = whole.quantize(128, Image.Quantize.MEDIANCUT, kmeans=1, dither=Image.Dither.NONE)
     reduced.save(path, optimize=True)
-
-
-def _result(row: Mapping[str, Any]) -> str:
-    """Verdict, number of seeds, and the difference with its interval if it has one."""
-    text = f"**{result_words(row)}**, n = {row['n']}"
-    return text if row["difference"] is None else f"{text}: {difference(row)}"
 
 
 if __name__ == "__main__":

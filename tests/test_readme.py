@@ -30,12 +30,6 @@ PAGES = [
 ]
 FOLDERS = ("agents", "benchmarks", "cory_env", "docs", "examples", "tests")
 
-OLD_WORDS = re.compile(
-    r"(?<![a-z])(told|the\s+plain\s+way|levers?|sick\s+run|run\s+is\s+sick|kl\s+price)(?![a-z])",
-    re.IGNORECASE,
-)
-"""Words of an earlier dialect: metrics, the vanilla baseline, optimizations, a diverged run, KL penalty."""
-
 
 def blocks(kind: str, pages: list[Path] = CODE_PAGES) -> list[tuple[Path, int, str]]:
     """(page, line, code) of every fenced block opened with exactly this word."""
@@ -143,10 +137,10 @@ def metrics_of(run: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if not k.startswith(("time/", "speed/"))} for row in rows]
 
 
-def test_readme_is_short():
-    before, _, rest = README.read_text("utf-8").partition("<!-- verdicts -->")
-    after = rest.partition("<!-- end of verdicts -->")[2]
-    assert len((before + after).splitlines()) <= 175
+def test_readme_is_read_in_a_minute():
+    text = README.read_text("utf-8")
+    assert len(text.splitlines()) <= 120
+    assert len(text.split()) <= 1000
 
 
 def test_every_command_shown_is_one_we_install_or_a_common_tool():
@@ -202,18 +196,3 @@ def headings(page: Path) -> set[str]:
     text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
     titles = re.findall(r"^#+ (.*)$", text, re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
-
-
-def test_source_and_pages_use_the_words_of_the_field():
-    pages = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]
-    sources = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    assert len(pages) > 10
-    assert len(sources) > 100
-    found = [
-        f"{path.relative_to(ROOT)}:{text[: match.start()].count(chr(10)) + 1}: {match[0]}"
-        for path in (*pages, *sources)
-        if path != Path(__file__)
-        for text in [path.read_text("utf-8")]
-        for match in OLD_WORDS.finditer(text)
-    ]
-    assert not found, "\n".join(found)

@@ -43,29 +43,29 @@ def pages(stored, tmp_path_factory):
         values["primary"][0] | {"source": "paper 4.2", "claim": "c", "direction": "equal", "metric": "kl"}
     ]
     (studies / "waiting.yaml").write_text(yaml.safe_dump(values))
-    (folder / "README.md").write_text("Before\n<!-- verdicts -->\nold\n<!-- end of verdicts -->\nafter\n")
-    flags = ["--results", stored, "--pages", folder, "--readme", folder / "README.md", "--studies", studies]
+    flags = ["--results", stored, "--pages", folder, "--studies", studies]
     studies_pages.main([str(flag) for flag in flags])
     return folder
 
 
-def test_index_has_a_row_for_every_claim(pages):
-    claims = (pages / "index.md").read_text("utf-8").partition("## Claims\n")[2]
+def test_index_has_a_row_for_every_claim_of_the_paper(pages):
+    text = (pages / "index.md").read_text("utf-8")
+    claims = text.partition("## Claims of the paper\n")[2].partition("## ")[0]
     table = [line.replace("\N{NO-BREAK SPACE}", " ") for line in claims.splitlines() if line.startswith("|")]
-    assert len(table) == (2 + 2) + (2 + 2 + 1)
+    assert table[0] == "| claim | paper | model | test | difference | margin | verdict | study |"
     assert table[2] == (
-        "| a / b | paper 4.1 | game/collective_reward on relay, cooperative against independent | "
-        "higher by 0.05 | **supported**, n = 5: +0.450 (+0.450 to +0.450) | [relay-smoke](relay-smoke.md) |"
+        "| a / b | 4.1 | table | game/collective_reward on relay, cooperative against independent | "
+        "+0.450 (+0.450 to +0.450) | higher by 0.05 | **supported**, n = 5 | [relay-smoke](relay-smoke.md) |"
     )
-    assert "| **refuted**, n = 5: +0.300 (+0.300 to +0.300) |" in table[3]
-    assert table[4] == "| claim | source | test | margin | study |"
-    assert table[6].endswith("independent | higher by 0.05 | [other](other.md) |")
-    assert table[8].startswith("| c | paper 4.2 |")
-    assert table[8].endswith("| equal within 0.05 | waiting |")
+    assert table[3].startswith("| a / b | 4.1 | table | ")  # of the study without runs
+    assert table[3].endswith(" | - | higher by 0.05 | without runs | [other](other.md) |")
+    assert table[4].startswith("| c | 4.2 | table | ")
+    assert table[4].endswith(" | equal within 0.05 | without runs | waiting |")
+    assert len(table) == 5
 
 
 def test_index_counts_the_runs_and_verdicts_of_every_study(pages):
-    overview = (pages / "index.md").read_text("utf-8").partition("## Claims\n")[0]
+    overview = (pages / "index.md").read_text("utf-8").partition("## Studies\n")[2]
     table = [line for line in overview.splitlines() if line.startswith("|")]
     assert table[0] == "| study | question | runs | claims |"
     assert [line.split(" | ")[0] for line in table[2:]] == [
@@ -80,39 +80,18 @@ def test_index_counts_the_runs_and_verdicts_of_every_study(pages):
     ]
 
 
-def test_index_and_page_have_the_note_of_a_study(pages):
-    text = (pages / "index.md").read_text("utf-8")
-    assert text.endswith("## Notes\n\n- **relay-smoke**: One comparison is late.\n")
-    assert "\n\n**Note:** One comparison is late.\n\n## Arms" in (pages / "relay-smoke.md").read_text("utf-8")
+def test_page_has_the_note_of_its_study(pages):
+    text = (pages / "relay-smoke.md").read_text("utf-8")
+    assert text.count("\n\n**Note:** One comparison is late.\n\n") == 1
     assert "Note" not in (pages / "other.md").read_text("utf-8")
 
 
-def test_readme_has_the_verdicts_on_the_papers_claims_between_its_marks(pages):
-    before, key, table, waiting, after = (pages / "README.md").read_text("utf-8").split("\n\n")
-    assert before == "Before\n<!-- verdicts -->"
-    assert key.startswith("- **supported**: ")
-    assert waiting == "Not run on any task yet: waiting (c)."
-    rows = table.splitlines()
-    assert rows[0] == "| claim | source | test | margin | result | study |"
-    assert len(rows) == 3
-    assert rows[2].startswith("| a / b | paper 4.1 | ")
-    assert rows[2].endswith(" | [relay-smoke](docs/studies/relay-smoke.md) |")
-    assert after == "<!-- end of verdicts -->\nafter\n"
-
-
-def test_a_comparison_that_two_studies_make_is_in_the_readme_once(stored):
+def test_a_comparison_that_two_studies_make_is_in_the_index_once(stored):
     one = studies_pages.load_all(stored)[1]
-    text = studies_pages.with_claims_of_the_paper("".join(studies_pages.MARKS), [one, one])
-    assert text.count("| a / b |") == 1
+    assert len(studies_pages.claims_of_the_paper([one, one])) == 1
     row = one.results["statistics"][0] | {"margin": 0.25}  # another claim with the same test
     other = one._replace(results=one.results | {"statistics": [row, *one.results["statistics"][1:]]})
-    text = studies_pages.with_claims_of_the_paper("".join(studies_pages.MARKS), [one, other])
-    assert text.count("| a / b |") == 2
-
-
-def test_readme_without_marks_is_refused(stored):
-    with pytest.raises(ValueError, match="has no <!-- verdicts --> followed by <!-- end of verdicts -->"):
-        studies_pages.with_claims_of_the_paper("<!-- end of verdicts -->\n<!-- verdicts -->\n", [])
+    assert len(studies_pages.claims_of_the_paper([one, other])) == 2
 
 
 def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
@@ -121,10 +100,9 @@ def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
         "Does the summed payoff raise the collective reward",
         "| arm | runs | combined_reward |",
         "| cooperative | 5 | 0.820 (",
-        "- **supported**: a | b (relay). ",
+        "| a / b | cooperative - independent | game/collective_reward, relay | 5 | ",
         "![Learning curves](relay-smoke/curves.png)",
-        "10 runs of 15 minutes in all",
-        "cory study benchmarks/studies/relay_smoke.yaml",
+        "10 runs, 0.2 core hours.",
     ):
         assert shown in text
     assert (pages / "relay-smoke/curves.png").stat().st_size > 1000
@@ -137,11 +115,10 @@ def test_pages_are_written_again_unchanged_and_without_old_figures(pages, stored
 
     before = content()
     (pages / "relay-smoke/survival.png").write_bytes(b"of earlier results")
-    studies_pages.write_pages(stored, pages, pages / "README.md", pages / "no-studies")
+    studies_pages.write_pages(stored, pages, pages / "no-studies")
     after = content()
-    for name in ("README.md", "index.md"):
-        assert b"waiting" in before.pop(pages / name)
-        assert b"waiting" not in after.pop(pages / name)
+    assert b"waiting" in before.pop(pages / "index.md")
+    assert b"waiting" not in after.pop(pages / "index.md")
     assert after == before
 
 
@@ -174,8 +151,7 @@ def test_statistics_of_results_files_are_counted_again_from_their_runs(stored, p
     results = study_results.load(stored / "relay_smoke.json")
     old = [row | {"difference": 0.4} for row in results["statistics"]]
     study_results.save(tmp_path / "relay_smoke.json", results | {"statistics": old})
-    (tmp_path / "README.md").write_text("".join(studies_pages.MARKS))
-    studies_pages.write_pages(tmp_path, tmp_path / "pages", tmp_path / "README.md", tmp_path / "none")
+    studies_pages.write_pages(tmp_path, tmp_path / "pages", tmp_path / "none")
     again = (tmp_path / "pages/relay-smoke.md").read_text("utf-8")
     assert again == (pages / "relay-smoke.md").read_text("utf-8")
     assert study_results.load(tmp_path / "relay_smoke.json") == results
@@ -196,7 +172,3 @@ def test_committed_verdict_table_is_that_of_the_committed_results():
     committed = [*measured, *studies_pages.without_results(measured, studies_pages.STUDIES)]
     text = (studies_pages.PAGES / "index.md").read_text("utf-8")
     assert text == studies_pages.index(committed), "run python -m benchmarks.studies_pages"
-    readme = studies_pages.README.read_text("utf-8")
-    assert readme == studies_pages.with_claims_of_the_paper(readme, committed), (
-        "run python -m benchmarks.studies_pages"
-    )

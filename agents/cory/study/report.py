@@ -25,7 +25,7 @@ from cory.study.analysis import (
 )
 from cory.study.plots import draw
 from cory.study.results import Results
-from cory.study.spec import BUDGETS, tested_on
+from cory.study.spec import tested_on
 from cory.tracking.tracker import SAMPLES, read_samples
 
 UNBROKEN = re.compile(r"\([-+\d.]+ (?:to|of) [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]")
@@ -79,7 +79,6 @@ def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -
     """Write `report.md`, `report.html` and `plots/` into a folder; the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = [html.heading(results["study"], level=1), html.paragraph(results["question"])]
-    parts += [html.paragraph(line) for line in verdict_lines(results)]
     parts += [html.paragraph(f"Note: {text}") for text in notes(results)]
     parts += [html.paragraph(f"Not in these numbers: {text}") for text in failures]
     parts += tables_and_figures(results, folder / "plots")
@@ -92,13 +91,13 @@ def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -
 
 
 def tables_and_figures(results: Results, folder: Path, *, declared: bool = True) -> list[html.Markup]:
-    """The table of arms, all figures, which are drawn into `folder`, and the other tables."""
+    """The tables of comparisons and of arms, all figures, which are drawn into `folder`, and the settings."""
     figures = []
     for plot in draw(results, folder, declared=declared):
         figures += [html.heading(plot.title), html.image(plot.path, title=plot.title, caption=plot.caption)]
     before, after = (
         [part for table in found for part in _html_table(table)]
-        for found in (arm_tables(results, declared=declared), other_tables(results, declared=declared))
+        for found in (result_tables(results, declared=declared), setting_tables(results))
     )
     return [*before, *figures, *after]
 
@@ -145,15 +144,14 @@ def markdown(results: Results, failures: Sequence[str] = (), *, figures: Sequenc
     Args:
         results: Of a study.
         failures: What is not in the results, and why.
-        figures: Lines that show figures, to stand behind the table of arms.
+        figures: Lines that show figures, to stand behind the tables of results.
     """
-    lines = [f"# Study {results['study']}", "", results["question"], ""]
-    lines += [f"- {line}" for line in verdict_lines(results, form="**{}**")]
-    lines += [f"- Not in these numbers: {text}" for text in failures]
+    lines = [f"# Study {results['study']}", "", results["question"]]
+    lines += [f"\nNot in these numbers: {text}" for text in failures]
+    lines += [line for table in result_tables(results) for line in _markdown_table(table)]
     lines += [f"\n**Note:** {text}" for text in notes(results)]
-    lines += [line for table in arm_tables(results) for line in _markdown_table(table)]
     lines += ["", *figures] if figures else []
-    lines += [line for table in other_tables(results) for line in _markdown_table(table)]
+    lines += [line for table in setting_tables(results) for line in _markdown_table(table)]
     return "\n".join([*lines, "", *(f"{line}  " for line in origin(results))]) + "\n"
 
 
@@ -176,33 +174,31 @@ def difference(row: Mapping[str, Any]) -> str:
     )
 
 
-def verdict_lines(results: Results, *, form: str = "{}") -> list[str]:
-    """Each result, written as in `form`, with the claim and numbers in words; last, claims without runs."""
+def verdict_lines(results: Results) -> list[str]:
+    """Each result with the claim and numbers in words; last, claims without runs."""
     measured, waiting = [], []
     for one, row in zip(results["verdicts"], results["statistics"], strict=True):
         claim = f"{one['claim']} ({row['task']})"
         if is_measured(results, row):
             across = f" {ACROSS}" if is_across_processors(results, row) else ""
-            measured.append(f"{form.format(result_words(row))}: {claim}. {one['words']}{across}")
+            measured.append(f"{result_words(row)}: {claim}. {one['words']}{across}")
         else:
             waiting.append(claim)
     return [*measured, *([f"Without runs: {'; '.join(waiting)}."] if waiting else [])]
 
 
-def arm_tables(results: Results, *, declared: bool = True) -> list[Table]:
-    """The table of arms of each task that has runs."""
+def result_tables(results: Results, *, declared: bool = True) -> list[Table]:
+    """The comparisons that have runs, and the arms of each task that has runs.
+
+    Comparisons that were not `declared` before the runs have no claim, no margin and no verdict.
+    """
     names = [*results["arms"], *(results["sweeps"] if declared else ()), *results["pools"]]
     played = {run["task"] for run in results["runs"]}
-    return [_arms(results, names, task) for task in results["kl_coef"] if task in played]
-
-
-def other_tables(results: Results, *, declared: bool = True) -> list[Table]:
-    """The comparisons that have runs, how the arms differ, and what they used.
-
-    Comparisons that were not `declared` before the runs have no margin and no verdict.
-    """
-    found = [_comparisons(results, declared=declared), *_settings(results), _budgets(results)]
-    return [table for table in found if table.rows]
+    comparisons = _comparisons(results, declared=declared)
+    return [
+        *([comparisons] if comparisons.rows or comparisons.note else []),
+        *(_arms(results, names, task) for task in results["kl_coef"] if task in played),
+    ]
 
 
 def settings_that_differ(arms: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -290,13 +286,18 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
             _estimate(list(values.values())) + (f", n = {len(values)}" if 0 < len(values) < n else "")
             for values in by_metric.values()
         ]
-        rows.append([arm, str(n), *cells, *([] if team else [_collapsed(results, arm, task)])])
-    rows.append(["before training", "", *(_untrained(runs, m) for m in metrics), *([] if team else [""])])
+        used = [run["budget"]["judge_calls"] for run in runs if run["arm"] == arm]
+        responses = f"{np.mean(used):,.0f}" if used else "-"
+        cells += [responses] if team else [_collapsed(results, arm, task), responses]
+        rows.append([arm, str(n), *cells])
+    rows.append(
+        ["before training", "", *(_untrained(runs, m) for m in metrics), *([""] if team else ["", ""])]
+    )
     note = f"Mean over runs (95 % interval); with fewer than {statistics.MIN_RUNS} [smallest, largest]."
     if not team and any(at is not None for run in runs for at in run["collapsed_at"].values()):
         note += " Collapsed: policies with a sign of collapse (mean iterations without one)."
     note += f" Without runs: {', '.join(waiting)}." if waiting else ""
-    head = ["arm", "runs", *metrics, *([] if team else ["collapsed"])]
+    head = ["arm", "runs", *metrics, *([] if team else ["collapsed"]), "responses"]
     return Table(f"Arms on {task}", head, rows, note=note)
 
 
@@ -341,26 +342,24 @@ def _collapsed(results: Results, arm: str, task: str) -> str:
 
 
 def _comparisons(results: Results, *, declared: bool) -> Table:
-    head = ["comparison", "task", "metric", "n", "difference", *(["margin", "verdict"] if declared else [])]
-    rows = [
-        [
-            f"{row['arm']} - {baseline_of(row)}",
-            row["task"],
-            row["metric"],
-            str(row["n"]),
-            difference(row),
-            margin(row),
-            result_words(row) + (", two processors" if is_across_processors(results, row) else ""),
-        ][: len(head)]
-        for row in results["statistics"]
-        if is_measured(results, row)
-    ]
-    kind = "the primary comparisons" if declared else "the differences to the first arm"
-    return Table(f"Statistics of {kind}", head, rows)
+    head = ["claim", "comparison", "on", "n", "difference", "margin", "verdict"]
+    rows, waiting = [], []
+    for row in results["statistics"]:
+        if not is_measured(results, row):
+            waiting.append(f"{row['claim']} ({row['task']})")
+            continue
+        across = ", two processors" if is_across_processors(results, row) else ""
+        names = row["arm"], baseline_of(row), f"{row['metric']}, {row['task']}"
+        numbers = str(row["n"]), difference(row), margin(row), result_words(row) + across
+        rows.append([row["claim"], f"{names[0]} - {names[1]}", names[2], *numbers])
+    note = f"Without runs: {'; '.join(waiting)}." if waiting else ""
+    if declared:
+        return Table("Claims", head, rows, note=note)
+    return Table("Differences to the first arm", head[1:5], [row[1:5] for row in rows], note=note)
 
 
-def _settings(results: Results) -> list[Table]:
-    """How the arms differ from the first one: one table if that is the same on all tasks."""
+def setting_tables(results: Results) -> list[Table]:
+    """How the arms differ from the first one, if they do: one table if that is the same on all tasks."""
     arms, tasks = results["arms"], list(results["kl_coef"])
     found = [settings_that_differ({arm: one["config"][task] for arm, one in arms.items()}) for task in tasks]
     if all(one == found[0] for one in found):
@@ -368,7 +367,9 @@ def _settings(results: Results) -> list[Table]:
     else:
         titles = [f"{found[0].title} on {task}" for task in tasks]
         found = [one._replace(title=title) for one, title in zip(found, titles, strict=True)]
-    return [one._replace(note=_in_common(arms, task)) for one, task in zip(found, tasks, strict=False)]
+    return [
+        one._replace(note=_in_common(arms, task)) for one, task in zip(found, tasks, strict=False) if one.rows
+    ]
 
 
 def _in_common(arms: Mapping[str, Any], task: str) -> str:
@@ -376,23 +377,6 @@ def _in_common(arms: Mapping[str, Any], task: str) -> str:
     configs = [one["config"][task] for one in arms.values()]
     common = [name for name in GAME if name in configs[0] and name not in differing(configs)]
     return f"All arms: {written(configs[0], common)}." if common else ""
-
-
-def _budgets(results: Results) -> Table:
-    """What the arms used in training, mean over runs."""
-    names = list(BUDGETS)
-    rows = []
-    for task in results["kl_coef"]:
-        for arm in results["arms"]:
-            runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
-            used = [run["budget"] for run in runs]
-            if used:
-                rows.append([arm, task, *(_number(np.mean([one[n] for one in used]), ",.0f") for n in names)])
-    return Table("What a run used in training", ["arm", "task", *(n.replace("_", " ") for n in names)], rows)
-
-
-def _number(value: Any, form: str) -> str:
-    return "-" if value is None else format(value, form)
 
 
 def _html_table(table: Table) -> list[html.Markup]:

@@ -215,7 +215,7 @@ def test_combined_reward_on_another_task_has_the_coefficient_of_that_task(values
         0: pytest.approx((0.5 + 0.7) / 2 - 0.25 * 2)
     }
     assert analysis.values_by_seed(results, "independent", "relay", metric) == {}
-    (arms, *_) = report.arm_tables(results)
+    (*_, arms) = report.result_tables(results)
     assert metric in arms.head
     assert set(export.marl_eval(results)["cory"]["relay"]["cooperative"]["seed_0"]) == {
         "step_1",
