@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,8 +33,6 @@ class Worker:
     """Of CORY; GRPO has one seat."""
     compile: Literal["auto", "no"] = "auto"
     """CORY's `policy.compile`."""
-    options: Mapping[str, int | str] = field(default_factory=dict)
-    """Arguments of the vanilla HF baseline."""
     seat: Literal["pioneer_0", "observer_1"] = "pioneer_0"
     """The seat whose prompt lengths TRL's single policy gets."""
 
@@ -61,30 +59,18 @@ EAGER = {
     "cory fp32, not compiled": Worker(compile="no"),
     "cory bf16, not compiled": Worker(compile="no", precision="bfloat16"),
 }
-HF_VARIANTS = {
-    "hf fp32, 16 rows a pass": Worker(kind="hf", options={"chunk": 16}),
-    "hf fp32, 32 rows a pass": Worker(kind="hf", options={"chunk": 32}),
-    "hf fp32, SDPA": Worker(kind="hf", options={"attention": "sdpa"}),
-    "hf fp32, head at responses": Worker(kind="hf", options={"logits_at": "responses"}),
-}
-"""Variants of the vanilla HF baseline, each with one difference from `hf fp32`."""
-WORKERS = {**CORY, **HF, **TRL, **GRPO, **EAGER, **HF_VARIANTS}
+WORKERS = {**CORY, **HF, **TRL, **GRPO, **EAGER}
 
-PAIRS = (
+W3_PAIRS = (
     ("cory fp32", "hf fp32"),
     ("cory fp32", "trl fp32 pioneer_0"),
     ("cory fp32", "trl fp32 observer_1"),
-    ("cory bf16", "hf fp32"),
-)
-W3_PAIRS = (
-    *PAIRS[:3],
     ("cory fp32", "cory fp32, not compiled"),
     ("cory bf16", "cory bf16, not compiled"),
     ("cory grpo fp32", "trl grpo fp32"),
     ("lora team",),
 )
-"""Workers that are timed together on every workload: two at a time, since three on llama do not fit into 24
-GiB."""
+"""Workers that are timed together on W3: two at a time, since three do not fit into 24 GiB."""
 
 
 class WorkerProcess:

@@ -8,8 +8,6 @@
     an iteration, per seat: (1 sampling + 1 scoring + 1 scoring by the reference + 3 per epoch) F
         with adapters of w weights on frozen matrices: (3 + 2 per epoch) F + (2 + 3 per epoch) 2 n w
 
-`python -m benchmarks.speed.roofline` prints how fast each library multiplies on this machine.
-
 Padding, softmax and optimizer are not part of the lower bound, and all of them take time.
 
 Shapes: B rows.
@@ -187,10 +185,3 @@ def synchronize(device: str) -> None:
     """Wait for an accelerator to finish its work."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
-
-
-if __name__ == "__main__":
-    print("GFLOP/s of rows x inner x columns: " + ", ".join(" x ".join(map(str, shape)) for shape in SHAPES))
-    for dtype in (torch.float32, torch.bfloat16):
-        for library, found in speeds(dtype).items():
-            print(dtype, library, *(f"{one / 1e9:.0f}" for one in found))

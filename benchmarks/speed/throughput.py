@@ -5,9 +5,6 @@
     python -m benchmarks.speed.throughput W1 W2 sampling      # only these workloads
     python -m benchmarks.speed.throughput --check             # exit with 1 if a target is missed
     python -m benchmarks.speed.throughput --json FILE         # write every figure and its provenance
-    python -m benchmarks.speed.throughput --scaling           # time and memory by size; plotted
-    python -m benchmarks.speed.throughput --baselines         # every workload with the baselines (2 hours)
-    python -m benchmarks.speed.throughput --hf-variants       # W1 by variants of the vanilla HF baseline
     python -m benchmarks.speed.throughput --device cuda       # the workloads of a GPU
 
 Every worker is a process of its own; workers take turns, an iteration each, and the median of the rounds
@@ -19,17 +16,14 @@ bound (roofline.py) at the speed of the machine's fastest matrix product, measur
 import argparse
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
-from benchmarks import ROOT
 from benchmarks.output import write_figures
 from benchmarks.speed.processes import (
-    HF_VARIANTS,
-    PAIRS,
     W3_PAIRS,
     WORKERS,
     Figures,
@@ -39,8 +33,7 @@ from benchmarks.speed.processes import (
     workers_of,
 )
 from benchmarks.speed.roofline import peak
-from benchmarks.speed.scaling import draw, scale
-from benchmarks.speed.targets import targets
+from benchmarks.speed.targets import check
 from benchmarks.speed.workloads import GPU_WORKLOADS, REHEARSALS, WORKLOADS, Workload
 from cory.policies.loading import check_device
 from cory.runtime import cpu
@@ -124,11 +117,6 @@ def table(title: str, result: Figures) -> str:
     return "\n".join(lines)
 
 
-def check(results: Mapping[str, Figures]) -> list[str]:
-    """One line per target; those that are missed begin with SHORT."""
-    return [target.line() for target in targets(results)]
-
-
 def parse_arguments() -> argparse.Namespace:
     """The command line, checked."""
     parser = argparse.ArgumentParser(
@@ -138,10 +126,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("workloads", nargs="*", help=f"{', '.join(known)}; by default all of the device's")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
     parser.add_argument("--json", type=Path, help="file for every figure")
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--scaling", action="store_true", help="time and memory by size, plotted")
-    modes.add_argument("--hf-variants", action="store_true", help="W1 by variants of the HF baseline")
-    modes.add_argument("--baselines", action="store_true", help="each workload with TRL and HF")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ...")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads per process")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
@@ -163,32 +147,17 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
-def titled(workload: str, workers: Sequence[str]) -> str:
-    """The title of workers that are timed in turns."""
-    return f"{workload}, {' beside '.join(workers)}"
-
-
 def plan(options: argparse.Namespace) -> list[tuple[str, Workload, Sequence[str], str]]:
     """What is measured: title, workload, workers, and `iterate` or `sample`."""
     known = {**WORKLOADS, **GPU_WORKLOADS, **REHEARSALS}
-    if options.hf_variants:
-        return [("W1, HF variants", WORKLOADS["W1"], ["hf fp32", *HF_VARIANTS], "iterate")]
-    if options.baselines:
-        return [
-            (titled(name, pair), known[name], pair, "iterate")
-            for name in options.workloads
-            if name != "sampling"
-            for pair in PAIRS
-        ]
     planned: list[tuple[str, Workload, Sequence[str], str]] = [
         (name, known[name], workers_of(name, options.device), "iterate")
         for name in options.workloads
         if name not in ("W3", "sampling")
     ]
     if "W3" in options.workloads:
-        planned += [
-            (titled("W3", pair), known["W3"], pair, "iterate") for pair in W3_PAIRS if installed(pair)
-        ]
+        pairs = [pair for pair in W3_PAIRS if installed(pair)]
+        planned += [(f"W3, {' beside '.join(pair)}", known["W3"], pair, "iterate") for pair in pairs]
     if "sampling" in options.workloads:
         planned += [
             (
@@ -209,20 +178,11 @@ def main() -> int:
     cpu.choose_matmul("auto")  # as the workers do; recorded in the figures' provenance
     machine = {"threads": options.threads, "device": options.device}
     results: dict[str, Figures] = {}
-
-    def save() -> None:
+    for title, workload, workers, run in plan(options):
+        results[title] = measure(title, workload, workers, run=run, rounds=options.rounds, **machine)
+        print(table(title, results[title]), flush=True)
         if options.json:
             write_figures(options.json, {"results": results})
-
-    if options.scaling:
-        results = scale(**machine)
-        save()
-        draw(results, ROOT / "docs/scaling.png")
-    else:
-        for title, workload, workers, run in plan(options):
-            results[title] = measure(title, workload, workers, run=run, rounds=options.rounds, **machine)
-            print(table(title, results[title]), flush=True)
-            save()
     lines = check(results) if options.device == "cpu" else []
     print("\n".join(["", *lines]))
     return 1 if options.check and any(line.startswith("SHORT") for line in lines) else 0

@@ -1,8 +1,7 @@
 """The process behind a row of throughput.py: one iteration, and its figures, for each line of standard input.
 
 The first line is the job, as JSON: `kind` (cory, lora_team, hf), `workload` (fields of `workloads.Workload`),
-`precision`, `algorithm` and `compile` (of CORY's kinds), `options` (of the vanilla HF baseline), `threads`,
-`device`, `run` (iterate or sample).
+`precision`, `algorithm` and `compile` (of CORY's kinds), `threads`, `device`, `run` (iterate or sample).
 """
 
 import json
@@ -176,13 +175,12 @@ class HFWorker:
         shortest, longest = workload.query
         wrapped = wrap(tokenizer, eos=frozenset({config.eos_token_id}), vocab_size=config.vocab_size)
         self.task = Task(wrapped, shortest=shortest, longest=longest)
-        options = {"chunk": BASELINE_ROWS, **job.get("options", {})}
         self.baseline = HFBaseline(
             config,
             response=workload.response,
             precision=job["precision"],
             device=job["device"],
-            **options,
+            chunk=BASELINE_ROWS,
         )
         self.literals = template_ids(tokenizer)
         self.device, self.iteration = job["device"], 0

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks import ROOT
-from benchmarks.speed import operator_profile, roofline, throughput
+from benchmarks.speed import roofline, targets
 from benchmarks.speed.workers import TASK
 from benchmarks.speed.workloads import Workload
 from cory.batch import Rows
@@ -173,7 +173,7 @@ def w1(*, gflops: float) -> dict[str, dict]:
 
 
 def test_missed_targets_are_reported():
-    lines = throughput.check(w1(gflops=401))
+    lines = targets.check(w1(gflops=401))
     assert [line[:5] + line.rsplit(":", 1)[1] for line in lines if "HF baseline" in line] == [
         "ok    4.1, target at least 4",
         "SHORT 5.86, target at least 6",
@@ -191,31 +191,8 @@ def test_a_slow_machine_has_no_target_relative_to_trl_but_for_memory():
     results = w1(gflops=399)
     of_trl = {"seconds": 2.0, "peak_bytes": 4.0}
     results["W1"]["workers"] |= dict.fromkeys(("trl fp32 pioneer_0", "trl fp32 observer_1"), of_trl)
-    assert [line for line in throughput.check(results) if "TRL" in line] == [
+    assert [line for line in targets.check(results) if "TRL" in line] == [
         "      W1, fp32: times faster than TRL in fp32: 2, no target below 400 GFLOP/s",
         "      W1, bf16: times faster than TRL in fp32: 2.86, no target below 400 GFLOP/s",
         "ok    W1: peak memory, two policies over TRL's one: 0.25, target at most 0.5",
     ]
-
-
-def test_operators_are_classified_by_what_they_work_on_and_products_are_counted():
-    state_KD, weight_VD, grad_KV = torch.randn(6, 4), torch.randn(11, 4), torch.randn(6, 11)
-    with operator_profile.OperatorTimer(11) as timer:
-        for _ in range(3):
-            logits_KV = state_KD @ weight_VD.t()
-        grad_KV.t() @ state_KD
-        logits_KV.softmax(-1)
-        weight_VD.add_(1)
-        state_KD.relu()
-    assert {kind: seconds > 0 for kind, seconds in timer.seconds.items()} == {
-        "products": True,
-        "logits: softmax, entropy, KL, choice": True,
-        "weights: Adam, norms, sums of gradients": True,
-        "everything else of the trunk": True,
-    }
-    by_operands = {operands: count for (_, operands), count in timer.products.items()}
-    assert by_operands == {
-        (((6, 4), (4, 1), torch.float32), ((4, 11), (1, 4), torch.float32)): 3,
-        (((11, 6), (1, 11), torch.float32), ((6, 4), (4, 1), torch.float32)): 1,
-    }
-    assert all(operator_profile.isolated(*product) > 0 for product in timer.products)
