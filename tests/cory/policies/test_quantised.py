@@ -111,7 +111,6 @@ def test_adapters_learn_and_the_backbone_never_changes(backbone, bitsandbytes, p
         assert torch.equal(after[name], tensor), name
 
 
-@pytest.mark.runs_training
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_run_in_four_bits_trains_on_a_cpu(wide, bitsandbytes, tmp_path, monkeypatch, precision):
     (tmp_path / "my.jsonl").write_text("\n".join(json.dumps({"prompt": f"film {n}"}) for n in range(16)))

@@ -19,7 +19,7 @@ cluster_utils = pytest.importorskip("ray.cluster_utils")
 
 from cory.study.engines import ray_cluster  # noqa: E402 (needs ray)
 
-pytestmark = pytest.mark.runs_training
+pytestmark = pytest.mark.slow
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
 

@@ -24,7 +24,7 @@ from cory.tracking.tracker import read
 from tests.cory.study.conftest import SMOKE, run_once
 from tests.helpers.runs import cut_run
 
-pytestmark = pytest.mark.runs_training
+pytestmark = pytest.mark.slow
 SMALL = {"settings": {"iterations": 4, "checkpoint_every": 2}, "evaluation": {"queries": 4, "every": 2}}
 
 

@@ -119,7 +119,6 @@ def test_a_missing_package_names_the_extra(monkeypatch):
         external.check_installed(["wandb", "trackio"])
 
 
-@pytest.mark.runs_training
 def test_a_run_logs_to_the_places_that_its_setting_names(tmp_path, calls, monkeypatch):
     without_report(monkeypatch)
     monkeypatch.setattr(external, "find_spec", lambda name: name)

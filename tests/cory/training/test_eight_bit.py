@@ -38,7 +38,6 @@ def command(tiny_folder, tmp_path, monkeypatch):
     ]
 
 
-@pytest.mark.runs_training
 def test_a_run_in_two_halves_is_the_run_in_one(command):
     """The second half runs in these objects made anew, and once more in a fresh process."""
     assert main([*command, "--iterations", "3", "--run", "whole"]) == 0
