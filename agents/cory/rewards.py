@@ -13,8 +13,7 @@ name.
 # ruff: noqa: ARG001 (every function takes all that a reward function is given)
 
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -116,20 +115,12 @@ def overlap(
 
     Precision and recall are the longest common subsequence of words over the words of completion and summary.
     """
-    return [
-        _f1(_common_subsequence, _words(_text(completion)), _words(gold))
-        for completion, gold in zip(completions, summary, strict=True)
-    ]
-
-
-def word_overlap(
-    prompts: Sequence[Text], completions: Sequence[Text], summary: Sequence[str], **columns: Any
-) -> list[float]:
-    """Return ROUGE-1 F1 (Lin 2004), from 0 to 1, with the column `summary`: common words in any order."""
-    return [
-        _f1(_common_words, _words(_text(completion)), _words(gold))
-        for completion, gold in zip(completions, summary, strict=True)
-    ]
+    scores = []
+    for completion, gold in zip(completions, summary, strict=True):
+        words, others = _words(_text(completion)), _words(gold)
+        common = _common_subsequence(words, others)
+        scores.append(2 * common / (len(words) + len(others)) if common else 0.0)
+    return scores
 
 
 def repetition(
@@ -172,17 +163,6 @@ def _is_right(text: str, gold: str) -> bool:
     if extract_answer(gold) is not None:
         return is_correct(text, gold)
     return _words(gold) in (_words(text), _words(_FINAL.split(text)[-1]))
-
-
-def _f1(common: Callable[[list[str], list[str]], int], words: list[str], gold: list[str]) -> float:
-    """F1 of the words that `common` counts; 0 if there are none."""
-    count = common(words, gold)
-    return 2 * count / (len(words) + len(gold)) if count else 0.0
-
-
-def _common_words(words: list[str], others: list[str]) -> int:
-    """Number of words that both have, each as often as in the one that has fewer of it."""
-    return (Counter(words) & Counter(others)).total()
 
 
 def _common_subsequence(words: list[str], others: list[str]) -> int:

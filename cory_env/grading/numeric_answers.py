@@ -164,14 +164,6 @@ def is_correct(text: str, answer: str) -> bool:
     return extract_answer(text) == gold
 
 
-def is_marked(text: str) -> bool:
-    """Return whether a number stands behind the last `####` of `text`, as in the solutions of GSM8K."""
-    _, mark, rest = _plain(text).rpartition("####")
-    line = _line(rest)
-    number = _final(_NUMBER, line) if mark else None
-    return number is not None and _normalise(line, number) is not None
-
-
 def _plain(text: str) -> str:
     """Return the part that is read, with typography and LaTeX as plain signs."""
     text = text.partition("Question:")[0][-LONGEST:].translate(_SIGNS)

@@ -1,12 +1,11 @@
 """Base class of the word-problem tasks: a question in, one final number out. Exact match: 1 or 0."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from cory_env.data import splits, tables
-from cory_env.grading.numeric_answers import extract_answer, is_correct, is_marked
+from cory_env.grading.numeric_answers import extract_answer, is_correct
 from cory_env.tasks.base import Pool, earlier
 from cory_env.templates import read_template
 from cory_env.tokenizer import Tokenizer, encode_inside, for_chats
@@ -32,6 +31,8 @@ class Problems(Pool):
     splits share a question. A subclass is one data set.
     """
 
+    correct_from = 1.0
+
     hub: ClassVar[str | None] = None
     """Name of the data set on the Hub, the default of `data`."""
 
@@ -51,8 +52,6 @@ class Problems(Pool):
         data: str | Path | None = None,
         max_query: int = 256,
         chat: bool = False,
-        format_reward: float = 0.0,
-        length_penalty: float = 0.0,
     ) -> None:
         """Read the problems.
 
@@ -61,36 +60,30 @@ class Problems(Pool):
             data: A file or folder of problems, or a name on the Hub; by default the Hub's.
             max_query: Questions of more tokens are left out.
             chat: Whether prompts are rendered by the tokenizer's chat template, without the worked example.
-            format_reward: Added to the score of a response that has its number behind `####`.
-            length_penalty: Subtracted from the score for each token of a response.
         """
         name = type(self).__module__.rpartition(".")[2]
         if tokenizer is None:
             raise ValueError(f"the {name} task needs a tokenizer; pass tokenizer=... (as `cory` does)")
         if max_query < 1:
             raise ValueError(f"max_query is {max_query}; give the most tokens of a question, from 1")
-        for option, value in (("format_reward", format_reward), ("length_penalty", length_penalty)):
-            if not 0 <= value < math.inf:
-                raise ValueError(f"{option} is {value}; give a finite number from 0 (0 turns it off)")
         where = self.hub if data is None else data
         if where is None:
             raise ValueError(f"the {name} task has no data set on the Hub; give a file with data=...")
         self.tokenizer = for_chats(tokenizer) if chat else tokenizer
         self.chat = chat
-        self.format_reward = format_reward
-        self.length_penalty = length_penalty
-        self.correct_from = None if format_reward or length_penalty else 1.0  # else scores say more than that
-        rows = splits.separate(self._problems(where), "question", where=where)
-        every = {split: [self._query(row, where) for row in problems] for split, problems in rows.items()}
+        problems = {
+            split: [self.problem(row) for row in rows]
+            for split, rows in tables.read_rows(
+                where, self.columns, config=self.config, listed=("answer",)
+            ).items()
+        }
+        rows = splits.separate(problems, "question", where=where)
+        every = {split: [self._query(row, where) for row in of_split] for split, of_split in rows.items()}
         self.keep(every, longest=max_query, where=where)
 
     def problem(self, row: tables.Row) -> tables.Row:
         """Return `question` and `answer` of a row of `columns`; a subclass may rewrite them."""
         return row
-
-    def _problems(self, where: str | Path) -> dict[str, list[tables.Row]]:
-        rows = tables.read_rows(where, self.columns, config=self.config, listed=("answer",))
-        return {split: [self.problem(row) for row in problems] for split, problems in rows.items()}
 
     def _query(self, row: tables.Row, where: str | Path) -> Query:
         """Encode the question behind a space, which the templates leave out, so that words get usual ids."""
@@ -101,13 +94,9 @@ class Problems(Pool):
         )
 
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
-        """Score 1 for the gold final number, else 0; add the format reward, subtract the length penalty."""
-        return [
-            is_correct(response.text, query.row["answer"])
-            + self.format_reward * is_marked(response.text)
-            - self.length_penalty * len(response.ids)
-            for query, response in zip(queries, responses, strict=True)
-        ]
+        """Score 1 for the gold final number, else 0."""
+        pairs = zip(queries, responses, strict=True)
+        return [float(is_correct(response.text, query.row["answer"])) for query, response in pairs]
 
     def template(self, seat: str) -> str:
         """Return `paper_template` behind the worked example; in a chat, its parts as a user message."""

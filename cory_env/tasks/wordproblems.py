@@ -45,8 +45,6 @@ class Task(Problems):
         data: str | Path | None = None,
         max_query: int = 256,
         chat: bool = False,
-        format_reward: float = 0.0,
-        length_penalty: float = 0.0,
     ) -> None:
         """Read the problems of one set.
 
@@ -56,8 +54,6 @@ class Task(Problems):
             data: A file or folder of problems, or a name on the Hub; only `multiarith` has a default.
             max_query: Questions of more tokens are left out.
             chat: Whether prompts are rendered by the tokenizer's chat template.
-            format_reward: Added to the score of a response that has its number behind `####`.
-            length_penalty: Subtracted from the score for each token of a response.
         """
         if source not in SOURCES:
             raise ValueError(f"source is {source!r}; give one of {', '.join(SOURCES)}")
@@ -70,8 +66,6 @@ class Task(Problems):
             data=HUB[source] if data is None else _file_of(source, Path(data)) or data,
             max_query=max_query,
             chat=chat,
-            format_reward=format_reward,
-            length_penalty=length_penalty,
         )
 
     def problem(self, row: Row) -> Row:

@@ -16,7 +16,6 @@ from cory_env.grading.reward_functions import Cases, ask
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = [
     "accuracy", "brevity", "converses", "format", "length", "overlap", "overlong", "repetition",
-    "word_overlap",
 ]  # fmt: skip
 
 
@@ -104,15 +103,6 @@ def test_overlap_is_rouge_l_by_hand():
     assert near == pytest.approx(10 / 11)
     assert rewards.overlap(["-"], ["the mat: the cat sat"], ["the cat on the mat"]) == [pytest.approx(0.4)]
     assert rewards.overlap(["-"] * 3, ["", "dog", chat("cat")], ["cat", "", "cat"], more=[0] * 3) == [0, 0, 1]
-
-
-def test_word_overlap_is_rouge_1_by_hand():
-    # the, the, cat, mat: 4 of 5 and of 5 words; the word `no` counts once, as often as in the summary: 2 / 4
-    assert rewards.word_overlap(["-"], ["the mat: the cat sat"], ["the cat on the mat"]) == [
-        pytest.approx(0.8)
-    ]
-    assert rewards.word_overlap(["-"], ["no no no"], ["no"]) == [0.5]
-    assert rewards.word_overlap(["-"] * 2, ["", chat("été")], ["cat", "ÉTÉ"]) == [0, 1]
 
 
 def test_repetition_is_minus_the_share_of_ngrams_that_were_there_before():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cory_env.grading.numeric_answers import LONGEST, extract_answer, is_correct, is_marked
+from cory_env.grading.numeric_answers import LONGEST, extract_answer, is_correct
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k"
 
@@ -231,14 +231,6 @@ def test_a_gold_answer_without_a_number_is_refused():
         is_correct("72", "none")
 
 
-@pytest.mark.parametrize(
-    ("text", "marked"),
-    [("#### 72", True), ("####\n$7", True), ("72", False), ("#### none\n72", False), ("#### 1\n####", False)],
-)
-def test_an_answer_is_marked_where_its_last_mark_has_a_number(text, marked):
-    assert is_marked(text) is marked
-
-
 MILLIONS = 10_000_000
 
 
@@ -300,7 +292,6 @@ def test_ten_megabytes_of_anything_are_read_in_bounded_time(unit):
     start = time.perf_counter()
     for hostile in (text, "#### " + text[-LONGEST // 2 :], "A: " + text[-LONGEST // 2 :] + "b"):
         extract_answer(hostile)
-    is_marked(text)
     assert time.perf_counter() - start < 10  # measured: below half a second each
 
 

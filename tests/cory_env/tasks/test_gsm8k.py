@@ -53,14 +53,6 @@ def test_a_response_scores_1_for_the_number_and_0_for_any_other(folder):
     assert task.score(queries, [response_of(text) for text in texts]) == [1.0, 1.0, 0.0, 0.0]
 
 
-def test_format_reward_and_length_penalty_are_added_to_the_score(folder):
-    task = Task(TEXT, data=folder, format_reward=0.25, length_penalty=0.125)
-    query = task.queries("train")[0]
-    # right and marked in 6 tokens and EOS; right, unmarked, 1 and EOS; wrong, marked, 6 and EOS
-    responses = [response_of("#### 5"), response_of("5"), response_of("#### 6")]
-    assert task.score([query] * 3, responses) == [1.25 - 7 / 8, 1 - 2 / 8, 0.25 - 7 / 8]
-
-
 def test_observers_read_earlier_responses_between_question_and_answer(folder):
     task = Task(TEXT, data=folder)
     pioneer, observer, third = make_views(task, seats=3)
@@ -172,8 +164,6 @@ def test_the_data_set_on_the_hub_is_the_default(monkeypatch):
     [
         ({"max_query": 0}, "max_query is 0; give the most tokens of a question, from 1"),
         ({"max_query": 5}, "every one of 2 train queries is longer than max_query, 5 tokens; .* least 22"),
-        ({"format_reward": -1.0}, "format_reward is -1.0; give a finite number from 0"),
-        ({"length_penalty": float("nan")}, "length_penalty is nan; give a finite number from 0"),
         ({"chat": True}, "the template of pioneer_0 is a chat and this tokenizer has no chat template"),
     ],
 )
