@@ -90,11 +90,6 @@ _SIGNS = str.maketrans(
 _SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
 
 
-def _commas(match: re.Match[str]) -> str:
-    """Write thousands that are separated by spaces with commas."""
-    return match[0].replace(" ", ",")
-
-
 def _quotient(match: re.Match[str]) -> str:
     r"""Write a `\frac` as a fraction with its sign in front."""
     signs = "".join(match[name] or "" for name in ("sign", "top_sign", "bottom_sign"))
@@ -113,7 +108,7 @@ _MARKUP: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
     ),
     (
         re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:\ [0-9]{3}){0,100}?\ 0[0-9]{2}(?:\ [0-9]{3}){0,100}+(?![0-9])"),
-        _commas,
+        lambda match: match[0].replace(" ", ","),
     ),
     (
         re.compile(

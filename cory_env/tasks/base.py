@@ -109,13 +109,9 @@ def validation_queries(task: Task) -> Sequence[Query]:
         queries = task.queries("validation")
     except (KeyError, ValueError):
         return ()
-    other_splits = (task.queries(split) for split in ("train", "test"))
-    return () if any(_same_texts(queries, others) for others in other_splits) else queries
-
-
-def _same_texts(queries: Sequence[Query], others: Sequence[Query]) -> bool:
-    same_length = len(queries) == len(others)
-    return same_length and all(a.text == b.text for a, b in zip(queries, others, strict=True))
+    texts = [query.text for query in queries]
+    others = ([query.text for query in task.queries(split)] for split in ("train", "test"))
+    return () if any(texts == other for other in others) else queries
 
 
 def counted(task: Task) -> dict[str, Any]:

@@ -42,20 +42,16 @@ def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, A
     if metric.startswith("game/"):
         return _mean([_last(seat.get(metric.partition("/")[2])) for seat in run["game"].values()])
     if _is_of_frontier(metric):
-        curves = _during(run).items()
-        return _mean([_frontier_value(*one, metric, frontier, run, [name]) for name, one in curves])
+        values = []
+        for name in trained(run["eval"]):
+            points = [run["eval"][name].get(quantity, ()) for quantity in ("kl", "task_reward")]
+            kl, reward = ([value for _, value in one] for one in points)
+            values.append(_frontier_value(kl, reward, metric, frontier, run, [name]))
+        return _mean(values)
     ends = [points[-1][1] for points in _quantities(run, metric.removeprefix(APART), kl_coef) if points]
     if metric.startswith(APART):
         return max(ends) - min(ends) if len(ends) > 1 else math.nan
     return _mean(ends)
-
-
-def _during(run: Run) -> dict[str, tuple[list[float], list[float]]]:
-    """By policy: KL and task reward of the evaluations during training."""
-    evaluated = {name: run["eval"][name] for name in trained(run["eval"])}
-    return {
-        name: (_values(one.get("kl")), _values(one.get("task_reward"))) for name, one in evaluated.items()
-    }
 
 
 def curve(run: Run, metric: str, *, kl_coef: float) -> dict[int, float]:
@@ -187,7 +183,7 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         "log_rank_p": log_rank_p,
         "result": statistics.verdict(statistics.Interval(low, high), margin, direction),
     }
-    return {key: _null(value) for key, value in row.items()}
+    return {key: None if value != value else value for key, value in row.items()}  # NaN is null in JSON
 
 
 def result_words(row: Mapping[str, Any]) -> str:
@@ -372,18 +368,9 @@ def _trained(
     return [evaluated[name] for name in names if name in evaluated]
 
 
-def _values(points: Points | None) -> list[float]:
-    return [value for _, value in points or []]
-
-
 def _last(points: Points | None) -> float:
     return points[-1][1] if points else math.nan
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
-
-
-def _null(value: Any) -> Any:
-    """The value as JSON has it: null for NaN."""
-    return None if isinstance(value, float) and math.isnan(value) else value

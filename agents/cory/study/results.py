@@ -70,7 +70,17 @@ def assemble(spec: Spec, plan: Plan, runs: Iterable[Mapping[str, Any]]) -> Resul
         "sweeps": {name: asdict(sweep) for name, sweep in spec.sweeps.items()},
         "pools": {name: list(arms) for name, arms in spec.pools.items()},
         "primary": [asdict(one) for one in spec.primary],
-        "arms": {arm: _arm(arm, spec, plan) for arm in spec.arms},
+        "arms": {
+            arm: {
+                "settings": dict(settings),
+                "config": {
+                    run.task: {name: value for name, value in run.settings.items() if name != "seed"}
+                    for run in plan.runs
+                    if run.arm == arm
+                },
+            }
+            for arm, settings in spec.arms.items()
+        },
         "runs": kept,
         "statistics": [],
         "verdicts": [],
@@ -128,15 +138,3 @@ def is_dirty(commit: str | None, runs: Iterable[Mapping[str, Any]]) -> bool:
     """Whether this tree, or that of any run or its evaluation on another task, had uncommitted changes."""
     measured = [one for run in runs for one in (run, *run.get("on", {}).values())]
     return any(str(one).endswith("-dirty") for one in [commit, *(one["commit"] for one in measured)])
-
-
-def _arm(arm: str, spec: Spec, plan: Plan) -> dict[str, Any]:
-    """An arm's settings as written, and all of them by task."""
-    return {
-        "settings": dict(spec.arms[arm]),
-        "config": {run.task: _without_seed(run.settings) for run in plan.runs if run.arm == arm},
-    }
-
-
-def _without_seed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name != "seed"}
