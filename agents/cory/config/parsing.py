@@ -25,6 +25,8 @@ GONE = {
     "policy.kernels": "auto",
     "policy.tf32": False,
     "sample_rows": ...,
+    "task.format_reward": 0.0,
+    "task.length_penalty": 0.0,
 }
 """Settings that have been removed, with the default that runs were stored with; `...` is any value, of a
 setting that changed no result."""

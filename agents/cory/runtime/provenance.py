@@ -17,6 +17,9 @@ from cory.distributed import ranks
 from cory.runtime import arithmetic, cpu
 from cory.runtime.device import device_name
 
+LEARNING_VERSION = 1
+"""Changes whenever the same settings and seed learn something else; studies never mix two versions."""
+
 RESULTS = "benchmarks/results"
 """Folder of committed results, which a program writes: a change there is no change of the code."""
 
@@ -31,6 +34,7 @@ def environment() -> dict[str, Any]:
     return {
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "commit": commit(),
+        "learning_version": LEARNING_VERSION,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": processor(),

@@ -6,7 +6,7 @@ finished = Study.from_yaml("benchmarks/studies/relay_smoke.yaml").run()
 finished.results["verdicts"]
 """
 
-from cory.study.records import LEARNING_VERSION
+from cory.runtime.provenance import LEARNING_VERSION
 from cory.study.study import Finished, Study
 
 __all__ = ["LEARNING_VERSION", "Finished", "Study"]

@@ -8,15 +8,13 @@ from typing import Any
 
 from cory.evaluation import averaging
 from cory.evaluation.collapse import SIGNS
-from cory.runtime.files import read_json, write_text
+from cory.runtime.files import read_json
+from cory.runtime.provenance import LEARNING_VERSION
 from cory.runtime.sources import changed, sources_of
 from cory.study.plan import PlannedRun, differing, identity, settings_in
 from cory.study.spec import GAME
 from cory.tracking.curves import NOT_SEATS
 from cory.tracking.tracker import METRICS, Key, read, read_lines, split
-
-LEARNING_VERSION = 1
-"""Changes whenever the same settings and seed learn something else; runs of two versions are never mixed."""
 
 WINDOW, WINDOWS = 10, 20
 """Iterations of a window, more where that many windows would not hold the run."""
@@ -49,22 +47,6 @@ def log_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.log")
 
 
-def origin_of(folder: Path) -> Path:
-    """The file beside a run directory with the learning version it was begun with."""
-    return folder.with_name(f"{folder.name}.json")
-
-
-def write_origin(folder: Path, planned: PlannedRun) -> None:
-    """Record learning version, settings and sources of a run that begins."""
-    origin = {
-        "learning_version": LEARNING_VERSION,
-        "settings_sha256": planned.sha256,
-        "sources": dict(planned.sources),
-    }
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    write_text(origin_of(folder), json.dumps(origin, indent=1))
-
-
 def why_another(folder: Path, planned: PlannedRun) -> str:
     """Why the directory holds another run: settings, learning version or sources; empty if it does not."""
     settings = settings_in(folder)
@@ -72,11 +54,14 @@ def why_another(folder: Path, planned: PlannedRun) -> str:
         return ""
     if others := differing(settings, planned.settings):
         return f"holds a run with other settings: {'; '.join(others[:5])}"
-    path = origin_of(folder)
-    origin = read_json(path) if path.exists() else {}
-    if (version := origin.get("learning_version")) != LEARNING_VERSION:
-        return f"was begun with learning version {version or 'unknown'}, this is {LEARNING_VERSION}"
-    return since_trained(origin.get("sources", {}), planned)
+    path = folder / "environment.json"
+    made = read_json(path) if path.exists() else {"sources": planned.sources}  # killed before it began
+    for began in (made, *made.get("resumed", ())):
+        if (version := began.get("learning_version", 1)) != LEARNING_VERSION:
+            return f"was begun with learning version {version}, this is {LEARNING_VERSION}"
+        if words := since_trained(began.get("sources", {}), planned):
+            return words
+    return ""
 
 
 def since_trained(sources: Mapping[str, str], planned: PlannedRun) -> str:
@@ -96,7 +81,7 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         "seed": planned.seed,
         "settings_sha256": planned.sha256,
         **({"sources": dict(planned.sources)} if planned.sources else {}),
-        "learning_version": LEARNING_VERSION,
+        "learning_version": made.get("learning_version", 1),
         "status": "finished",
         "seconds": round(sum(v for row in rows for k, v in row.items() if k.startswith("time/")), 1),
         "commit": made["commit"],

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from cory.runtime.files import write_text
-from cory.runtime.provenance import environment
+from cory.runtime.provenance import LEARNING_VERSION, environment
 from cory.study.plan import Plan, PlannedRun, differing
-from cory.study.records import LEARNING_VERSION, since_trained, with_cross_of
+from cory.study.records import since_trained, with_cross_of
 from cory.study.spec import Spec
 
 SCHEMA = "cory-study/4"

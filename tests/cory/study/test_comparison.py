@@ -198,7 +198,7 @@ def test_unfinished_run_is_compared_as_far_as_it_is_and_marked(tmp_path):
 
 def test_runs_of_two_learning_versions_are_refused(tmp_path):
     folders = [write_run(tmp_path / f"{name}/reviews/seed-0", payoff=name) for name in ("0", "1")]
-    (tmp_path / "1/reviews/seed-0.json").write_text('{"learning_version": 0, "settings_sha256": ""}')
+    (tmp_path / "1/reviews/seed-0/environment.json").write_text('{"learning_version": 0, "commit": "abc"}')
     with pytest.raises(ValueError, match="learning versions 0, 1"):
         write_comparison(folders)
 

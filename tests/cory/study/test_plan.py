@@ -199,8 +199,13 @@ def test_run_directory_with_other_settings_or_learning_version_holds_another_run
     (folder / "config.yaml").write_text(
         "\n".join(f"{k}: {v!r}" for k, v in run.settings.items() if v is not None)
     )
-    assert "learning version unknown" in records.why_another(folder, run)
-    records.write_origin(folder, run)
+    (folder / "environment.json").write_text('{"learning_version": 0}')
+    assert "learning version 0, this is 1" in records.why_another(folder, run)
+    (folder / "environment.json").write_text(
+        '{"learning_version": 1, "resumed": [{"sources": {"a.py": "0"}}]}'
+    )
+    assert "a.py has changed" in records.why_another(folder, run)
+    (folder / "environment.json").write_text('{"learning_version": 1}')
     assert records.why_another(folder, run) == ""
     other = planned(values, settings=values["settings"] | {"batch": 16}).runs[0]
     assert "other settings: batch was 32 and is 16" in records.why_another(folder, other)

@@ -5,7 +5,6 @@ statistics and figures are those of a study.
 """
 
 import contextlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -153,9 +152,6 @@ def _record(arm: Arm, seed: int) -> dict[str, Any]:
     """A run as a study records it; an unfinished one as far as it was trained."""
     planned, folder = arm.planned(seed), arm.runs[seed]
     found = records.record(planned, folder)
-    origin = records.origin_of(folder)
-    if folder.name.startswith("seed-") and origin.is_file():
-        found["learning_version"] = json.loads(origin.read_text(encoding="utf-8"))["learning_version"]
     if records.finished(folder, planned):
         return found
     return {**found, "status": "unfinished", "iterations": _trained(folder)}

@@ -13,6 +13,7 @@ from cory.config.schema import Config
 from cory.runtime.files import write_text
 from cory.runtime.provenance import commit, environment
 from cory.runtime.signals import Signals
+from cory.runtime.sources import sources_of
 from cory.study.plan import PlannedRun, make_target
 from cory.study.records import cross_path
 from cory.tracking.tracker import METRICS, Tracker
@@ -36,7 +37,9 @@ def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
         raise ValueError(f"{folder} is no study's; move it away, or name another --out")
     mark(folder)
     write_text(folder / "config.yaml", yaml.safe_dump(dict(settings), sort_keys=False))
-    write_text(folder / "environment.json", json.dumps(environment(), indent=1))
+    write_text(
+        folder / "environment.json", json.dumps(environment() | {"sources": sources_of(settings)}, indent=1)
+    )
     start = time.perf_counter()
     found = target_metrics(target)
     seconds = {"time/evaluate/seconds": time.perf_counter() - start}

@@ -14,10 +14,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from cory.runtime.provenance import LEARNING_VERSION
 from cory.study.engines import worker
 from cory.study.engines.base import POLL, Engine, Outcome
 from cory.study.plan import PlannedRun
-from cory.study.records import LEARNING_VERSION
 from cory.tracking.tracker import METRICS
 from cory.training.overwriting import LOCK
 

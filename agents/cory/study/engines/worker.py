@@ -13,7 +13,7 @@ from cory.runtime.sources import changed, sources_of
 from cory.runtime.terminal import say
 from cory.study.engines import evaluation
 from cory.study.plan import PlannedRun
-from cory.study.records import finished, log_of, write_origin
+from cory.study.records import finished, log_of
 from cory.training import checkpoint
 from cory.training import run as training_run
 
@@ -25,7 +25,7 @@ def train(folder: Path, run: PlannedRun) -> str:
     goes to the log beside the run directory.
     """
     try:
-        write_origin(folder, run)
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with logged(folder):
             return _train(folder, run)
     except OSError as error:  # a full disk
