@@ -134,8 +134,8 @@ def samples(folders: Mapping[str, Path], *, title: str) -> list[html.Markup]:
 
 def how_it_was_made(results: Results, *, declared: bool = True) -> list[html.Markup]:
     """The last section of the page."""
-    lines = [html.paragraph(line, muted=True) for line in origin(results, declared=declared)]
-    return [html.heading("How it was made"), *lines]
+    lines = [*origin(results, declared=declared), *definitions(declared=declared)]
+    return [html.heading("How it was made"), *(html.paragraph(line, muted=True) for line in lines)]
 
 
 def markdown(results: Results, failures: Sequence[str] = (), *, figures: Sequence[str] = ()) -> str:
@@ -210,19 +210,25 @@ def settings_that_differ(arms: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def origin(results: Results, *, declared: bool = True) -> list[str]:
-    """Command, commit, machine and definitions."""
+    """Command, commits, machine and KL coefficients."""
     eta = ", ".join(f"{coef:g} ({task})" for task, coef in results["kl_coef"].items())
-    results_of = "; ".join(f"{name}: {text}" for name, text in RESULT_WORDS.items())
-    verdicts = f"Verdicts by the margin declared in the study file. {results_of}."
-    late = "" if declared else " The comparisons were not fixed before the runs."
     command = f"Command: {results['command']}. " if declared else ""  # else a table names the runs
     commits = ", ".join(sorted({str(run["commit"]) for run in results["runs"]}))
     return [
         f"{command}Runs of {commits or 'no commit'}; learning version {results['learning_version']}.",
         *_processors(results),
-        f"The unit is the run: the mean over its policies at the end of training. Combined reward is task "
-        f"reward - eta KL with the same eta for all arms: {eta}.",
-        f"Intervals are two-sided 95 % t intervals over runs, of differences paired by seed.{late}",
+        f"Combined reward is task reward - eta KL, with the same eta for all arms: {eta}.",
+    ]
+
+
+def definitions(*, declared: bool) -> list[str]:
+    """What the numbers and verdicts are."""
+    results_of = "; ".join(f"{name}: {text}" for name, text in RESULT_WORDS.items())
+    verdicts = f"Verdicts by the margin declared in the study file. {results_of}."
+    late = "" if declared else " The comparisons were not fixed before the runs."
+    return [
+        "The unit is the run: the mean over its policies at the end of training. Intervals are two-sided "
+        f"95 % t intervals over runs, of differences paired by seed.{late}",
         *([verdicts] if declared else []),
     ]
 
