@@ -30,7 +30,7 @@ from transformers.pytorch_utils import Conv1D
 
 from cory.batch import Rows
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.runtime.cpu import Matmul, choose_matmul, chosen_matmul
+from cory.runtime.cpu import is_exact
 
 
 @register_flop_formula(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu)  # not in torch's table
@@ -148,16 +148,16 @@ def peak(dtype: torch.dtype, device: str = "cpu") -> float:
 
 def speeds(dtype: torch.dtype, device: str = "cpu") -> dict[str, list[float]]:
     """Floating-point operations per second of each of `SHAPES`, by library."""
-    libraries: list[Matmul] = ["mkl", "onednn"] if device == "cpu" and dtype == torch.float32 else ["auto"]
-    before: Matmul = "onednn" if chosen_matmul() == "onednn" else "mkl"
+    backends: Any = torch.backends
+    setting = backends.mkldnn.matmul
+    before = setting.fp32_precision
+    libraries = {"mkl": "none", "onednn": "bf16"} if device == "cpu" and dtype == torch.float32 else {}
     found: dict[str, list[float]] = {}
-    for library in libraries:
-        try:
-            choose_matmul(library)
-        except ValueError:  # it rounds float32 to bfloat16 here
-            continue
-        found[library] = [speed(shape, dtype, device) for shape in SHAPES]
-    choose_matmul(before)
+    for library, precision in (libraries or {"auto": before}).items():
+        setting.fp32_precision = precision
+        if library != "onednn" or is_exact():  # it may round float32 to bfloat16 here
+            found[library] = [speed(shape, dtype, device) for shape in SHAPES]
+    setting.fp32_precision = before
     return found
 
 

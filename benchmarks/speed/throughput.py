@@ -175,7 +175,7 @@ def main() -> int:
     """Measure, print, write, check; the exit code."""
     options = parse_arguments()
     torch.set_num_threads(options.threads)
-    cpu.choose_matmul("auto")  # as the workers do; recorded in the figures' provenance
+    cpu.choose_matmul()  # as the workers do; recorded in the figures' provenance
     machine = {"threads": options.threads, "device": options.device}
     results: dict[str, Figures] = {}
     for title, workload, workers, run in plan(options):

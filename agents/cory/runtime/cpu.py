@@ -7,9 +7,8 @@ import ctypes
 import os
 import platform
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
-Matmul = Literal["auto", "mkl", "onednn"]
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """Parameters of glibc's `mallopt` (malloc.h)."""
 
@@ -53,26 +52,16 @@ def keep_memory() -> None:
         libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def choose_matmul(matmul: Matmul = "auto") -> None:
-    """Choose the library of float32 matrix products; `auto` is oneDNN on processors that MKL is slow on.
+def choose_matmul() -> None:
+    """Have oneDNN multiply float32 matrices on processors that MKL is slow on, if it is exact there.
 
     torch calls oneDNN only where it may round the factors to bfloat16. Processors without instructions for
-    that still multiply in float32; on processors that round, `onednn` is refused and `auto` is MKL.
+    that still multiply in float32; on processors that round, it is MKL.
     """
-    if matmul not in get_args(Matmul):
-        raise ValueError(f"matmul is {matmul!r}; there are {', '.join(get_args(Matmul))}")
     setting = _backends().mkldnn.matmul
-    setting.fp32_precision = "none"
-    if matmul == "mkl" or (matmul == "auto" and not _mkl_is_slow()):
-        return
-    setting.fp32_precision = "bf16"
-    if not is_exact():
+    setting.fp32_precision = "bf16" if _mkl_is_slow() else "none"
+    if _mkl_is_slow() and not is_exact():
         setting.fp32_precision = "none"
-        if matmul == "onednn":
-            raise ValueError(
-                "matmul is 'onednn', which rounds float32 to bfloat16 on this processor; take mkl or auto, "
-                "or set --policy.precision bfloat16"
-            )
 
 
 def chosen_matmul() -> str:
