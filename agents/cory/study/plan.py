@@ -1,12 +1,10 @@
 """The runs of a study: a configuration for every arm, task and seed, made before the first run starts."""
 
-import hashlib
 import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +50,6 @@ class PlannedRun:
     def iterations(self) -> int:
         """Iterations of the run."""
         return int(self.settings["iterations"])
-
-    @cached_property
-    def sha256(self) -> str:
-        """Hash of the settings and sources."""
-        return identity(self.settings, self.sources)
 
     @property
     def name(self) -> str:
@@ -184,34 +177,10 @@ def _weight_of_one_seat(matrix: str) -> float:
     raise ValueError(f"payoff {matrix} has more than one weight")
 
 
-def digest(settings: Mapping[str, Any]) -> str:
-    """The sha256 of the settings that are not at their defaults, whatever their order.
-
-    A setting that is added later, and left at its default, does not change it.
-    """
-    kinds = {name: settings[name] for name in ("task", "algorithm") if name in settings}
-    defaults = _defaults(**kinds)
-    changed = {name: value for name, value in settings.items() if defaults.get(name) != value}
-    return hashlib.sha256(json.dumps(kinds | changed, sort_keys=True).encode()).hexdigest()
-
-
-def identity(settings: Mapping[str, Any], sources: Mapping[str, str]) -> str:
-    """What a run is known by: the hash of its settings, and of the sources of what they name if they do."""
-    if not sources:
-        return digest(settings)
-    return hashlib.sha256(json.dumps([digest(settings), sources], sort_keys=True).encode()).hexdigest()
-
-
 def completed(settings: Settings) -> dict[str, Any]:
     """Stored settings of an arm with those that have been added since (`cory.config.parsing.completed`)."""
     target = target_of(settings)
     return parsing.completed({k: v for k, v in settings.items() if k not in target}) | target
-
-
-@cache
-def _defaults(**kinds: str) -> dict[str, Any]:
-    """All settings at their defaults for a task and an algorithm."""
-    return completed(kinds)
 
 
 def settings_in(folder: Path) -> dict[str, Any] | None:

@@ -1,6 +1,5 @@
 """What a finished run contributes to a study's results, read from its run directory."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from cory.evaluation.collapse import SIGNS
 from cory.runtime.files import read_json
 from cory.runtime.provenance import LEARNING_VERSION
 from cory.runtime.sources import changed, sources_of
-from cory.study.plan import PlannedRun, differing, identity, settings_in
+from cory.study.plan import PlannedRun, differing, settings_in
 from cory.study.spec import GAME
 from cory.tracking.curves import NOT_SEATS
 from cory.tracking.tracker import METRICS, Key, read, read_lines, split
@@ -79,7 +78,6 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         "arm": planned.arm,
         "task": planned.task,
         "seed": planned.seed,
-        "settings_sha256": planned.sha256,
         **({"sources": dict(planned.sources)} if planned.sources else {}),
         "learning_version": made.get("learning_version", 1),
         "status": "finished",
@@ -96,31 +94,22 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
     }
 
 
-def cross_path(folder: Path, settings: Mapping[str, Any]) -> Path:
-    """The file of the evaluation of a run's policies with the settings of another task."""
-    return folder / CROSS / f"{identity(settings, sources_of(settings))}.json"
+def cross_path(folder: Path, task: str) -> Path:
+    """The file of the evaluation of a run's policies on another task of the study."""
+    return folder / CROSS / f"{task}.json"
 
 
 def cross_evaluations(planned: PlannedRun, folder: Path) -> dict[str, dict[str, Any]]:
-    """By other task: the policies' evaluations on it, as in `evaluations`, settings' hash and commit."""
+    """By other task: the evaluations on it, as in `evaluations`, by the plan's settings, and commit."""
     found = {}
     for task, settings in planned.cross.items():
-        path = cross_path(folder, settings)
-        if path.is_file():
-            content = json.loads(path.read_text(encoding="utf-8"))
-            found[task] = {
-                "settings_sha256": path.stem,
-                "commit": content["commit"],
-                "eval": evaluations([{"iteration": planned.iterations, **content["metrics"]}]),
-            }
+        path = cross_path(folder, task)
+        stored = read_json(path) if path.is_file() else {}
+        same = stored and not differing({"seed": 0, **stored["settings"]}, {"seed": 0, **settings})
+        if same and not changed(stored.get("sources", {}), sources_of(settings)):
+            rows = [{"iteration": planned.iterations, **stored["metrics"]}]
+            found[task] = {"commit": stored["commit"], "eval": evaluations(rows)}
     return found
-
-
-def with_cross_of(planned: PlannedRun, row: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored row with those of its evaluations on other tasks that have the plan's settings."""
-    stored = {one["settings_sha256"]: one for one in row.get("on", {}).values()}
-    wanted = {task: identity(settings, sources_of(settings)) for task, settings in planned.cross.items()}
-    return {**row, "on": {task: stored[sha256] for task, sha256 in wanted.items() if sha256 in stored}}
 
 
 def is_crossed(planned: PlannedRun, row: Mapping[str, Any]) -> bool:

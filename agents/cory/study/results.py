@@ -11,7 +11,7 @@ from typing import Any
 from cory.runtime.files import write_text
 from cory.runtime.provenance import LEARNING_VERSION, environment
 from cory.study.plan import Plan, PlannedRun, differing
-from cory.study.records import since_trained, with_cross_of
+from cory.study.records import since_trained
 from cory.study.spec import Spec
 
 SCHEMA = "cory-study/4"
@@ -102,8 +102,15 @@ def stored_runs(path: Path, plan: Plan, *, retrain: bool) -> dict[str, dict[str,
         run = wanted.get(place)
         why = "not in the study" if run is None else _why_another(stored, row, replace(run, seed=row["seed"]))
         if run is not None and not why:
-            kept[f"{row['arm']}/{row['task']}/seed-{row['seed']}"] = known = with_cross_of(run, row)
-            if gone := sorted(row.get("on", {}).keys() - known["on"]):
+            configs = stored["arms"][row["arm"]]["config"]
+            on = {
+                task: one
+                for task, one in row.get("on", {}).items()
+                if task in run.cross
+                and not differing(configs[task] | {"seed": run.seed}, wanted[row["arm"], task].settings)
+            }
+            kept[f"{row['arm']}/{row['task']}/seed-{row['seed']}"] = {**row, "on": on}
+            if gone := sorted(row.get("on", {}).keys() - on):
                 why = f"evaluations on {', '.join(gone)} are not the study's"
         if why:
             lost.setdefault(place, []).append(why)

@@ -63,7 +63,6 @@ def made_up_run(arm: str, seed: int, reward: float, *, kl: float = 1.0, commit: 
         "arm": arm,
         "task": "relay",
         "seed": seed,
-        "settings_sha256": "0",
         "learning_version": 1,
         "status": "finished",
         "seconds": 1.0,

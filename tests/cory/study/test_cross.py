@@ -173,9 +173,9 @@ def test_evaluation_that_is_stopped_is_done_next_time(copied, made, monkeypatch)
     assert records.cross_evaluations(run, place) == on_others(made[2])["cooperative", "relay", 0]
 
 
-def test_cross_changes_neither_the_runs_nor_their_hash(values):
+def test_cross_changes_neither_the_settings_of_runs_nor_their_sources(values):
     with_it, without = (make_plan(make_spec(crossed(values, **more))) for more in ({}, WITHOUT))
-    assert [run.sha256 for run in with_it.runs] == [run.sha256 for run in without.runs]
+    assert [run.sources for run in with_it.runs] == [run.sources for run in without.runs]
     assert [run.settings for run in with_it.runs] == [run.settings for run in without.runs]
 
 
@@ -205,9 +205,7 @@ def test_combined_reward_on_another_task_has_the_coefficient_of_that_task(values
         for name, value in (("llm_1", 0.5), ("llm_2", 0.7), ("reference", 9.0))
     }
     runs = [
-        made_up_run(
-            "cooperative", 0, 0.5, on={"dearer": {"settings_sha256": "0", "commit": "abc", "eval": there}}
-        ),
+        made_up_run("cooperative", 0, 0.5, on={"dearer": {"commit": "abc", "eval": there}}),
         made_up_run("independent", 0, 0.5),
     ]
     results = analysis.analyse(assemble(spec, make_plan(spec), runs))
@@ -304,7 +302,7 @@ def test_quick_form_keeps_what_both_tasks_are_left_of(values):
     assert [one.metric for one in whole.primary] == [METRIC]
 
 
-def test_evaluations_lie_in_the_run_directory_by_the_hash_of_their_settings(made):
+def test_evaluations_lie_in_the_run_directory_with_their_settings(made):
     values, _, finished = made
     run = make_plan(make_spec(values)).runs[0]
     files = sorted((finished.page.parent / run.name / "cross").iterdir())

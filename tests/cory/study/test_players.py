@@ -52,7 +52,6 @@ def test_players_make_another_run_than_the_same_settings_without(values, tmp_pat
     runs = make_plan(make_spec(with_players(values, tmp_path))).runs
     trained, foreign = runs
     assert foreign.settings == trained.settings | FOREIGN
-    assert foreign.sha256 != trained.sha256
     assert completed(foreign.settings) == dict(foreign.settings)
 
 

@@ -134,7 +134,7 @@ def test_mixed_learning_versions_in_one_table_are_refused(spec, plan, clean):
 
 
 def test_uncommitted_code_of_a_run_or_of_its_evaluation_elsewhere_is_marked(spec, plan, clean):
-    on = {"dearer": {"settings_sha256": "0", "commit": "abc-dirty", "eval": {}}}
+    on = {"dearer": {"commit": "abc-dirty", "eval": {}}}
     for run, dirty in (
         (made_up_run("cooperative", 0, 0.5), False),
         (made_up_run("cooperative", 0, 0.5, commit="abc-dirty"), True),

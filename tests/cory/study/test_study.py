@@ -55,7 +55,7 @@ def no_training(monkeypatch):
 
 def values_of(finished) -> dict:
     return {
-        (run["arm"], run["seed"]): {key: run[key] for key in ("eval", "game", "budget", "settings_sha256")}
+        (run["arm"], run["seed"]): {key: run[key] for key in ("eval", "game", "budget")}
         for run in finished.results["runs"]
     }
 

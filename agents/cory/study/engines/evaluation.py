@@ -15,7 +15,7 @@ from cory.runtime.provenance import commit, environment
 from cory.runtime.signals import Signals
 from cory.runtime.sources import sources_of
 from cory.study.plan import PlannedRun, make_target
-from cory.study.records import cross_path
+from cory.study.records import cross_evaluations, cross_path
 from cory.tracking.tracker import METRICS, Tracker
 from cory.training.evaluate import target_metrics
 from cory.training.factory import configure_runtime, silence_transformers
@@ -55,12 +55,17 @@ def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
     silence_transformers()
     with Signals(grace=0.0) as signals:
         for name, settings in run.cross.items():
-            path = cross_path(folder, settings)
-            if not path.exists():
+            if name not in cross_evaluations(run, folder):
+                path = cross_path(folder, name)
                 target = replace(find(str(folder)), config=Config.from_flat(settings))
                 configure_runtime(target.config)
                 print(f"evaluating {name}", flush=True)
                 found = target_metrics(target, interrupt=signals.check)
-                content = {"commit": commit(), "settings": dict(settings), "metrics": found}
+                content = {
+                    "commit": commit(),
+                    "settings": dict(settings),
+                    "sources": sources_of(settings),
+                    "metrics": found,
+                }
                 path.parent.mkdir(exist_ok=True)
                 write_text(path, json.dumps(content, indent=1))
