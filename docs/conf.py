@@ -40,7 +40,6 @@ nitpick_ignore = [  # types of arguments that no page describes
     ("py:class", "cory.runtime.clock.Clock"),
     ("py:class", "cory.runtime.attempts.T"),
     ("py:class", "cory.study.plan.PlannedRun"),
-    ("py:class", "cory.training.snapshot.Snapshot"),
 ]
 
 autodoc_default_options = {"members": True, "member-order": "bysource"}

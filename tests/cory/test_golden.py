@@ -5,6 +5,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +20,7 @@ from cory.batch import Batch, Rows
 from cory.functional import kl, token_rewards
 from cory.learner.learner import Learner
 from cory.learner.optimizer import LearnerConfig
+from cory.learner.pass_metrics import combine
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.scoring import make_batch
 
@@ -101,6 +104,21 @@ def learner_of(policy: CausalLMPolicy, case: dict) -> Learner:
     )
 
 
+@contextmanager
+def noted(learner: Learner) -> Iterator[list[dict[str, float]]]:
+    """The metrics of every micro-batch that the learner passes inside."""
+    losses: list[dict[str, float]] = []
+
+    def step(*args):
+        parts, verdict = Learner.step(learner, *args)
+        losses.extend(combine([part]) for part in parts)
+        return parts, verdict
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learner, "step", step)
+        yield losses
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_number_of_the_released_step_is_reproduced(name):
     case = json.loads((GOLDEN / f"{name}.json").read_text())
@@ -145,10 +163,9 @@ def test_every_number_of_the_released_step_is_reproduced(name):
         close(ours(advantage.advantage_BT), chosen(at["advantages"], at["mask"]), 1e-5)
         close(ours(advantage.return_BT), chosen(at["returns"], at["mask"]), 1e-5)
 
-        losses: list[dict[str, float]] = []
-        learner.update(
-            batch, advantage, [torch.tensor(p) for p in step["permutations"]], on_microbatch=losses.append
-        )
+        orders = [torch.tensor(p) for p in step["permutations"]]
+        with noted(learner) as losses:
+            learner.update(batch, advantage, orders)
         assert len(losses) == len(step["minibatch_losses"])
         for got, want in zip(losses, step["minibatch_losses"], strict=True):
             pairs = {"policy_loss": "policy", "value_loss": "value", "loss": "total"}

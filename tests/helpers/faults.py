@@ -25,7 +25,7 @@ from cory.cli.main import main
 from cory.runtime.clock import Clock
 from cory.runtime.signals import Signals
 from cory.tracking import tracker
-from cory.training.trainer import Trainer
+from cory.training.held_out import HeldOut
 
 SOURCES = str(Path(cory.__file__).parent)
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
@@ -96,28 +96,24 @@ class Boundaries:
 
     def watch_phases(self) -> None:
         """Meet the begin and the end of every phase, and every check for signals inside."""
-        plain_phase, plain_evaluate = Clock.phase, Trainer.evaluate
-        plain_check, plain_check_grace = Signals.check, Signals.check_grace
+        plain_phase, plain_evaluate = Clock.phase, HeldOut.evaluate
+        plain_check = Signals.check
 
         @contextmanager
         def phase(clock: Clock, name: str) -> Iterator[None]:
             with plain_phase(clock, name), self.inside(name):
                 yield
 
-        def evaluate(trainer: Trainer, **more):
+        def evaluate(held_out: HeldOut, *rest):
             with self.inside("evaluate"):
-                return plain_evaluate(trainer, **more)
+                return plain_evaluate(held_out, *rest)
 
-        def watched(plain: Callable[[Signals], None]) -> Callable[[Signals], None]:
-            def check(signals: Signals) -> None:
-                if self.phase is not None:
-                    self.reach(PHASES[self.phase], "at a check for signals")
-                plain(signals)
+        def check(signals: Signals, grace: float = 0.0) -> None:
+            if self.phase is not None:
+                self.reach(PHASES[self.phase], "at a check for signals")
+            plain_check(signals, grace)
 
-            return check
-
-        Clock.phase, Trainer.evaluate = phase, evaluate
-        Signals.check, Signals.check_grace = watched(plain_check), watched(plain_check_grace)
+        Clock.phase, HeldOut.evaluate, Signals.check = phase, evaluate, check
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:

@@ -35,6 +35,7 @@ from cory.policies.scoring import evaluate
 from cory.runtime.device import computes_bfloat16, default_device, device_name
 from cory.runtime.memory import free_bytes
 from cory.training.factory import silence_transformers
+from cory.training.held_out import HeldOut
 from cory.training.trainer import Trainer
 from tests.helpers.models import make_team, save_backbone
 from tests.helpers.pretended_device import NAME, Counts, pretended_device
@@ -68,7 +69,7 @@ LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
     },
     "gpt2 happo, LoRA": {"algorithm": "happo", "policy.kind": "lora_team"},
     "gpt2 ppo, rows shared, weights averaged": {
-        "sharing.same_view": True, "sharing.both_views": True, "evaluation.average": True,
+        "sharing.same_view": True, "evaluation.average": True,
     },
     "llama ppo, bfloat16": {"policy.model": "llama", "policy.precision": "bfloat16"},
     "gpt2 rloo, LoRA, bfloat16": {
@@ -143,10 +144,10 @@ def trained(case: str, device: str) -> SimpleNamespace:
 
         learner.optimizer.register_step_pre_hook(note)
     metrics = trainer.iterate(0)
-    responses = trainer.evaluate()
+    responses = HeldOut(trainer).evaluate()
     if config.evaluation.team:
-        trainer.evaluate_team(1)
-    trainer.sample_rows(1, responses)
+        HeldOut(trainer).play_as_team(1)
+    HeldOut(trainer).sample_rows(1, responses)
     moved = {} if trainer.algorithm.update is None else trainer.policies
     weights = {
         name: {n: p.detach().cpu() for n, p in policy.named_parameters()} for name, policy in moved.items()

@@ -21,6 +21,7 @@ from cory.config.schema import Config
 from cory.config.task_options import task_options
 from cory.distributed import ranks, sharding
 from cory.evaluation.config import EvaluationConfig
+from cory.training.held_out import HeldOut
 from cory.training.run import train
 from cory.training.trainer import Trainer
 from tests.helpers.runs import with_cached_entry_points, without_report
@@ -45,7 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
     "one policy in all seats, competitive": {"policy.shared": True, "payoff": "competitive"},
     "a payoff that compares all games": {"payoff": "tests.helpers.tasks:above_mean"},
     "rows shared, weights averaged": {
-        "sharing.same_view": True, "sharing.both_views": True, "evaluation.average": True,
+        "sharing.same_view": True, "evaluation.average": True,
     },
     "central critic, evaluated as a team": {"critic.kind": "central", "evaluation.team": True},
     "trpo": {"algorithm": "trpo", "algorithm.fisher_every": 2},
@@ -106,9 +107,10 @@ def played(config: Config) -> dict[str, Any]:
         metrics.append(trainer.iterate(i))
         memory.append(trainer.state.memory.logits)
         responses += [(batch.response_BT, batch.response_length_B) for batch in trainer.batches.values()]
-    evaluated = trainer.evaluate()
+    held_out = HeldOut(trainer)
+    evaluated = held_out.evaluate()
     if config.evaluation.team:
-        evaluated |= trainer.evaluate_team(ITERATIONS)
+        evaluated |= held_out.play_as_team(ITERATIONS)
     return {
         "responses": responses,
         "held": [sharding.held(p) for p in trainable_model(trainer).parameters() if sharding.is_shard(p)],
@@ -148,7 +150,7 @@ class Meddle:
         learner = trainer.learners["llm_1"]
         with torch.no_grad():
             next(iter(learner.trainable))[0] += 1
-        trainer._note_fingerprints()
+        trainer.note_fingerprints()
 
 
 def runs(folder: Path) -> None:
@@ -156,7 +158,7 @@ def runs(folder: Path) -> None:
     config = config_of(folder, RUN)
     train(config, folder / "whole")
     train(replace(config, iterations=2), folder / "half")
-    if ranks.is_first():
+    if ranks.is_main_process():
         shutil.copytree(folder / "half", folder / "to-resume")
     train(config, folder / "half", resume="must")
     train(config, folder / "from-one", resume="must")
@@ -168,7 +170,7 @@ def runs(folder: Path) -> None:
 def failures(folder: Path) -> dict[str, str]:
     """How runs end that cannot go on."""
     config = config_of(folder, RUN)
-    first = ranks.is_first()
+    first = ranks.is_main_process()
     judged = {"task": "tests.helpers.tasks:FailsOnRank1", "task_options": None}
     unlike = replace(config, seed=0 if first else 1)
     model = config_of(folder, MODEL_RUN | {"shard": True})
@@ -184,7 +186,7 @@ def failures(folder: Path) -> dict[str, str]:
         "a signal to one rank": run("signalled", config, callbacks=[StopAt(2)]),
         "other weights on one rank": run("meddled", config, callbacks=[Meddle()]),
         "an occupied folder": run("whole", config),
-        "ranks at other places": lambda: ranks.agreed("here" if first else "there", lambda: None),
+        "ranks at other places": lambda: ranks.gather_object("here" if first else "there", None),
     }
     return {name: text_of(do) for name, do in attempts.items()}
 
@@ -207,7 +209,7 @@ def main(folder: Path) -> None:
         without_report(patch)
         found = {}
         for case, settings in CASES.items():
-            short = case.startswith("memory runs out") and not ranks.is_first()
+            short = case.startswith("memory runs out") and not ranks.is_main_process()
             with logits_at_most(5, learning=True) if short else nullcontext():
                 found[case] = played(config_of(folder, settings))
         runs(folder)

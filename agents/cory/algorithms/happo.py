@@ -60,8 +60,7 @@ def update_all(
     for name in order(team, config):
         seats = team.seats_of(name)
         weighted = {seat: corrected(advantages[seat], correction_B) for seat in seats}
-        batch, advantage, orders, _ = team.data(name, batches, {**advantages, **weighted})
-        found = team.learners[name].update(batch, advantage, orders, interrupt=team.interrupt)
+        found = team.learners[name].update(*team.data(name, batches, {**advantages, **weighted}))
         found |= {"correction": correction_B.mean().item(), "correction_max": correction_B.max().item()}
         metrics[name] = found
         for seat in seats:

@@ -167,10 +167,9 @@ def update_all(
     """
     turns, rewards = turns_of(batches, team.states(batches)), team.rewards(batches)
     mixed, returns = mixed_advantages(batches, rewards, team.state.totals(turns), config)
-    metrics = {}
-    for name, learner in team.learners.items():
-        batch, advantage, orders, _ = team.data(name, batches, mixed)
-        metrics[name] = learner.update(batch, advantage, orders, interrupt=team.interrupt)
+    metrics = {
+        name: learner.update(*team.data(name, batches, mixed)) for name, learner in team.learners.items()
+    }
     masks = {seat: batch.mask_BT for seat, batch in batches.items()}
     of_mixer = team.state.fit(turns, returns, masks, epochs=config.mixer_epochs)
     return {name: found | of_mixer for name, found in metrics.items()}

@@ -23,7 +23,7 @@ def command(argv: Sequence[str]) -> None:
 
     quiet, json_log = settings.pop("quiet"), settings.pop("json_log")
     run = train(**settings, log="json" if json_log else "quiet" if quiet else "auto")
-    if not ranks.is_first():
+    if not ranks.is_main_process():
         return
     if json_log:
         print(json.dumps({"event": "result", "run": str(run.path), "report": str(run.path / "report.html")}))

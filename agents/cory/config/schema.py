@@ -227,12 +227,6 @@ class Config:
     checkpoint_minutes: float = 10.0
     """Minutes after which a checkpoint is written at the next iteration, whatever its number; 0 = never."""
 
-    grace: float = 30.0
-    """Seconds an iteration whose update has begun may still take after SIGTERM or Ctrl-C."""
-
-    failed_saves: int = 3
-    """Consecutive failed saves (a full disk) that end the run."""
-
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
 
     log_to: str = "tensorboard"
@@ -302,11 +296,8 @@ class Config:
                 raise ValueError(f"{name} is {getattr(self, name)}; give {least} or more")
         if self.memory != "auto" and self.memory < 1:
             raise ValueError(f"memory is {self.memory}; give the bytes of a pass, from 1, or auto")
-        if self.grace < 0 or self.failed_saves < 1 or self.checkpoint_minutes < 0:
-            raise ValueError(
-                f"grace is {self.grace}, checkpoint_minutes {self.checkpoint_minutes}, failed_saves "
-                f"{self.failed_saves}; give seconds and minutes from 0, saves from 1"
-            )
+        if self.checkpoint_minutes < 0:
+            raise ValueError(f"checkpoint_minutes is {self.checkpoint_minutes}; give minutes from 0")
         log_to.split(self.log_to)
         low, high = self.max_response
         if not 1 <= low <= high:
@@ -341,7 +332,7 @@ class Config:
             raise ValueError(
                 f"algorithm {self.algorithm!r} uses no values; leave out --critic.kind {self.critic.kind}"
             )
-        if self.sharing.same_view or self.sharing.both_views:
+        if self.sharing.same_view:
             self._check_sharing()
         self._check_average()
         if self.shard:

@@ -69,7 +69,7 @@ def count() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def is_first() -> bool:
+def is_main_process() -> bool:
     """Whether this process is the one that writes."""
     return rank() == 0
 
@@ -81,17 +81,17 @@ def share(rows: int) -> slice:
 
 @contextmanager
 def raised_on_all(place: str) -> Iterator[None]:
-    """A block whose exception on one rank is raised on all, by the `of_all` that must follow the block."""
+    """A block whose exception on one rank is raised on all, by the `gather_object` that must follow."""
     try:
         yield
     except Exception as error:
         if count() > 1 and PRINTED not in error.__dict__:  # else all ranks have it already
             dist.all_gather_object([None] * count(), _Answer(place, None, _portable(error)))
-            error.__dict__[PRINTED] = not is_first()
+            error.__dict__[PRINTED] = not is_main_process()
         raise
 
 
-def of_all(place: str, value: T) -> list[T]:
+def gather_object(place: str, value: T) -> list[T]:
     """The values of all ranks, in their order.
 
     Every rank must call this at the same point of its work, which `place` names.
@@ -108,26 +108,21 @@ def of_all(place: str, value: T) -> list[T]:
     return [answer.value for answer in answers]
 
 
-def gathered(place: str, do: Callable[[], T]) -> list[T]:
-    """The results of `do()` on all ranks, in their order. What it raises on one rank is raised on all."""
+def gather_results(place: str, make: Callable[[], T]) -> list[T]:
+    """The results of `make()` on all ranks, in their order; what it raises on one rank is raised on all."""
     with raised_on_all(place):
-        value = do()
-    return of_all(place, value)
+        value = make()
+    return gather_object(place, value)
 
 
-def agreed(place: str, do: Callable[[], None]) -> None:
-    """Call `do()`; what it raises on one rank is raised on all."""
-    gathered(place, do)
-
-
-def of_first(place: str, do: Callable[[], T]) -> T:
-    """The result of `do()`, which rank 0 alone calls; what it raises is raised on all."""
-    return gathered(place, lambda: do() if is_first() else None)[0]  # type: ignore[return-value]
+def broadcast_object(place: str, make: Callable[[], T]) -> T:
+    """The result of `make()`, which rank 0 alone calls; what it raises is raised on all."""
+    return gather_results(place, lambda: make() if is_main_process() else None)[0]  # type: ignore[return-value]
 
 
 def check_same(place: str, values: dict[str, Any]) -> None:
     """Raise ValueError on all ranks unless they hold the same values, naming those that differ."""
-    everyone = of_all(place, values)
+    everyone = gather_object(place, values)
     for other, theirs in enumerate(everyone):
         names = sorted(everyone[0].keys() | theirs.keys())
         if differing := [name for name in names if everyone[0].get(name) != theirs.get(name)]:
@@ -140,7 +135,7 @@ def add_gradients(parameters: Iterable[Tensor]) -> None:
     if count() == 1:
         return
     parameters = list(parameters)
-    there = of_all("gradients", [parameter.grad is not None for parameter in parameters])
+    there = gather_object("gradients", [parameter.grad is not None for parameter in parameters])
     pending = []
     for parameter, somewhere in zip(parameters, map(any, zip(*there, strict=True)), strict=True):
         if not somewhere:
@@ -191,7 +186,7 @@ def _portable(error: Exception) -> Exception:
 
 def _raised_elsewhere(error: Exception, other: int) -> Exception:
     """The error of another rank, which its text names."""
-    error.__dict__[PRINTED] = not is_first()
+    error.__dict__[PRINTED] = not is_main_process()
     if error.args and isinstance(error.args[0], str):
         error.args = (f"rank {other}: {error.args[0]}", *error.args[1:])
     return error

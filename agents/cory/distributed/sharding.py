@@ -48,10 +48,10 @@ class Shards:
     def gathered(self) -> Iterator[None]:
         """All weights are whole on every rank inside; what is written to them there is lost.
 
-        All ranks must enter together; what one has raised meanwhile is raised on all (`ranks.gathered`).
+        All ranks must enter together; what one has raised meanwhile is raised on all.
         """
         if self.depth == 0:
-            ranks.of_all("the weights", None)
+            ranks.gather_object("the weights", None)
         self.depth += 1
         try:
             if self.depth == 1:

@@ -14,6 +14,7 @@ import numpy as np
 from cory.distributed import ranks
 from cory.evaluation import text_metrics
 from cory.evaluation.config import EvaluationConfig
+from cory.evaluation.external import Player
 from cory.generation import SamplingStrategy
 from cory.policies.base import Policy
 from cory.policies.scoring import evaluate
@@ -81,37 +82,33 @@ def threshold(config: EvaluationConfig, task: Task) -> float | None:
 
 
 def evaluate_standalone(
-    policy: Policy,
+    policy: Player,
     task: Task,
     config: EvaluationConfig,
     *,
     max_response: tuple[int, int],
     measures: Mapping[str, Measure],
     split: Split = "test",
-    interrupt: Callable[[], None] = lambda: None,
 ) -> Responses:
     """Return responses of `policy` to the query only, as it is deployed: a game with one seat."""
     game = VectorGame(task, seats=1, max_response=max_response, window=policy.window)
     (seat,) = game.seats
-    return evaluate_in_game(
-        game, {seat: policy}, config, measures=measures, split=split, interrupt=interrupt
-    )[seat]
+    return evaluate_in_game(game, {seat: policy}, config, measures=measures, split=split)[seat]
 
 
 def evaluate_in_game(
     game: VectorGame,
-    policies_by_seat: Mapping[str, Policy],
+    policies_by_seat: Mapping[str, Player],
     config: EvaluationConfig,
     *,
     measures: Mapping[str, Measure],
     split: Split = "test",
-    interrupt: Callable[[], None] = lambda: None,
 ) -> dict[str, Responses]:
     """Return the responses of every seat in games on the first held-out queries.
 
     Random numbers are keyed by seed, sample, seat and query index, so they are the same for all policies,
     calls and batch sizes. Policies are sampled by `config.sampling`, without the mismatch they were trained
-    with. `interrupt` is called before every token and may raise.
+    with.
     """
     queries_of_split = game.task.queries("test") if split == "test" else validation_queries(game.task)
     held_out = queries_of_split[: config.queries]
@@ -130,8 +127,8 @@ def evaluate_in_game(
             )
             if shared := len(queries) >= ranks.count():
                 spec = spec.rows(ranks.share(len(queries)))
-            play = partial(_play, game, policies_by_seat, spec, config.sampling, measures, interrupt)
-            for played in ranks.gathered("an evaluation", play)[: None if shared else 1]:
+            play = partial(_play, game, policies_by_seat, spec, config.sampling, measures)
+            for played in ranks.gather_results("an evaluation", play)[: None if shared else 1]:
                 for seat, part in played.items():
                     parts[seat].append(part)
     responses = {seat: _gather([query.text for query in held_out], parts[seat]) for seat in game.seats}
@@ -144,7 +141,7 @@ def evaluate_in_game(
 
 
 @contextmanager
-def without_mismatch(policy: Policy) -> Iterator[None]:
+def without_mismatch(policy: Player) -> Iterator[None]:
     """Make `policy` sample the distribution it is scored by inside the block."""
     before, policy.mismatch = policy.mismatch, "none"
     try:
@@ -158,28 +155,29 @@ _Part = tuple[list[str], list[tuple[int, ...]], dict[str, np.ndarray]]
 
 def _play(
     game: VectorGame,
-    policies_by_seat: Mapping[str, Policy],
+    policies_by_seat: Mapping[str, Player],
     spec: RolloutSpec,
     strategy: SamplingStrategy,
     measures: Mapping[str, Measure],
-    interrupt: Callable[[], None],
 ) -> dict[str, _Part]:
     """Play one game per query of `spec`; return texts, ids and arrays [B] of every seat."""
     game.reset(spec.queries, spec.caps_BN)
     rows = {}
     for seat, policy in ((seat, policies_by_seat[seat]) for seat in game.seats):
         with without_mismatch(policy):
-            rows[seat], _ = sample_responses(game, seat, policy, spec, strategy=strategy, interrupt=interrupt)
+            rows[seat], _ = sample_responses(game, seat, policy, spec, strategy=strategy)
     scores_BN = game.scores()
     parts: dict[str, _Part] = {}
     for i, seat in enumerate(game.seats):
-        scored = evaluate(policies_by_seat[seat], rows[seat])
+        player = policies_by_seat[seat]
+        scored = evaluate(player if isinstance(player, Policy) else player.reference, rows[seat])
+        kl_B = scored.exact_kl_BT.sum(1).cpu().double().numpy()
         responses, eos = game.responses(seat), game.task.tokenizer.eos
         texts = [query.text + response.text for query, response in zip(spec.queries, responses, strict=True)]
         without_eos = [r.ids[:-1] if r.ids[-1] in eos else r.ids for r in responses]
         arrays = {
             "task_reward": scores_BN[:, i],
-            "kl": scored.exact_kl_BT.sum(1).cpu().double().numpy(),
+            "kl": kl_B if isinstance(player, Policy) else np.full_like(kl_B, np.nan),
             "length": rows[seat].response_length_B.cpu().double().numpy(),
             "eos_share": np.array([response.ids[-1] in eos for response in responses], dtype=float),
             "repetition": np.array([text_metrics.repetition(ids) for ids in without_eos]),

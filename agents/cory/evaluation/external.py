@@ -1,56 +1,47 @@
 """Players of other libraries in an evaluation: whatever chooses tokens by `act(observation, info)`.
 
-Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, V vocabulary.
+Shapes: B rows, P prompt tokens, T response tokens.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cory.batch import Rows
-from cory.functional.logit_statistics import LogitStatistics
 from cory.generation import SamplingStrategy
 from cory.generation.sampling import Sampled
 from cory.policies.base import Policy
+from cory.runtime import signals
 from cory_env.types import token_id
 
 
-class ExternalPolicy(Policy):
-    """A player as a policy that can be evaluated, and not trained.
+class ExternalPlayer:
+    """A player that can be evaluated like a policy; its distribution is not known."""
 
-    Its distribution is not known: log-probs, entropy, values and KL are NaN. What depends on the responses
-    only, the log-probs of the reference among them, is measured as for any policy.
-    """
+    mismatch = "none"
 
-    def __init__(self, name: str, player: Any, *, source: str, vocab_size: int, pad: int, width: int) -> None:
-        """`source` names the player in errors; `width` is the length of an observation in tokens."""
-        super().__init__()
+    def __init__(
+        self,
+        name: str,
+        player: Any,
+        *,
+        source: str,
+        vocab_size: int,
+        pad: int,
+        width: int,
+        reference: Policy,
+    ) -> None:
+        """`source` names the player in errors; `width` is the length of an observation in tokens.
+
+        The `reference`, whose game it plays, scores its responses.
+        """
         check_player(player, source)
-        self.name, self.player, self.source = name, player, source
+        self.name, self.player, self.source, self.reference = name, player, source, reference
         self.vocab_size, self.pad, self.width = vocab_size, pad, width
-
-    @property
-    def eos(self) -> frozenset[int]:  # type: ignore[override]
-        """The EOS ids of the reference, whose game it plays."""
-        return self.reference.eos
-
-    @property
-    def window(self) -> int | None:  # type: ignore[override]
-        """The reference's: it scores the responses."""
-        return self.reference.window
-
-    @property
-    def device(self) -> torch.device:
-        """The reference's."""
-        return self.reference.device
-
-    def max_rows(self, length: int, *, learning: bool = True) -> int:
-        """The reference's."""
-        return self.reference.max_rows(length, learning=learning)
+        self.window, self.device = reference.window, reference.device
 
     def sample(
         self,
@@ -60,7 +51,6 @@ class ExternalPolicy(Policy):
         uniforms_BT: Tensor,
         caps_B: Tensor,
         strategy: SamplingStrategy = "own",
-        interrupt: Callable[[], None] = lambda: None,
     ) -> Sampled:
         """Play one response after another, token by token, as in the PettingZoo AEC environment.
 
@@ -79,7 +69,7 @@ class ExternalPolicy(Policy):
         for row in range(B):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(_seed(uniforms_BT[row]))
-                ids = self._respond(prompts[row, : lengths[row]], int(caps[row]), interrupt)
+                ids = self._respond(prompts[row, : lengths[row]], int(caps[row]))
             response_BT[row, : len(ids)] = torch.tensor(ids)
             length_B[row] = len(ids)
         return Sampled(
@@ -88,41 +78,21 @@ class ExternalPolicy(Policy):
             logprobs_BT=torch.full((B, T), torch.nan, device=prompt_BP.device),
         )
 
-    def _respond(self, prompt_P: np.ndarray, cap: int, interrupt: Callable[[], None]) -> list[int]:
+    def _respond(self, prompt_P: np.ndarray, cap: int) -> list[int]:
         """One response: at most `cap` tokens, EOS included when it was chosen."""
         row, start = np.full(self.width, self.pad, dtype=np.int64), len(prompt_P)
         ids: list[int] = []
         row[:start] = prompt_P
-        while len(ids) < cap and not (ids and ids[-1] in self.eos):
-            interrupt()
+        while len(ids) < cap and not (ids and ids[-1] in self.reference.eos):
+            signals.check()
             info = {"prompt_length": start, "response_length": len(ids), "cap": cap, "score": 0.0}
             action = self.player.act(row.copy(), info)
             ids.append(token_id(action, seat=self.source, vocab_size=self.vocab_size))
             row[start + len(ids) - 1] = ids[-1]
         return ids
 
-    def hidden_states(self, rows: Rows) -> Tensor:
-        """Nothing: [K, 0]."""
-        return torch.empty(int(rows.mask_BT.sum()), 0, device=self.device)
 
-    def logits(self, state_KD: Tensor) -> Tensor:
-        """Nothing: [K, 0]."""
-        return state_KD
-
-    def values(self, state_KD: Tensor) -> Tensor:
-        """NaN for every token."""
-        return torch.full((len(state_KD),), torch.nan, device=self.device)
-
-    def logit_statistics(
-        self, logits_KV: Tensor, token_K: Tensor, ref_logits_KV: Tensor | None = None
-    ) -> LogitStatistics:
-        """The reference's log-prob of every token; NaN for the rest."""
-        assert ref_logits_KV is not None
-        logprob_K = self.reference.logit_statistics(ref_logits_KV, token_K).logprob_N
-        unknown_K = torch.full_like(logprob_K, torch.nan)
-        return LogitStatistics(
-            logprob_N=unknown_K, entropy_N=unknown_K, kl_N=unknown_K, ref_logprob_N=logprob_K
-        )
+Player = Policy | ExternalPlayer
 
 
 def check_player(player: Any, source: str) -> None:

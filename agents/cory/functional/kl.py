@@ -15,6 +15,8 @@ from cory.runtime.plugins import load_function
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from cory.token_loss import Tokens
+
 Estimator = Callable[["Tensor", "Tensor", "Tensor"], "Tensor"]
 """(logprobs, reference logprobs, exact KL) -> estimate, all of one shape."""
 
@@ -141,22 +143,14 @@ def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_B
     return found_BT
 
 
-def add_to_loss(
-    loss_K: Tensor,
-    logprob_K: Tensor,
-    ref_logprob_K: Tensor,
-    exact_kl_K: Tensor | None,
-    *,
-    kind: str,
-    coef: float,
-) -> Tensor:
+def add_to_loss(loss_K: Tensor, tokens: Tokens, *, kind: str, coef: float) -> Tensor:
     """loss + coef * KL of each token, with the gradient of KL at the sampled tokens.
 
     Exact for one token per response; for longer ones it leaves out a token's effect on the KL of later
     states.
     """
-    exact_K = loss_K.new_zeros(loss_K.shape) if exact_kl_K is None else exact_kl_K
-    return loss_K + coef * estimate(kind, logprob_K, ref_logprob_K, exact_K)
+    exact_K = loss_K.new_zeros(loss_K.shape) if tokens.exact_kl_K is None else tokens.exact_kl_K
+    return loss_K + coef * estimate(kind, tokens.logprob_K, tokens.ref_logprob_K, exact_K)
 
 
 def coefficient_at(config: KLConfig, iteration: int) -> float:

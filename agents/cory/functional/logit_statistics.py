@@ -50,16 +50,16 @@ def logit_statistics(
         log p(token)        entropy = -sum_v p log p        KL = sum_v p (log p - log p_ref)
 
     Gradients flow to `logits_NV` (finite) once. **If the logits require grad they are overwritten in place**:
-    pass a tensor of your own, not a view of weights.
+    pass a tensor of your own, not a view of weights. In blocks on a CPU, elsewhere `by_autograd`.
     """
+    if logits_NV.device.type != "cpu":
+        return by_autograd(logits_NV, token_N, ref_logits_NV)
     found = _LogitStatistics.apply(logits_NV, token_N, ref_logits_NV)  # type: ignore[no-untyped-call]
     return LogitStatistics(*found)
 
 
-def plain_logit_statistics(
-    logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None = None
-) -> LogitStatistics:
-    """The same through `log_softmax` and autograd: the reference version, used off the CPU.
+def by_autograd(logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None = None) -> LogitStatistics:
+    """The same through `log_softmax` and autograd.
 
     Holds several N x V tensors until the backward pass and leaves the logits as they are.
     """

@@ -5,7 +5,7 @@ Knows no games.
 Shapes: B rows, P prompt tokens, T response tokens, V vocabulary, R runs of the vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cory.batch import concat
 from cory.functional.logit_statistics import blocks, softmax_dtype
+from cory.runtime import signals
 from cory.runtime.arithmetic import running_sums
 
 EOS_CHECK_EVERY = 8
@@ -111,13 +112,12 @@ def sample(
     uniforms_BT: Tensor,
     caps_B: Tensor,
     eos: frozenset[int],
-    interrupt: Callable[[], None] = lambda: None,
 ) -> Sampled:
     """Sample responses that end with a token of `eos` or at their cap.
 
     Token t of a row is a function of that row, the weights and `uniforms_BT[:, t]` alone. `uniforms_BT`
-    needs a column for every token of the largest cap. `interrupt` is called before every token and may raise.
-    FloatingPointError if logits are not finite.
+    needs a column for every token of the largest cap. `Stopped` after a signal, FloatingPointError if logits
+    are not finite.
     """
     T = int(caps_B.max())
     if uniforms_BT.shape[1] < T:
@@ -133,7 +133,7 @@ def sample(
     check_every = 1 if prompt_BP.device.type == "cpu" else EOS_CHECK_EVERY
     logits_BV = decoder.start(prompt_BP, prompt_length_B, tokens=T)
     for t in range(T):
-        interrupt()
+        signals.check()
         token_B, logprob_B, finite_B = inverse_cdf(logits_BV, uniforms_BT[:, t])
         sound_BT[:, t] = finite_B | ~active_B
         response_BT[:, t] = token_B * active_B

@@ -48,7 +48,7 @@ class WeightedSum(CaseJudge):
         """
         functions = {term.name: term.judge for term in self.terms if isinstance(term.judge, UserFunction)}
         counts = {name: judge.metrics() for name, judge in functions.items()}
-        everywhere = ranks.of_all("the judges", (counts, self._sums, self._cases))
+        everywhere = ranks.gather_object("the judges", (counts, self._sums, self._cases))
         cases = sum(cases for _, _, cases in everywhere)
         metrics: dict[str, float] = {}
         for name in (term.name for term in self.terms):

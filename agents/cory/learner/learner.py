@@ -24,7 +24,9 @@ from cory.learner.elastic_reset import ElasticReset
 from cory.learner.moving_average import MovingAverage
 from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
 from cory.learner.pass_metrics import PartMetrics, combine, merge
-from cory.policies.base import KLLoss, LossSums, Policy
+from cory.policies.base import LossSums, Policy
+from cory.policies.chunked_loss import KLLoss
+from cory.runtime import signals
 from cory.runtime.attempts import Attempts
 from cory.runtime.memory import agree_on_smallest
 from cory.token_loss import LossFunction
@@ -137,16 +139,12 @@ class Learner:
         batch: Batch,
         advantage: Advantage,
         orders: Sequence[Tensor],
-        *,
-        on_microbatch: Callable[[dict[str, float]], None] = lambda metrics: None,
-        interrupt: Callable[[], None] = lambda: None,
     ) -> dict[str, float]:
         """One pass over `batch` per order (a permutation of its rows); then the KL coefficient adapts.
 
         An algorithm with its own `update` replaces the passes. Returns means over the tokens of the last
         pass, `first_ratio_deviation`, the largest |ratio - 1| in the first minibatch (before any step only
-        rounding can cause one), and `steps`, the number of optimiser steps. `on_microbatch` receives the
-        metrics of every micro-batch; `interrupt` is called before every step and may raise.
+        rounding can cause one), and `steps`, the number of optimiser steps.
         """
         self._check_kl(batch)
         if self.algorithm.update is not None:
@@ -158,10 +156,7 @@ class Learner:
         for order_B in orders:
             epoch: list[PartMetrics] = []
             for index_B in order_B.split(self.config.minibatch or len(batch)):
-                interrupt()
                 parts, verdict = self.step(batch, advantage, index_B)
-                for part in parts:
-                    on_microbatch(combine([part]))
                 first = first or combine(parts)
                 epoch += parts
                 if verdict == "stop":
@@ -177,8 +172,9 @@ class Learner:
         """One optimiser step on the rows at `index_B`, unless the algorithm's verdict is against it.
 
         If memory runs out in its passes, on any rank, all take them again from the first in smaller ones.
-        Returns the metrics of each micro-batch and the verdict.
+        Returns the metrics of each micro-batch and the verdict; `Stopped` after a signal and its grace.
         """
+        ranks.gather_results("a step", partial(signals.check, signals.GRACE))
         agree_on_smallest(self.policy.memory)
         tokens = int(batch.response_length_B[index_B].sum())
         attempts = Attempts(
@@ -204,7 +200,8 @@ class Learner:
                             sums = self.policy(rows, targets, self.token_loss, kl_loss=self.kl_loss)
                             (sums.loss / divisor).backward()
                             part = self._metrics(sums, own_B) if divisor < math.inf else None
-                    parts.append(merge([one for one in ranks.of_all("a pass", part) if one is not None]))
+                    everyone = ranks.gather_object("a pass", part)
+                    parts.append(merge([one for one in everyone if one is not None]))
         ranks.add_gradients([p for p in self.trainable if not sharding.is_shard(p)])
         gradient = sharding.total_norm([p.grad for p in self.trainable if p.grad is not None])
         norm = gradient.item()
@@ -236,7 +233,7 @@ class Learner:
     ) -> dict[str, float]:
         """The algorithm's update, which every rank computes whole; all continue with the result of rank 0."""
         learn = partial(update, self, batch, advantage, self.algorithm_config)
-        metrics = ranks.gathered("an update", learn)[0]
+        metrics = ranks.gather_results("an update", learn)[0]
         moments = (value for of in self.optimizer.state.values() for value in of.values())
         ranks.copy_first([*self.trainable, *(moment for moment in moments if isinstance(moment, Tensor))])
         return metrics

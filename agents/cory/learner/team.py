@@ -3,7 +3,7 @@
 Shapes: B games, T response tokens, K chosen tokens, V vocabulary, N positions of a chunk.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cory import rng
-from cory.algorithms.base import State
+from cory.algorithms.base import Algorithm, State, check_state
 from cory.batch import Batch, Rows, concat, stack
 from cory.functional.advantage import Advantage
 from cory.learner.central_critic import transcripts
@@ -29,8 +29,6 @@ class LearningData(NamedTuple):
     advantage: Advantage
     orders: list[Tensor]
     """A permutation of the rows per epoch."""
-    sampler_difference: float
-    """Largest difference in nats between sampler and learner on a token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,24 +44,21 @@ class Team:
     order_key: rng.Key
     """Key of the random order of rows."""
 
-    algorithm: str = ""
-    """Its name, for errors."""
+    algorithm: Algorithm
+
+    options: Any
+    """The algorithm's `Config`."""
 
     state: State = field(default_factory=State)
     """What the algorithm keeps for the team; each learner holds its policy's `algorithm_state`."""
 
-    checked: Mapping[str, Advantage] | None = None
-    """What the hook `advantage` returned, which has been checked."""
-
     shared: Mapping[str, Sequence[tuple[Batch, Advantage]]] = field(default_factory=dict)
     """Rows that a policy learns from beside its own (`cory.learner.sharing`), by policy."""
 
-    interrupt: Callable[[], None] = lambda: None
-    """To be called before every optimiser step; may raise."""
-
-    def policy(self, seat: str) -> Policy:
-        """The policy in `seat`."""
-        return self.learners[self.seating[seat]].policy
+    @property
+    def policies(self) -> dict[str, Policy]:
+        """The policy in each seat."""
+        return {seat: self.learners[name].policy for seat, name in self.seating.items()}
 
     def seats_of(self, name: str) -> list[str]:
         """The seats of a policy; more than one for a shared policy."""
@@ -77,16 +72,29 @@ class Team:
             rewards |= zip(seats, learner.rewards([batches[seat] for seat in seats]), strict=True)
         return {seat: rewards[seat] for seat in self.seating}
 
+    def advantages(self, batches: Mapping[str, Batch]) -> dict[str, Advantage]:
+        """Advantages of every seat by the algorithm; ValueError for results that do not fit the batches."""
+        states = {seat: self.learners[name].algorithm_state for seat, name in self.seating.items()}
+        rewards = self.rewards(batches)
+        advantages = self.algorithm.advantage(batches, rewards, self.options, states)
+        where = f"algorithm {self.algorithm.name!r}: the advantage hook returned"
+        check_advantages(advantages, batches, where, rewards=rewards)
+        for name, learner in self.learners.items():
+            check_state(learner.algorithm_state, name, self.algorithm.name)
+        check_state(self.state, "the team", self.algorithm.name)
+        return advantages
+
     def data(
         self, name: str, batches: Mapping[str, Batch], advantages: Mapping[str, Advantage]
     ) -> LearningData:
         """What one policy learns from, in an order for each epoch.
 
-        `advantages` are checked as those of the hook `advantage`. ArithmeticError if the policy's log-probs
-        are not those its tokens were sampled with.
+        Advantages that `update_all` has changed are checked as those of the hook `advantage`. ArithmeticError
+        if the policy's log-probs are not those its tokens were sampled with.
         """
-        if advantages is not self.checked:
-            check_advantages(advantages, batches, f"algorithm {self.algorithm!r}: team.data was given")
+        if self.algorithm.update_all is not None:
+            where = f"algorithm {self.algorithm.name!r}: team.data was given"
+            check_advantages(advantages, batches, where)
         seats, learner = self.seats_of(name), self.learners[name]
         own = stack(Batch, [batches[seat] for seat in seats])
         difference = float((own.behaviour_logprobs_BT - own.old_logprobs_BT).abs().max())
@@ -105,11 +113,25 @@ class Team:
             for epoch in range(learner.epochs)
         ]
         device = batch.response_BT.device
-        return LearningData(batch, advantage, [order_B.to(device) for order_B in orders], difference)
+        return LearningData(batch, advantage, [order_B.to(device) for order_B in orders])
+
+    def update_all(
+        self, batches: Mapping[str, Batch], advantages: Mapping[str, Advantage]
+    ) -> dict[str, dict[str, float]]:
+        """The algorithm's joint update; its metrics by policy, ValueError if they are not those of all."""
+        assert self.algorithm.update_all is not None
+        updates: Any = self.algorithm.update_all(self, batches, advantages, self.options)
+        if not isinstance(updates, Mapping) or set(updates) != set(self.learners):
+            of = ", ".join(map(str, updates)) if isinstance(updates, Mapping) else type(updates).__name__
+            raise ValueError(
+                f"update_all returned metrics of {of or 'no policy'}; return a dict of numbers for each of "
+                f"{', '.join(self.learners)}"
+            )
+        return {name: {key: float(value) for key, value in of.items()} for name, of in updates.items()}
 
     def logprobs(self, seat: str, batch: Batch) -> Tensor:
         """Log-probs [B, T] of the chosen tokens under the policy in `seat` as it is now, no gradient."""
-        return evaluate(self.policy(seat), batch).logprobs_BT
+        return evaluate(self.policies[seat], batch).logprobs_BT
 
     @torch.no_grad()
     def states(self, batches: Mapping[str, Batch]) -> dict[str, Tensor]:
@@ -147,7 +169,7 @@ class Team:
 
         K runs over the chosen tokens, row by row; a chunk is freed when the next one is made.
         """
-        policy = self.policy(seat)
+        policy = self.policies[seat]
         state_KD = all_hidden_states(policy, batch)
         for at in chunks(len(state_KD), policy.max_logit_rows()):
             yield at, policy.logits(state_KD[at]).float().log_softmax(-1)
@@ -183,14 +205,3 @@ def _is_sound(batch: Batch) -> bool:
     """Whether all numbers that advantages are made of are finite."""
     used = (batch.payoff_B, batch.old_logprobs_BT, batch.ref_logprobs_BT, batch.values_BT)
     return all(bool(tensor.isfinite().all()) for tensor in used)
-
-
-def checked_updates(updates: Any, team: Team) -> dict[str, dict[str, float]]:
-    """The metrics of a joint update; ValueError if they are not those of every policy, numbers by name."""
-    if not isinstance(updates, Mapping) or set(updates) != set(team.learners):
-        of = ", ".join(map(str, updates)) if isinstance(updates, Mapping) else type(updates).__name__
-        raise ValueError(
-            f"update_all returned metrics of {of or 'no policy'}; return a dict of numbers for each of "
-            f"{', '.join(team.learners)}"
-        )
-    return {name: {key: float(value) for key, value in of.items()} for name, of in updates.items()}

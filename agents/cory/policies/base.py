@@ -15,15 +15,14 @@ from torch import Tensor, nn
 
 from cory.batch import Batch, Rows
 from cory.functional import kl
-from cory.functional.logit_statistics import LogitStatistics, logit_statistics, plain_logit_statistics
 from cory.generation import SamplingStrategy
 from cory.generation.acting import Actor
 from cory.generation.sampling import Decoder, Sampled, merge, sample
 from cory.generation.strategies import with_strategy
-from cory.policies.chunked_loss import SumOverChunks
+from cory.policies.chunked_loss import KLLoss, SumOverChunks
 from cory.runtime.attempts import in_smaller_passes
 from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, pass_bytes
-from cory.token_loss import LossFunction, TokenLoss, Tokens, check_loss
+from cory.token_loss import LossFunction, TokenLoss
 
 T = TypeVar("T")
 
@@ -38,14 +37,6 @@ class LossSums:
     metrics: dict[str, Tensor]
     maxima: dict[str, Tensor]
     """Largest values over the tokens, not sums."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KLLoss:
-    """A KL term of the loss: `coef` times the estimator `kind`."""
-
-    kind: str
-    coef: float
 
 
 @contextmanager
@@ -172,16 +163,6 @@ class Policy(nn.Module):
         """
         return self.hidden_states(rows)
 
-    def logit_statistics(
-        self, logits_KV: Tensor, token_K: Tensor, ref_logits_KV: Tensor | None = None
-    ) -> LogitStatistics:
-        """Log-prob, entropy and KL of the chosen tokens' distributions; gradients flow once.
-
-        The logits may be overwritten. In blocks on a CPU, else by plain autograd.
-        """
-        statistics = logit_statistics if self.device.type == "cpu" else plain_logit_statistics
-        return statistics(logits_KV, token_K, ref_logits_KV)
-
     def sample(
         self,
         prompt_BP: Tensor,
@@ -190,7 +171,6 @@ class Policy(nn.Module):
         uniforms_BT: Tensor,
         caps_B: Tensor,
         strategy: SamplingStrategy = "own",
-        interrupt: Callable[[], None] = lambda: None,
     ) -> Sampled:
         """Respond to each prompt (`cory.generation.sampling.sample`).
 
@@ -213,7 +193,6 @@ class Policy(nn.Module):
                     caps_B=caps_B,
                     size=min(sizes()),
                     strategy=strategy,
-                    interrupt=interrupt,
                 ),
                 sizes=lambda: [min(rows, len(prompt_BP)) for rows in sizes()],
             )
@@ -231,7 +210,6 @@ class Policy(nn.Module):
         caps_B: Tensor,
         size: int,
         strategy: SamplingStrategy,
-        interrupt: Callable[[], None],
     ) -> Sampled:
         """`sample` in passes of `size` rows."""
         uniforms_BT = uniforms_BT.float()  # as the probabilities are; not every accelerator has float64
@@ -245,7 +223,6 @@ class Policy(nn.Module):
                 uniforms_BT=uniforms_NT,
                 caps_B=caps_N,
                 eos=self.eos,
-                interrupt=interrupt,
             )
             for prompt_NP, length_N, uniforms_NT, caps_N in parts
         ])  # fmt: skip
@@ -317,60 +294,21 @@ class Policy(nn.Module):
         pass of the reference. No logits outlive their chunk and nothing is computed twice: the gradient of a
         chunk is taken while its logits are at hand (`SumOverChunks`).
         """
-        exact_kl = kl_loss is not None and kl_loss.kind not in kl.SAMPLED
-        fixed = {
+        recorded = {
             "old_logprob_K": batch.chosen(batch.old_logprobs_BT),
             "ref_logprob_K": batch.chosen(batch.ref_logprobs_BT),
             "old_value_K": batch.chosen(batch.values_BT),
             "advantage_K": batch.chosen(targets["advantage_BT"]),
             "return_K": batch.chosen(targets["return_BT"]),
         }
-        token_K = batch.chosen(batch.response_BT)
-        state_KD = self.hidden_states(batch)
-        with torch.no_grad():
-            ref_state_KD = self.reference.hidden_states(batch) if exact_kl else None
-
-        def chunk_loss(state_ND: Tensor, at: slice) -> TokenLoss:
-            ref_logits_NV = None
-            if ref_state_KD is not None:
-                with torch.no_grad():
-                    ref_logits_NV = self.reference.logits(ref_state_KD[at])
-            found = self.logit_statistics(self.logits(state_ND), token_K[at], ref_logits_NV)
-            tokens = Tokens(
-                logprob_K=found.logprob_N,
-                value_K=self.values(state_ND),
-                entropy_K=found.entropy_N,
-                exact_kl_K=found.kl_N if exact_kl else None,
-                **{name: tensor_K[at] for name, tensor_K in fixed.items()},
-            )
-            loss = token_loss(tokens)
-            check_loss(loss, tokens, token_loss)
-            if kl_loss is None:
-                return loss
-            return loss._replace(
-                loss_K=kl.add_to_loss(
-                    loss.loss_K,
-                    tokens.logprob_K,
-                    tokens.ref_logprob_K,
-                    tokens.exact_kl_K,
-                    kind=kl_loss.kind,
-                    coef=kl_loss.coef,
-                )
-            )
-
+        token_K, state_KD, ref_state_KD = batch.chosen(batch.response_BT), self.hidden_states(batch), None
+        if kl_loss is not None and kl_loss.kind not in kl.SAMPLED:
+            with torch.no_grad():
+                ref_state_KD = self.reference.hidden_states(batch)
         parts: list[TokenLoss] = []
-        loss = SumOverChunks.apply(  # type: ignore[no-untyped-call]
-            chunk_loss, self.max_logit_rows(), parts, state_KD, *self.head_parameters()
-        )
-        return LossSums(
-            loss=loss,
-            tokens=len(token_K),
-            metrics={
-                name: torch.stack([part.metrics[name].sum() for part in parts]).sum()
-                for name in parts[0].metrics
-            },
-            maxima={
-                name: torch.stack([part.maxima[name].max() for part in parts]).max()
-                for name in parts[0].maxima
-            },
-        )
+        given = (self, token_loss, kl_loss, token_K, recorded, ref_state_KD, parts)
+        loss = SumOverChunks.apply(*given, state_KD, *self.head_parameters())  # type: ignore[no-untyped-call]
+        first = parts[0]
+        metrics = {n: torch.stack([part.metrics[n].sum() for part in parts]).sum() for n in first.metrics}
+        maxima = {n: torch.stack([part.maxima[n].max() for part in parts]).max() for n in first.maxima}
+        return LossSums(loss=loss, tokens=len(token_K), metrics=metrics, maxima=maxima)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cory.batch import Batch, Rows, pad_to
+from cory.functional.logit_statistics import logit_statistics
 from cory.policies.base import Policy, whole_weights
 from cory.policies.chunked_loss import chunks
 
@@ -40,11 +41,12 @@ def evaluate(policy: Policy, rows: Rows) -> Evaluation:
 @torch.no_grad()
 def _evaluate(policy: Policy, rows: Rows) -> Evaluation:
     token_K = rows.chosen(rows.response_BT)
-    state_KD, ref_state_KD = _all_hidden_states(policy, rows), _all_hidden_states(policy.reference, rows)
+    state_KD = _all_hidden_states(policy, rows)
+    ref_state_KD = state_KD if policy.reference is policy else _all_hidden_states(policy.reference, rows)
     parts: list[Tensor] = []
     for at in chunks(len(token_K), policy.max_logit_rows()):
         logits_NV, ref_logits_NV = policy.logits(state_KD[at]), policy.reference.logits(ref_state_KD[at])
-        found = policy.logit_statistics(logits_NV, token_K[at], ref_logits_NV)
+        found = logit_statistics(logits_NV, token_K[at], ref_logits_NV)
         value_N = policy.values(state_KD[at])
         columns = (found.logprob_N, value_N, found.entropy_N, found.ref_logprob_N, found.kl_N)
         parts.append(torch.stack(columns))

@@ -3,8 +3,9 @@
 Shapes: B games, N seats, P prompt tokens, T response tokens.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -13,9 +14,11 @@ from torch import Tensor
 from cory.batch import Batch, Rows, columns, stack
 from cory.distributed import ranks
 from cory.generation import SamplingStrategy
+from cory.generation.sampling import Sampled
 from cory.policies.base import Policy
 from cory.policies.scoring import make_batch
 from cory.rollout.spec import RolloutSpec
+from cory.runtime import signals
 from cory.runtime.clock import Clock
 from cory_env.vector import VectorGame
 
@@ -26,21 +29,17 @@ def play(
     spec: RolloutSpec,
     *,
     clock: Clock,
-    interrupt: Callable[[], None] = lambda: None,
 ) -> dict[str, Batch]:
-    """Play one game per query of `spec` and return the batch of every seat, in the order of play.
-
-    `interrupt` is called before every token and between the phases, and may raise.
-    """
+    """Play one game per query of `spec`; the batch of every seat, in the order of play."""
     game.reset(spec.queries, spec.caps_BN)
     responses: dict[str, tuple[Rows, Tensor]] = {}
     with clock.phase("sample"):
         for seat in game.seats:
-            responses[seat] = sample_responses(game, seat, policies_by_seat[seat], spec, interrupt=interrupt)
+            responses[seat] = sample_responses(game, seat, policies_by_seat[seat], spec)
     with clock.phase("judge"):
-        interrupt()
+        signals.check()
         scores_BN, payoffs_BN = game.scores(), game.payoffs()
-    interrupt()
+        signals.check()
     batches = {}
     with clock.phase("statistics"):
         for i, seat in enumerate(game.seats):
@@ -50,6 +49,7 @@ def play(
                 for array_BN in (scores_BN, payoffs_BN)
             )
             batches[seat] = make_batch(policy, rows, logprobs_BT, score_B, payoff_B)
+    signals.check()
     return batches
 
 
@@ -59,20 +59,18 @@ def play_shared(
     spec: RolloutSpec,
     *,
     clock: Clock,
-    interrupt: Callable[[], None] = lambda: None,
 ) -> dict[str, Batch]:
     """`play` with the games shared out among the ranks; the batches of all games.
 
-    Payoffs are computed from the scores of all games. An exception of one rank, from `interrupt` too, is
-    raised on all.
+    Payoffs are computed from the scores of all games. An exception of one rank is raised on all.
     """
-    own = spec.rows(ranks.share(len(spec.queries)))
+    ours = spec.rows(ranks.share(len(spec.queries)))
 
-    def play_own() -> tuple[dict[str, Batch], np.ndarray]:
-        batches = play(game, policies_by_seat, own, clock=clock, interrupt=interrupt)
+    def play_ours() -> tuple[dict[str, Batch], np.ndarray]:
+        batches = play(game, policies_by_seat, ours, clock=clock)
         return batches if ranks.count() == 1 else moved(batches, "cpu"), game.scores()
 
-    played = ranks.gathered("the games", play_own)
+    played = ranks.gather_results("the games", play_ours)
     if len(played) == 1:
         return played[0][0]
     payoffs_BN = torch.from_numpy(game.pay(np.concatenate([scores_BN for _, scores_BN in played])))
@@ -91,14 +89,34 @@ def moved(batches: Mapping[str, Batch], device: torch.device | str) -> dict[str,
     }
 
 
+class Sampler(Protocol):
+    """What responds in a seat: a policy, or a player of another library."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where prompts are needed."""
+        ...
+
+    def sample(
+        self,
+        prompt_BP: Tensor,
+        prompt_length_B: Tensor,
+        *,
+        uniforms_BT: Tensor,
+        caps_B: Tensor,
+        strategy: SamplingStrategy = "own",
+    ) -> Sampled:
+        """Respond to each prompt (`cory.generation.sampling.sample`)."""
+        ...
+
+
 def sample_responses(
     game: VectorGame,
     seat: str,
-    policy: Policy,
+    policy: Sampler,
     spec: RolloutSpec,
     *,
     strategy: SamplingStrategy = "own",
-    interrupt: Callable[[], None] = lambda: None,
 ) -> tuple[Rows, Tensor]:
     """Sample the response of `seat` in every game; return the rows and the sampler's log-probs [B, T]."""
     prompt_BP, length_B = (torch.from_numpy(array).to(policy.device) for array in game.prompts(seat))
@@ -109,7 +127,6 @@ def sample_responses(
         uniforms_BT=spec.uniforms_BT[seat],
         caps_B=caps_B.to(policy.device),
         strategy=strategy,
-        interrupt=interrupt,
     )
     game.respond(seat, sampled.response_BT.cpu().numpy(), sampled.response_length_B.cpu().numpy())
     rows = Rows(

@@ -5,14 +5,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 
+OnPhase = Callable[[str], None]
+"""Called with the name of a phase as it begins."""
+
 
 @dataclass
 class Clock:
     """Accumulator of seconds by phase name."""
 
     seconds: dict[str, float] = field(default_factory=dict)
-    on_phase: Callable[[str], None] = lambda name: None
-    """Called with the name of a phase as it begins."""
+    on_phase: OnPhase = lambda name: None
 
     wait: Callable[[], None] = lambda: None
     """Waits for what was begun: called before a time is read."""

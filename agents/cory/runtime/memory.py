@@ -130,7 +130,7 @@ def _share_of_accelerator(device: torch.device) -> int:
 def agree_on_smallest(budget: MemoryBudget) -> None:
     """Make the budget that of the rank with the smallest: memory may have run out on some."""
     if ranks.count() > 1:
-        budgets = ranks.of_all("the memory budget", budget)
+        budgets = ranks.gather_object("the memory budget", budget)
         budget.activations = min(one.activations for one in budgets)
         budget.logits = min(one.logits for one in budgets)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from cory.distributed import ranks
 from cory.runtime import arithmetic, cpu
 from cory.runtime.device import device_name
 
@@ -40,7 +39,7 @@ def environment() -> dict[str, Any]:
         "processor": processor(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "processes": ranks.count(),
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "matmul": cpu.chosen_matmul(),
         "deterministic": arithmetic.is_deterministic(),
         "gpu": device_name(),

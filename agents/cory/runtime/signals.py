@@ -1,19 +1,15 @@
-"""Signal handling: SIGTERM and SIGINT set a flag that a run checks, so that it can save its state first."""
+"""Signal handling: SIGTERM and SIGINT set a flag; `check` stops long computations so that a run is saved."""
 
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from contextvars import ContextVar
 from types import FrameType, TracebackType
 from typing import Self
 
-Interrupt = Callable[[], None]
-"""Called repeatedly during long computations; may raise to stop them."""
-
-
-def never() -> None:
-    """Do nothing: the interrupt of computations that are never stopped."""
+GRACE = 30.0
+"""Seconds that an update in progress may still take after a signal; one that takes longer is lost."""
 
 
 class Stopped(Exception):  # noqa: N818 (no error)
@@ -39,20 +35,13 @@ class Signals:
     thread can receive signals; in other threads nothing is changed.
     """
 
-    def __init__(self, *, grace: float) -> None:
-        """`grace`: seconds that an iteration whose update has begun may still take after a signal."""
-        self.grace = grace
+    def __init__(self) -> None:
         self._number: int | None = None
         self._received_at = 0.0
 
-    def check(self) -> None:
-        """Raise `Stopped` if a signal was received."""
-        if self._number is not None:
-            raise Stopped(self._number)
-
-    def check_grace(self) -> None:
+    def check(self, grace: float = 0.0) -> None:
         """Raise `Stopped` if a signal was received more than `grace` seconds ago."""
-        if self._number is not None and time.monotonic() - self._received_at > self.grace:
+        if self._number is not None and time.monotonic() - self._received_at >= grace:
             raise Stopped(self._number)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
@@ -60,7 +49,7 @@ class Signals:
             self._number, self._received_at = number, time.monotonic()
             text = (
                 f"{signal.Signals(number).name}: stopping as soon as the state can be saved; an update in "
-                f"progress may take {self.grace:g} s more. A second signal ends the process at once, without "
+                f"progress may take {GRACE:g} s more. A second signal ends the process at once, without "
                 "a checkpoint.\n"
             )
             os.write(2, text.encode())  # a print may be interrupted by this very handler
@@ -68,6 +57,7 @@ class Signals:
             os._exit(128 + number)
 
     def __enter__(self) -> Self:
+        self._token = _active.set(self)
         self._before = {}
         if threading.current_thread() is threading.main_thread():
             self._before = {
@@ -78,5 +68,15 @@ class Signals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        _active.reset(self._token)
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+_active: ContextVar[Signals | None] = ContextVar("signals", default=None)
+
+
+def check(grace: float = 0.0) -> None:
+    """`Signals.check` of the innermost context; nothing outside of one."""
+    if (signals := _active.get()) is not None:
+        signals.check(grace)

@@ -3,21 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cory.config.schema import Config
 from cory.config.values import flat
 from cory.evaluation import records
 from cory.evaluation.evaluator import Measure, Responses, evaluate_in_game, evaluate_standalone, threshold
-from cory.evaluation.external import ExternalPolicy
+from cory.evaluation.external import ExternalPlayer, Player
 from cory.evaluation.summary import EvaluatedTarget, sample_lines, summary
 from cory.judges import weighted_sum
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
-from cory.runtime.signals import Interrupt, never
 from cory.training import metrics
 from cory.training.factory import (
-    Players,
     load_players,
     load_references,
     make_game,
@@ -113,7 +111,8 @@ def evaluate_target(
     measures = make_measures(config)
     standalone: dict[str, Responses] = {}
     with weighted_sum.closing(task):
-        for name, policy in {**{r.name: r for r in references.values()}, **policies}.items():
+        everyone: dict[str, Player] = {**{r.name: r for r in references.values()}, **policies}
+        for name, policy in everyone.items():
             on_progress(f"{label}: {name} standalone")
             standalone[name] = evaluate_standalone(
                 policy, task, config.evaluation, max_response=config.max_response, measures=measures
@@ -136,25 +135,38 @@ def evaluate_target(
     )
 
 
-def load_target(target: Target) -> Players:
+class Evaluated(NamedTuple):
+    """The task, the reference of each policy or player by its name, and these."""
+
+    task: Task
+    references: dict[str, Policy]
+    policies: dict[str, Player]
+
+
+def load_target(target: Target) -> Evaluated:
     """Task, references and policies of a target; players have played one response when this returns.
 
     ValueError for a policy with another tokenizer than its reference, and for a player that chooses no token
     of the vocabulary.
     """
-    players = _with_players(target) if target.players else load_players(target.config, target.folders)
+    if target.players:
+        loaded = _with_players(target)
+        one = replace(target.config.evaluation, queries=1, samples=1)
+        for player in loaded.policies.values():
+            cap = target.config.max_response
+            evaluate_standalone(player, loaded.task, one, max_response=cap, measures={})
+        return loaded
+    players = load_players(target.config, target.folders)
     references = {name: players.references[name] for name in players.policies}
     for name, policy in players.policies.items():
         reference = references[name]
         if isinstance(policy, CausalLMPolicy) and isinstance(reference, CausalLMPolicy):
             check_same_tokenizer([reference, policy])
-    if target.players:
-        _try(target.config, players)
-    return players._replace(references=references)
+    return Evaluated(players.task, references, {**players.policies})
 
 
-def _with_players(target: Target) -> Players:
-    """The players of a target as policies; the first policy's reference is that of all of them."""
+def _with_players(target: Target) -> Evaluated:
+    """The players of a target; the first policy's reference is that of all of them."""
     config = target.config
     first = config.policy_names[0]
     if config.policy.kind == "table":
@@ -166,30 +178,24 @@ def _with_players(target: Target) -> Players:
         task = make_task(config, tokens_of(reference))
     games = make_game(config, task, {}), VectorGame(task, seats=1, max_response=config.max_response)
     cap, views = config.max_response[1], [view for game in games for view in game.views]
-    policies: dict[str, Policy] = {}
+    width = max(view.max_prompt(task.max_query, cap) for view in views) + cap
+    policies: dict[str, Player] = {}
     for name, player in target.players.items():
-        policies[name] = policy = (
-            player
-            if isinstance(player, Policy)
-            else ExternalPolicy(
+        if isinstance(player, Policy):
+            player.name = name
+            player.set_reference(reference)
+            policies[name] = player
+        else:
+            policies[name] = ExternalPlayer(
                 name,
                 player,
                 source=f"target {target.name!r}",
                 vocab_size=task.tokenizer.vocab_size,
                 pad=task.tokenizer.pad,
-                width=max(view.max_prompt(task.max_query, cap) for view in views) + cap,
+                width=width,
+                reference=reference,
             )
-        )
-        policy.name = name
-        policy.set_reference(reference)
-    return Players(task, dict.fromkeys(policies, reference), policies)
-
-
-def _try(config: Config, players: Players) -> None:
-    """Have every player respond to one held-out query."""
-    one = replace(config.evaluation, queries=1, samples=1)
-    for policy in players.policies.values():
-        evaluate_standalone(policy, players.task, one, max_response=config.max_response, measures={})
+    return Evaluated(task, dict.fromkeys(policies, reference), policies)
 
 
 def check_target(target: Target) -> None:
@@ -198,11 +204,10 @@ def check_target(target: Target) -> None:
         pass
 
 
-def target_metrics(target: Target, *, interrupt: Interrupt = never) -> dict[str, float]:
+def target_metrics(target: Target) -> dict[str, float]:
     """The held-out metrics of a target, keyed as a run logs them: `eval/...`, `team/...`, `all/policies/...`.
 
     The team is evaluated with `evaluation.team`, seated as in a run's first iteration.
-    `interrupt` is called before every token and may raise.
     """
     config = target.config
     task, references, policies = load_target(target)
@@ -211,12 +216,7 @@ def target_metrics(target: Target, *, interrupt: Interrupt = never) -> dict[str,
     with weighted_sum.closing(task):
         responses = {
             policy.name: evaluate_standalone(
-                policy,
-                task,
-                config.evaluation,
-                max_response=config.max_response,
-                measures=measures,
-                interrupt=interrupt,
+                policy, task, config.evaluation, max_response=config.max_response, measures=measures
             )
             for policy in (*references.values(), *policies.values())
         }
@@ -224,7 +224,7 @@ def target_metrics(target: Target, *, interrupt: Interrupt = never) -> dict[str,
         if config.evaluation.team:
             game, seated = make_game(config, task, policies), list(policies.values())
             by_seat = {seat: seated[i % len(seated)] for i, seat in enumerate(game.seats)}
-            team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures, interrupt=interrupt)
+            team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
             found |= metrics.team_metrics(team, **options)
     return found
 
@@ -233,7 +233,7 @@ def evaluate_seatings(
     config: Config,
     task: Task,
     references: Mapping[str, Policy],
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, Player],
     measures: Mapping[str, Measure],
     on_progress: Callable[[str], None],
 ) -> list[tuple[dict[str, str], dict[str, Responses]]]:
@@ -251,11 +251,11 @@ def evaluate_seatings(
 
 
 def seatings(
-    seats: Sequence[str], policies: Mapping[str, Policy], references: Mapping[str, Policy]
-) -> list[dict[str, Policy]]:
+    seats: Sequence[str], policies: Mapping[str, Player], references: Mapping[str, Policy]
+) -> list[dict[str, Player]]:
     """The references in all seats; then as many seatings as it takes for each policy to sit in each seat."""
     frozen, trained = list(references.values()), list(policies.values())
-    found = [{seat: frozen[i % len(frozen)] for i, seat in enumerate(seats)}]
+    found: list[dict[str, Player]] = [{seat: frozen[i % len(frozen)] for i, seat in enumerate(seats)}]
     found += [
         {seat: trained[(i - turn) % len(trained)] for i, seat in enumerate(seats)}
         for turn in range(len(trained))

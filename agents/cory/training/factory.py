@@ -13,6 +13,7 @@ import numpy as np
 from cory import algorithms, pocket
 from cory.config.schema import Config
 from cory.evaluation.evaluator import Measure
+from cory.evaluation.external import Player
 from cory.judges import parsing
 from cory.judges.classifier import Classifier
 from cory.judges.ngrams import NGrams
@@ -342,7 +343,7 @@ def make_measures(config: Config) -> dict[str, Measure]:
     return measures
 
 
-def make_game(config: Config, task: Task, policies: Mapping[str, Policy]) -> VectorGame:
+def make_game(config: Config, task: Task, policies: Mapping[str, Player]) -> VectorGame:
     """The game of the settings."""
     return VectorGame(task, **game_options(config, policies))
 
@@ -356,7 +357,7 @@ def check_lengths(game: VectorGame, policies: Mapping[str, Policy]) -> None:
         conformance.check(policy, longest=longest)
 
 
-def game_options(config: Config, policies: Mapping[str, Policy]) -> dict[str, Any]:
+def game_options(config: Config, policies: Mapping[str, Player]) -> dict[str, Any]:
     """Arguments of every view of the game; prompts and responses fit the policies' smallest window."""
     windows = [policy.window for policy in policies.values() if policy.window is not None]
     return {

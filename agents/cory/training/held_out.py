@@ -1,100 +1,108 @@
-"""Evaluations of a run's policies on held-out queries: standalone, in the seats of a game, in a few samples.
+"""Evaluations of a trainer's policies on held-out queries: standalone, in the seats of a game, as samples.
 
 Shapes: B games, N seats.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from cory.config.schema import Config
+from cory.evaluation import averaging
 from cory.evaluation.evaluator import Responses, Split, evaluate_in_game, evaluate_standalone
 from cory.policies.base import Policy
 from cory.rollout.rollout import play
 from cory.rollout.spec import RolloutSpec
 from cory.runtime.clock import Clock
-from cory.runtime.signals import Interrupt, never
 from cory.training import metrics
 from cory.training.factory import make_measures
-from cory_env.tasks.base import Task
-from cory_env.vector import VectorGame
+from cory.training.trainer import Trainer
+from cory_env.tasks.base import validation_queries
+
+OnPolicy = Callable[[str], None]
+"""Called with the name of each policy before it is evaluated."""
 
 SAMPLES = 8
 """Games that each evaluation writes to samples.jsonl."""
 
 
 class HeldOut:
-    """Evaluates policies on a task by a run's settings; each reference is evaluated once."""
+    """Evaluates a trainer's policies by its settings; each reference is evaluated once."""
 
-    def __init__(self, config: Config, task: Task, game: VectorGame) -> None:
-        self.config, self.task, self.game = config, task, game
-        self.measures = make_measures(config)
-        self.of_references: dict[tuple[Split, str], Responses] = {}
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        self.measures = make_measures(trainer.config)
+        self._of_references: dict[tuple[Split, str], Responses] = {}
 
-    def standalone(
-        self,
-        policies: Mapping[str, Policy],
-        *,
-        split: Split = "test",
-        interrupt: Interrupt = never,
-        on_policy: Callable[[str], None] = lambda name: None,
-    ) -> dict[str, Responses]:
-        """Responses of every policy to the query only.
+    def evaluate(self, on_policy: OnPolicy = lambda name: None) -> dict[str, Responses]:
+        """Responses of every reference and policy to test queries, query only, and of their average.
 
-        A reference's are also those of every policy that equals it. `on_policy` is called with each name
-        before it begins.
+        The references' are those of every policy that equals its reference. Where policies start from several
+        models, `reference_<policy>` are those of each.
         """
+        trainer, evaluate = self.trainer, partial(self._standalone, split="test", on_policy=on_policy)
+        references: dict[str, Policy] = {one.name: one for one in trainer.references.values()}
+        if len(references) > 1:
+            references = {f"reference_{name}": one for name, one in trainer.references.items()}
+        found = evaluate(references | trainer.policies)
+        several = len(trainer.policies) > 1
+        if trainer.state.averages()["ema"] or (trainer.config.evaluation.average and several):
+            with averaged(trainer) as average:
+                found |= evaluate({averaging.NAME: average})
+        return found
+
+    def validate(self, on_policy: OnPolicy = lambda name: None) -> dict[str, Responses]:
+        """Responses of every policy to the validation queries, for choices; empty for a task without any."""
+        if not validation_queries(self.trainer.task):
+            return {}
+        return self._standalone(self.trainer.policies, split="validation", on_policy=on_policy)
+
+    def _standalone(
+        self, policies: Mapping[str, Policy], *, split: Split, on_policy: OnPolicy
+    ) -> dict[str, Responses]:
         found: dict[str, Responses] = {}
         for name, policy in policies.items():
             key, unmoved = (split, policy.reference.name), policy.equals_reference()
-            if unmoved and key in self.of_references:
-                found[name] = self.of_references[key]
+            if unmoved and key in self._of_references:
+                found[name] = self._of_references[key]
                 continue
             on_policy(policy.name)
             found[name] = evaluate_standalone(
                 policy,
-                self.task,
-                self.config.evaluation,
-                max_response=self.config.max_response,
+                self.trainer.task,
+                self.trainer.config.evaluation,
+                max_response=self.trainer.config.max_response,
                 measures=self.measures,
                 split=split,
-                interrupt=interrupt,
             )
             if unmoved:
-                self.of_references[key] = found[name]
+                self._of_references[key] = found[name]
         return found
 
-    def team(
-        self, policies_by_seat: Mapping[str, Policy], *, interrupt: Interrupt = never
-    ) -> dict[str, Responses]:
-        """Responses of every seat in games on the held-out queries."""
-        config = self.config.evaluation
-        return evaluate_in_game(
-            self.game, policies_by_seat, config, measures=self.measures, interrupt=interrupt
-        )
+    def play_as_team(self, iteration: int) -> dict[str, Responses]:
+        """Responses of every seat in games on the test queries, seated as in `iteration`."""
+        trainer = self.trainer
+        policies = trainer.team(iteration).policies
+        return evaluate_in_game(trainer.game, policies, trainer.config.evaluation, measures=self.measures)
 
-    def sample_rows(
-        self,
-        policies_by_seat: Mapping[str, Policy],
-        seating: Mapping[str, str],
-        responses: Mapping[str, Responses],
-        *,
-        reference: str,
-    ) -> list[dict[str, Any]]:
-        """A few held-out games, beside the standalone `responses` of each policy and of the `reference`."""
+    def sample_rows(self, iteration: int, responses: Mapping[str, Responses]) -> list[dict[str, Any]]:
+        """A few held-out games, beside the standalone `responses` of the policies and of the reference."""
+        trainer, config, game = self.trainer, self.trainer.config, self.trainer.game
+        reference, team = trainer.references[config.policy_names[0]].name, trainer.team(iteration)
         count = min(SAMPLES, len(responses[reference].texts))
-        queries = list(self.task.queries("test")[:count])
+        queries = list(trainer.task.queries("test")[:count])
         spec = RolloutSpec.draw(
             queries,
-            seats=self.game.seats,
+            seats=game.seats,
             games_B=np.arange(count),
-            key=(self.config.evaluation.seed, "samples", 0),
-            max_response=self.config.max_response,
+            key=(config.evaluation.seed, "samples", 0),
+            max_response=config.max_response,
         )
-        batches = play(self.game, policies_by_seat, spec, clock=Clock())
-        token_kl = metrics.token_kl(batches, self.task.tokenizer)
-        scores_BN, texts = self.game.scores(), {seat: self.game.texts(seat) for seat in self.game.seats}
+        batches = play(game, team.policies, spec, clock=Clock())
+        token_kl = metrics.token_kl(batches, trainer.task.tokenizer)
+        scores_BN, texts = game.scores(), {seat: game.texts(seat) for seat in game.seats}
         return [
             {
                 "query": query.text,
@@ -102,8 +110,22 @@ class HeldOut:
                 **{seat: texts[seat][i] for seat in texts},
                 "score": dict(zip(texts, scores_BN[i].tolist(), strict=True)),
                 "eval": {name: found.texts[i][0] for name, found in responses.items()},
-                "seating": dict(seating),
+                "seating": dict(team.seating),
                 **({"token_kl": token_kl[i]} if i < len(token_kl) else {}),
             }
             for i, query in enumerate(queries)
         ]
+
+
+@contextmanager
+def averaged(trainer: Trainer) -> Iterator[Policy]:
+    """The mean of the policies' weights, or of their moving averages; their own are back after it."""
+    moving = [one.average for one in trainer.state.averages()["ema"].values()]
+    with averaging.averaged(list(trainer.policies.values()), columns=moving) as average:
+        yield average
+    trainer.note_fingerprints()  # the weights were away, and are back
+
+
+def validation_count(trainer: Trainer) -> int:
+    """Validation queries that choices are made on."""
+    return min(len(validation_queries(trainer.task)), trainer.config.evaluation.queries)

@@ -23,9 +23,9 @@ from cory.tracking import alerts, early_alerts
 from cory.tracking.progress import EVALUATED, TRAINING
 from cory.tracking.tracker import SAMPLES, Tracker, read
 from cory.training import checkpoint, metrics
+from cory.training.held_out import HeldOut, validation_count
 from cory.training.overwriting import mark
 from cory.training.run_directory import free_name
-from cory.training.snapshot import Snapshot
 from cory.training.trainer import Trainer
 
 LEAST_VALIDATION = 16
@@ -75,14 +75,10 @@ class Loop:
         self.callbacks, self.validates = callbacks, validates
         self.rows: list[Mapping[str, float]] = [row for row in read(run) if "time/update/seconds" in row]
         self.warned: set[str] = set()
+        self.held_out = HeldOut(trainer)
         self.memory = trainer.state.memory.state()
-        self.failed_saves = 0
         self.saving_seconds = 0.0
         self.saved_at = time.monotonic()
-        self.seconds = 0.0
-        """How long the last iteration took."""
-        self.snapshot: Snapshot | None = None
-        """The state at the start of an iteration that may outlast the grace of a signal."""
 
     def go(self, start: int, *, on_progress: OnProgress) -> None:
         """Run the iterations from `start` and the last evaluation.
@@ -96,11 +92,12 @@ class Loop:
                 self.between(iteration, on_progress)
                 if iteration < self.config.iterations:
                     on_progress(TRAINING, {})
-                    on_progress(TRAINING, self.iterate(iteration, on_phase=lambda p: on_progress(p, {})))
+                    found = self.trainer.iterate(iteration, on_phase=lambda phase: on_progress(phase, {}))
+                    on_progress(TRAINING, self.log(iteration, found))
                 else:
                     self.check_directory(iteration)
                 self.note_memory()
-                failed = ranks.of_all("failures", weighted_sum.failures(self.trainer.task))
+                failed = ranks.gather_object("failures", weighted_sum.failures(self.trainer.task))
                 self.show_failures(iteration, list(chain.from_iterable(failed)))
             except (Stopped, ValueError) as error:
                 self.save_on_exit(iteration, error)
@@ -131,28 +128,18 @@ class Loop:
 
     def between(self, iteration: int, on_progress: OnProgress) -> None:
         """Save and evaluate if due at the start of `iteration`."""
-        ranks.agreed("a signal", self.signals.check)
+        ranks.gather_results("a signal", self.signals.check)
         self.check_directory(iteration)
-        if ranks.of_first("the clock", lambda: self.saves(iteration)):
+        if ranks.broadcast_object("the clock", lambda: self.saves(iteration)):
             self.save(iteration)
         if evaluates(self.config, iteration):
             self.evaluate(iteration, on_progress)
-
-    def iterate(self, iteration: int, *, on_phase: Say = lambda phase: None) -> dict[str, float]:
-        """Run one iteration, log its metrics and check them for alerts; `on_phase` shows its phases."""
-        if self.trainer.exchanged(iteration):
+        if iteration < self.config.iterations and self.trainer.exchanged(iteration):
             self.call("on_exchange", iteration, self.trainer.seating(iteration))
-        outlasts = self.seconds > self.config.grace
-        self.snapshot = self.trainer.state.snapshot() if outlasts else None
-        start = time.monotonic()
-        found = self.trainer.iterate(
-            iteration,
-            interrupt=self.signals.check,
-            interrupt_update=self.signals.check_grace,
-            on_phase=on_phase,
-        )
-        found = ranks.of_all("metrics", found)[0]  # the seconds differ
-        self.seconds, self.snapshot = time.monotonic() - start, None
+
+    def log(self, iteration: int, found: dict[str, float]) -> dict[str, float]:
+        """Log the metrics of an iteration and check them for alerts; those of rank 0: the seconds differ."""
+        found = ranks.gather_object("metrics", found)[0]
         found["time/save/seconds"], self.saving_seconds = self.saving_seconds, 0.0
         self.tracker.log(iteration, found)
         self.rows.append(found)
@@ -165,28 +152,24 @@ class Loop:
     def evaluate(self, iteration: int, on_progress: OnProgress) -> None:
         """Evaluate every policy standalone, log sample games, keep the best checkpoint so far."""
         start = time.perf_counter()
-        responses = self.trainer.evaluate(
-            interrupt=self.signals.check, on_policy=lambda name: on_progress(f"evaluating {name}", {})
-        )
+        responses = self.held_out.evaluate(lambda name: on_progress(f"evaluating {name}", {}))
         eta = self.config.kl.coef
         threshold = evaluator.threshold(self.config.evaluation, self.trainer.task)
         policies = list(self.trainer.policies)
         found = metrics.evaluation_metrics(responses, policies, kl_coef=eta, threshold=threshold)
         if self.config.evaluation.team:
             on_progress("evaluating the team", {})
-            team = self.trainer.evaluate_team(iteration, interrupt=self.signals.check)
+            team = self.held_out.play_as_team(iteration)
             found |= metrics.team_metrics(team, kl_coef=eta, threshold=threshold)
         if self.validates:
-            validation = self.trainer.validate(
-                interrupt=self.signals.check, on_policy=lambda name: on_progress(f"validating {name}", {})
-            )
+            validation = self.held_out.validate(lambda name: on_progress(f"validating {name}", {}))
             found |= metrics.validation_metrics(validation, kl_coef=eta, threshold=threshold)
         found["time/evaluate/seconds"] = time.perf_counter() - start
-        sampled = partial(self.trainer.sample_rows, iteration, responses)
+        sampled = partial(self.held_out.sample_rows, iteration, responses)
         if self.config.shard:  # every rank's part of the weights is needed
-            rows = ranks.gathered("samples", sampled)[0]
+            rows = ranks.gather_results("samples", sampled)[0]
         else:
-            rows = ranks.of_first("samples", sampled)
+            rows = ranks.broadcast_object("samples", sampled)
         found |= weighted_sum.metrics(self.trainer.task, prefix="evaluation_")
         self.tracker.log(iteration, found)
         self.tracker.samples(iteration, rows)
@@ -204,7 +187,7 @@ class Loop:
         It is averaged over the policies. Without validation, or with fewer than `LEAST_VALIDATION` queries
         of it, there is none: the test split is for reports only.
         """
-        if self.trainer.validation_count < LEAST_VALIDATION:
+        if validation_count(self.trainer) < LEAST_VALIDATION:
             return
         scores = [
             found[key]
@@ -214,30 +197,19 @@ class Loop:
         if not scores:
             return
         score, best = sum(scores) / len(scores), checkpoint.read_best(self.run)
-        if (best is None or score > best["score"]) and self.save(iteration):
-            ranks.of_first("the best", lambda: checkpoint.write_best(self.run, iteration, score))
+        if best is None or score > best["score"]:
+            self.save(iteration)
+            ranks.broadcast_object("the best", lambda: checkpoint.write_best(self.run, iteration, score))
 
-    def save(self, iteration: int) -> bool:
-        """Save the state at the start of `iteration`; older checkpoints go once it is whole.
-
-        A full disk is survived `failed_saves` - 1 consecutive times.
-        """
+    def save(self, iteration: int) -> None:
+        """Save the state at the start of `iteration`; older checkpoints go once it is whole."""
         start = time.perf_counter()
         self.trainer.state.check_ranks(iteration)
-        try:
-            with self.trainer.state.whole():
-                folder = ranks.of_first("a checkpoint", lambda: self.write_checkpoint(iteration))
-        except OSError as error:
-            self.failed_saves += 1
-            if self.failed_saves >= self.config.failed_saves:
-                raise
-            left = self.config.failed_saves - self.failed_saves
-            self.say(f"warning: no checkpoint of iteration {iteration} ({error}); {left} more may fail")
-            return False
-        self.failed_saves, self.saved_at = 0, time.monotonic()
+        with self.trainer.state.unsharded():
+            folder = ranks.broadcast_object("a checkpoint", lambda: self.write_checkpoint(iteration))
+        self.saved_at = time.monotonic()
         self.saving_seconds += time.perf_counter() - start
         self.call("on_save", iteration, folder)
-        return True
 
     def write_checkpoint(self, iteration: int) -> Path:
         """Write the checkpoint and remove old ones; its folder."""
@@ -252,11 +224,11 @@ class Loop:
 
         Raises OSError then, to which `go` adds how to resume there.
         """
-        if not ranks.of_first("the run directory", self.tracker.is_gone):
+        if not ranks.broadcast_object("the run directory", self.tracker.is_gone):
             return
         gone = self.run
-        self.run = ranks.of_first("another directory", lambda: free_name(gone))
-        ranks.of_first("another directory", lambda: self.move(self.run))
+        self.run = ranks.broadcast_object("another directory", lambda: free_name(gone))
+        ranks.broadcast_object("another directory", lambda: self.move(self.run))
         self.save(iteration)
         raise FileNotFoundError(
             errno.ENOENT,
@@ -276,7 +248,7 @@ class Loop:
         """Call a hook of all callbacks that have it, on rank 0."""
         for callback in self.callbacks:
             if (function := getattr(callback, hook, None)) is not None:
-                ranks.of_first(hook, partial(function, self.trainer, *arguments))
+                ranks.broadcast_object(hook, partial(function, self.trainer, *arguments))
 
     def show_failures(self, iteration: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Log responses that a judge failed on among the samples; print the first of each function."""
@@ -297,14 +269,8 @@ class Loop:
                 self.say(f"warning: {text}")
 
     def save_on_exit(self, iteration: int, error: Exception) -> None:
-        """Save the state at the start of the iteration, if it is at hand; add to `error` where to resume.
-
-        In the middle of an update it is at hand as a snapshot, which is taken where iterations outlast the
-        grace.
-        """
-        if self.trainer.learning and self.snapshot is not None:
-            self.trainer.revert(self.snapshot)
-        if all(ranks.of_all("the last checkpoint", not self.trainer.learning)):
+        """Save the state at the start of the iteration unless an update has begun; note where to resume."""
+        if not any(ranks.gather_object("the last checkpoint", self.trainer.learning)):
             try:
                 self.save(iteration)
             except OSError as full:
@@ -327,7 +293,7 @@ class Loop:
             for seat, batch in batches.items()
             for name in columns(Batch)
         }
-        if not tensors or not ranks.is_first():
+        if not tensors or not ranks.is_main_process():
             return ""
         path = self.run / f"diverged-{iteration:06d}.safetensors"
         checkpoint.save_tensors(path, tensors)

@@ -10,35 +10,32 @@ import numpy as np
 import torch
 
 from cory.batch import Batch
+from cory.config.schema import Config
 from cory.evaluation.evaluator import Responses
 from cory.evaluation.text_metrics import diversity
 from cory.functional.advantage import Advantage
+from cory.learner.team import Team
 from cory_env.tokenizer import Tokenizer
 from cory_env.types import Response
 
 
 def iteration_metrics(
-    seating: Mapping[str, str],
+    team: Team,
     batches: Mapping[str, Batch],
     advantages: Mapping[str, Advantage],
     updates: Mapping[str, Mapping[str, float]],
     seconds: Mapping[str, float],
-    *,
-    kl_coef: float,
-    eos: Iterable[int],
-    group: int = 1,
+    config: Config,
 ) -> dict[str, float]:
-    """Metrics of each seat, of the update of the policy that sits there, and of the clock.
-
-    `seconds` are by phase; `kl_coef` is the fixed coefficient of the combined reward; each query has `group`
-    games, one after the other.
-    """
+    """Metrics of each seat, of the update of the policy that sits there, and of the clock's phases."""
     metrics: dict[str, float] = {}
-    for seat, name in seating.items():
-        of_seat = batch_metrics(batches[seat], kl_coef=kl_coef, eos=eos) | dict(updates[name])
-        of_seat |= value_metrics(batches[seat], advantages[seat]) | spread_metrics(batches[seat], group=group)
+    group = team.algorithm.needs(team.options).group
+    for seat, name in team.seating.items():
+        policy, batch = team.learners[name].policy, batches[seat]
+        of_seat = batch_metrics(batch, kl_coef=config.kl.coef, eos=policy.eos) | dict(updates[name])
+        of_seat |= value_metrics(batch, advantages[seat]) | spread_metrics(batch, group=group)
         metrics |= {f"{seat}/{name}/{quantity}": value for quantity, value in of_seat.items()}
-    metrics |= interplay(seating, batches)
+    metrics |= interplay(team.seating, batches)
     metrics |= {f"time/{phase}/seconds": spent for phase, spent in seconds.items()}
     tokens = sum(int(batch.response_length_B.sum()) for batch in batches.values())
     metrics["speed/tokens/per_second"] = tokens / sum(seconds.values())
@@ -94,6 +91,7 @@ def batch_metrics(batch: Batch, *, kl_coef: float, eos: Iterable[int]) -> dict[s
         "task_reward": score,
         "payoff": float(batch.payoff_B.mean()),
         "kl": kl,
+        "sampler_difference": float((batch.behaviour_logprobs_BT - batch.old_logprobs_BT).abs().max()),
         "kl_sampled": float((batch.old_logprobs_BT - batch.ref_logprobs_BT).sum(1).mean()),
         "combined_reward": score - kl_coef * kl,
         "response_length": float(batch.response_length_B.cpu().double().mean()),

@@ -26,8 +26,6 @@ CHANGEABLE = (
     "evaluation.every",
     "export",
     "export_best",
-    "failed_saves",
-    "grace",
     "iterations",
     "judge.max_failures",
     "judge.memory_mb",

@@ -63,11 +63,11 @@ def train(
     """
     configure_runtime(config)
     silence_transformers()
-    places = log_to.split(config.log_to) if ranks.is_first() else []
+    places = log_to.split(config.log_to) if ranks.is_main_process() else []
     others = [name for name in places if name != log_to.TENSORBOARD]
     external.check_installed(others)
     run = join_ranks(config, run)
-    plan = ranks.of_first(
+    plan = ranks.broadcast_object(
         "the run directory", lambda: examine(config, run, resume=resume, overwrite=overwrite)
     )
     resumed = plan.resumed
@@ -78,13 +78,13 @@ def train(
         stack.enter_context(weighted_sum.closing(trainer.task))
         log_folder, notes = stack.enter_context(run_of_rank(run, plan))
         if resumed is None:
-            start = ranks.of_first("the run directory", lambda: begin(trainer, run))
+            start = ranks.broadcast_object("the run directory", lambda: begin(trainer, run))
         else:
             start, lines = restore(trainer, run, resumed)
             notes += [f"warning: {line}" for line in lines]
         weighted_sum.log_to(trainer.task, run / "judge.log")
         texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
-        shown: Log = log if ranks.is_first() else "quiet"
+        shown: Log = log if ranks.is_main_process() else "quiet"
         with RunProgress(
             start=start,
             iterations=config.iterations,
@@ -93,7 +93,7 @@ def train(
             ending=ENDING if report else 0.0,
             log=shown,
         ) as progress:
-            warn = progress.warn if ranks.is_first() else unheard
+            warn = progress.warn if ranks.is_main_process() else unheard
             for line in (*(about if resumed is None else ()), *opening_lines(trainer, run, start, resumed)):
                 progress.say(line)
             skipped = (f"skipped: {reason}" for reason in plan.skipped)
@@ -101,7 +101,7 @@ def train(
                 warn(warning)
             also = external.start(others, run, flat(config), resumed=resumed is not None, warn=warn)
             with (
-                Signals(grace=config.grace) as signals,
+                Signals() as signals,
                 Tracker(
                     log_folder, tensorboard=log_to.TENSORBOARD in places, external=also, say=warn
                 ) as tracker,
@@ -120,8 +120,10 @@ def train(
             progress.update(EXPORTING, {})
             export_policies(trainer, run, start, say=progress.say)
             progress.update(REPORTING, {})
-            path = ranks.of_first("the report", lambda: write_report(run) if report else run / "report.html")
-            for line in headline(run) if ranks.is_first() else ():
+            path = ranks.broadcast_object(
+                "the report", lambda: write_report(run) if report else run / "report.html"
+            )
+            for line in headline(run) if ranks.is_main_process() else ():
                 progress.say(line)
         return path
 
@@ -163,7 +165,7 @@ def join_ranks(config: Config, run: Path) -> Path:
             f"a batch of {config.batch} games cannot be shared by {ranks.count()} processes; start fewer, or "
             "raise batch"
         )
-    return ranks.of_first("the run directory", lambda: run)
+    return ranks.broadcast_object("the run directory", lambda: run)
 
 
 @contextmanager
@@ -189,8 +191,8 @@ def run_of_rank(run: Path, plan: Plan) -> Iterator[tuple[Path, list[str]]]:
                 raise ValueError(f"another process has just trained in {run}; start this one again")
             return notes
 
-        notes = ranks.of_first("the lock", lock)
-        yield run if ranks.is_first() else Path(stack.enter_context(TemporaryDirectory())), notes
+        notes = ranks.broadcast_object("the lock", lock)
+        yield run if ranks.is_main_process() else Path(stack.enter_context(TemporaryDirectory())), notes
 
 
 def unheard(text: str) -> None:
@@ -236,13 +238,13 @@ def export_policies(trainer: Trainer, run: Path, start: int, *, say: Callable[[s
     """
     iteration, comparison = choose_export(trainer, run)
     lines = [] if comparison is None else [comparison]
-    with trainer.state.whole():
-        lines += ranks.of_first("the policies", lambda: export(trainer, run, iteration=iteration))
+    with trainer.state.unsharded():
+        lines += ranks.broadcast_object("the policies", lambda: export(trainer, run, iteration=iteration))
     if trainer.config.export_average:
         lines += export_average(trainer, run, iteration=iteration)
     for line in lines:
         say(line)
-    ranks.of_first("the end", lambda: check_complete(run, trainer.config.iterations, start=start))
+    ranks.broadcast_object("the end", lambda: check_complete(run, trainer.config.iterations, start=start))
 
 
 def describe(trainer: Trainer) -> str:

@@ -18,6 +18,7 @@ from cory.runtime.provenance import environment
 from cory.runtime.sources import changed, sources_of
 from cory.tracking.tracker import METRICS
 from cory.training import checkpoint
+from cory.training.held_out import averaged, validation_count
 from cory.training.overwriting import mark
 from cory.training.resume import check_settings_unchanged, missing_metrics, newest_whole, rewind
 from cory.training.trainer import Trainer
@@ -54,7 +55,9 @@ def restore(trainer: Trainer, run: Path, folder: Path) -> tuple[int, list[str]]:
     Returns the next iteration, and lines on what was moved aside or is lost.
     """
     iteration = int(trainer.load(folder)["iteration"])
-    lines = ranks.of_first("the run directory", lambda: _go_back(trainer.config, run, folder, iteration))
+    lines = ranks.broadcast_object(
+        "the run directory", lambda: _go_back(trainer.config, run, folder, iteration)
+    )
     return iteration, lines
 
 
@@ -91,7 +94,7 @@ def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
     """
     best, last = checkpoint.read_best(run), trainer.config.iterations
     if best is None:
-        count = trainer.validation_count
+        count = validation_count(trainer)
         return last, None if not trainer.config.export_best else (
             f"export_best: no checkpoint was chosen on {count} validation queries (16 are needed, and "
             f"checkpoints); the policies of iteration {last}, the last one, are exported"
@@ -134,7 +137,7 @@ def export_average(trainer: Trainer, run: Path, *, iteration: int) -> list[str]:
 
     All ranks must call it. Returns lines as `export` does.
     """
-    with trainer.average() as mean:
+    with averaged(trainer) as mean:
 
         def write() -> list[str]:
             part = run / f"{mean.name}.part"
@@ -143,7 +146,7 @@ def export_average(trainer: Trainer, run: Path, *, iteration: int) -> list[str]:
             write_card(part, mean.name, flat(trainer.config), iterations=iteration)
             return _renamed(part, run / mean.name)
 
-        return ranks.of_first("the average", write)
+        return ranks.broadcast_object("the average", write)
 
 
 def _renamed(part: Path, final: Path) -> list[str]:

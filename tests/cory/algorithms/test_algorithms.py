@@ -15,6 +15,7 @@ from cory.batch import Batch
 from cory.learner.learner import Learner
 from cory.learner.optimizer import LearnerConfig
 from cory.token_loss import TokenLoss, Tokens, check_loss
+from cory.training.held_out import HeldOut
 from cory.training.trainer import Trainer
 from tests.helpers.batches import TABLE_B as B
 from tests.helpers.batches import TABLE_LENGTHS, T, make_table_batch
@@ -39,9 +40,11 @@ def test_tables_learn_to_echo_by_every_algorithm(name, seats):
     options = algorithms.load(name).Config(**ECHO.get(name, {}))
     learning = {"algorithm": name, "algorithm_options": options, "learner": LearnerConfig(lr=0.3)}
     trainer = Trainer(replace(TABLES, seats=seats, iterations=20, **learning))
-    before = trainer.evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"]
+    before = HeldOut(trainer).evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"]
     history = [trainer.iterate(i) for i in range(20)]
-    after = {name: found.metrics(kl_coef=0)["task_reward"] for name, found in trainer.evaluate().items()}
+    after = {
+        name: found.metrics(kl_coef=0)["task_reward"] for name, found in HeldOut(trainer).evaluate().items()
+    }
     assert before < 0.2
     assert all(after[name] > before + 0.5 * (1 - before) for name in trainer.policies)
     assert history[0]["pioneer_0/llm_1/first_ratio_deviation"] < 1e-5

@@ -13,6 +13,7 @@ from cory.batch import Batch
 from cory.config.schema import Config
 from cory.learner.critic_config import CriticConfig
 from cory.rollout.role_exchange import ExchangeConfig
+from cory.training.held_out import HeldOut
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged
 
@@ -22,7 +23,10 @@ def gains(config: Config) -> dict[str, tuple[float, float]]:
     trainer = Trainer(config)
 
     def task_rewards():
-        return {name: found.metrics(kl_coef=0)["task_reward"] for name, found in trainer.evaluate().items()}
+        return {
+            name: found.metrics(kl_coef=0)["task_reward"]
+            for name, found in HeldOut(trainer).evaluate().items()
+        }
 
     before = task_rewards()
     for iteration in range(config.iterations):

@@ -10,6 +10,7 @@ import cory
 from cory.evaluation.averaging import averaged, mean_weights, trained
 from cory.evaluation.config import EvaluationConfig
 from cory.policies.table import TablePolicy
+from cory.training.held_out import HeldOut
 from cory.training.trainer import Trainer
 from tests.helpers.models import make_team, model_logits, policy_logits, stir, weights_of
 from tests.helpers.tables import flagged
@@ -125,7 +126,7 @@ def test_a_trainer_evaluates_the_average_and_goes_on_as_without():
         config = replace(flagged(), evaluation=EvaluationConfig(queries=8, average=average))
         trainer = Trainer(config)
         trainer.iterate(0)
-        evaluated = trainer.evaluate()
+        evaluated = HeldOut(trainer).evaluate()
         assert ("average" in evaluated) == average
         trainer.iterate(1)
         found[average] = [weight.clone() for p in trainer.policies.values() for weight in p.parameters()]
@@ -134,4 +135,4 @@ def test_a_trainer_evaluates_the_average_and_goes_on_as_without():
 
 def test_one_policy_has_no_average():
     config = flagged("--seats", "1", "--exchange.every", "0", "--evaluation.average")
-    assert set(Trainer(config).evaluate()) == {"reference", "llm_1"}
+    assert set(HeldOut(Trainer(config)).evaluate()) == {"reference", "llm_1"}

@@ -34,7 +34,7 @@ STATISTICS = {
     "one row": (logit_statistics.logit_statistics, 1),
     "three rows": (logit_statistics.logit_statistics, 3 * V),
     "all rows": (logit_statistics.logit_statistics, 1 << 20),
-    "plain": (logit_statistics.plain_logit_statistics, 1),
+    "plain": (logit_statistics.by_autograd, 1),
 }
 
 

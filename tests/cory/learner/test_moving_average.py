@@ -8,6 +8,7 @@ from cory.config import presets
 from cory.learner.moving_average import MovingAverage
 from cory.policies.base import Policy
 from cory.training import held_out
+from cory.training.held_out import HeldOut
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged
 
@@ -56,7 +57,7 @@ def test_one_policy_is_evaluated_with_the_average_of_its_weights_over_the_iterat
     for i in range(2):
         trainer.iterate(i)
         weights.append(trained(policy))
-    trainer.evaluate()
+    HeldOut(trainer).evaluate()
     assert set(seen) == {"reference", "llm_1", "average"}
     for found, w0, w1, w2 in zip(seen["average"], *weights, strict=True):
         torch.testing.assert_close(found, w0 / 4 + w1 / 4 + w2 / 2)
@@ -67,7 +68,7 @@ def test_one_policy_is_evaluated_with_the_average_of_its_weights_over_the_iterat
 def test_several_policies_are_evaluated_with_the_mean_of_their_averages(seen):
     trainer = Trainer(flagged("--learner.ema", "0.5", *TWO))
     trainer.iterate(0)
-    trainer.evaluate()
+    HeldOut(trainer).evaluate()
     for found, w1, w2 in zip(seen["average"], seen["llm_1"], seen["llm_2"], strict=True):
         torch.testing.assert_close(found, (w1 + w2) / 4)  # tables start at 0
 
@@ -95,7 +96,7 @@ def test_a_resumed_run_has_the_averages_of_the_run_in_one(tmp_path):
         second.iterate(i)
     for name, learner in whole.learners.items():
         assert all(map(torch.equal, learner.ema.average, second.learners[name].ema.average))
-    one, other = (trainer.evaluate()["average"] for trainer in (whole, second))
+    one, other = (HeldOut(trainer).evaluate()["average"] for trainer in (whole, second))
     assert one.metrics(kl_coef=0.1) == other.metrics(kl_coef=0.1)
 
 
@@ -108,7 +109,7 @@ def test_adapters_of_a_team_have_averages_and_are_back_afterwards(seen):
     before = trained(policy)
     trainer.iterate(0)
     after = trained(policy)
-    trainer.evaluate()
+    HeldOut(trainer).evaluate()
     for found, w0, w1 in zip(seen["average"], before, after, strict=True):
         torch.testing.assert_close(found, (w0 + w1) / 2)
     assert all(map(torch.equal, trained(policy), after))

@@ -6,6 +6,7 @@ Shapes: B games, D width.
 import pytest
 import torch
 
+from cory import algorithms
 from cory.batch import Batch
 from cory.learner.team import Team
 from cory.policies.causal_lm import CausalLMPolicy
@@ -24,11 +25,16 @@ class WithPolicy:
         self.policy = policy
 
 
+def team_of(policy) -> Team:
+    ppo = algorithms.load("ppo")
+    learners = {"llm_1": WithPolicy(policy)}
+    return Team(learners=learners, seating={}, order_key=(0,), algorithm=ppo, options=ppo.Config())
+
+
 def relay() -> tuple[Trainer, Team, dict[str, Batch]]:
     trainer = Trainer(flagged("--task", "relay", "--max-response", "1", "1", "--batch", "8"))
-    seating = trainer.seating(0)
-    policies = {seat: trainer.policies[name] for seat, name in seating.items()}
-    return trainer, trainer.team(0, seating), play(trainer.game, policies, trainer.spec(0), clock=Clock())
+    team = trainer.team(0)
+    return trainer, team, play(trainer.game, team.policies, trainer.spec(0), clock=Clock())
 
 
 def test_states_of_tables_hold_the_query_and_all_earlier_responses():
@@ -51,7 +57,7 @@ def test_states_of_a_language_model_are_the_references_last_hidden_states(rows_a
     policy = CausalLMPolicy("llm_1", make_model("gpt2", len(tokenizer), seed=1), tokenizer)
     policy.set_reference(reference)
     monkeypatch.setattr(reference, "max_rows", lambda length, learning=True: rows_at_once)
-    team = Team(learners={"llm_1": WithPolicy(policy)}, seating={}, order_key=(0,))
+    team = team_of(policy)
     states = team.states(games())
     transcripts = {
         "pioneer_0": [[1, 2], [3]],
@@ -69,6 +75,6 @@ def test_a_transcript_that_outgrows_the_window_is_refused():
     tokenizer = make_tokenizer()
     reference = CausalLMPolicy("reference", make_model("gpt2", len(tokenizer), window=6), tokenizer)
     reference.set_reference(reference)
-    team = Team(learners={"llm_1": WithPolicy(reference)}, seating={}, order_key=(0,))
+    team = team_of(reference)
     with pytest.raises(ValueError, match="a transcript has 7 tokens and the model's window is 6"):
         team.states(games())

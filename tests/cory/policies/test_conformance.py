@@ -14,8 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from cory.algorithms import ppo
 from cory.batch import Rows
-from cory.policies.base import KLLoss
 from cory.policies.causal_lm import CausalLMPolicy
+from cory.policies.chunked_loss import KLLoss
 from cory.policies.head import Head, LogitTransform
 from cory.policies.loading import load_model
 from cory.policies.scoring import evaluate

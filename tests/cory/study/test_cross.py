@@ -161,9 +161,9 @@ def test_evaluation_that_is_stopped_is_done_next_time(copied, made, monkeypatch)
     shutil.rmtree(place / "cross")
     whole = evaluation.target_metrics
 
-    def stop(target, *, interrupt, **options):
+    def stop(target):
         os.kill(os.getpid(), signal.SIGTERM)
-        return whole(target, interrupt=interrupt, **options)
+        return whole(target)
 
     monkeypatch.setattr(evaluation, "target_metrics", stop)
     assert worker.train(place, run) == "stopped by SIGTERM"

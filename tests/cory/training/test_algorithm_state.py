@@ -49,8 +49,7 @@ def mixing() -> Algorithm:
         team.state.optimizer.step()
         found = {}
         for name, learner in team.learners.items():
-            batch, advantage, orders, _ = team.data(name, batches, advantages)
-            found[name] = learner.update(batch, advantage, orders, interrupt=team.interrupt)
+            found[name] = learner.update(*team.data(name, batches, advantages))
             found[name]["mixer_loss"] = loss.item()
         return found
 

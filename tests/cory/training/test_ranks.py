@@ -249,9 +249,9 @@ def test_an_environment_that_names_several_processes_and_no_meeting_place_is_ref
 
 
 def test_one_process_is_rank_0_of_1_and_has_all_rows():
-    assert (ranks.rank(), ranks.count(), ranks.is_first()) == (0, 1, True)
+    assert (ranks.rank(), ranks.count(), ranks.is_main_process()) == (0, 1, True)
     assert list(range(5))[ranks.share(5)] == list(range(5))
-    assert ranks.gathered("here", lambda: 3) == [3]
+    assert ranks.gather_results("here", lambda: 3) == [3]
 
 
 def test_a_changed_bit_and_a_changed_type_change_a_checksum():

@@ -14,6 +14,7 @@ from cory.cli.main import main
 from cory.config.schema import Config
 from cory.config.values import flat
 from cory.learner.learner import Learner
+from cory.rollout import rollout
 from cory.runtime import signals as signals_module
 from cory.tracking.tracker import read
 from cory.training import checkpoint
@@ -190,14 +191,16 @@ def test_what_another_process_saved_meanwhile_is_not_lost(tmp_path, finished, mo
     assert checkpoint.folder_of(run, 4).exists()
 
 
-def stopped_run(tmp_path: Path, *more: str, signals: list[int], before_step: int = 0) -> tuple[int, str]:
+def stopped_run(
+    tmp_path: Path, *, signals: list[int], before_step: int = 0, grace: float = signals_module.GRACE
+) -> tuple[int, str]:
     """Exit code and output of a process that sends itself `signals`.
 
     It does so before the optimizer step `before_step` of the run or, if that is 0, in iteration 3 after its
     games.
     """
-    counts = {"steps": 0, "games": 0}
-    step, with_critic_values = Learner.step, Trainer.with_critic_values
+    counts = {"steps": 0, "batches": 0}
+    step, make_batch = Learner.step, rollout.make_batch
 
     def send() -> None:
         for number in signals:
@@ -209,16 +212,16 @@ def stopped_run(tmp_path: Path, *more: str, signals: list[int], before_step: int
             send()
         return step(learner, *rest)
 
-    def counted_games(trainer, *rest):
-        counts["games"] += 1
-        if counts["games"] == 4 and not before_step:
+    def counted_batch(*rest):
+        counts["batches"] += 1
+        if counts["batches"] == 4 * 2 and not before_step:  # two seats
             send()
-        return with_critic_values(trainer, *rest)
+        return make_batch(*rest)
 
     def run() -> int:
-        signals_module.REPEATED_WITHIN = -1.0
-        Learner.step, Trainer.with_critic_values = counted_step, counted_games
-        return train(tmp_path / "run", 6, *more)
+        signals_module.REPEATED_WITHIN, signals_module.GRACE = -1.0, grace
+        Learner.step, rollout.make_batch = counted_step, counted_batch
+        return train(tmp_path / "run", 6)
 
     code, _ = end(fork(run, tmp_path / "log"))
     return code, (tmp_path / "log").read_text()
@@ -253,27 +256,17 @@ def test_a_second_signal_ends_the_process_at_once(tmp_path, whole):
 
 def test_with_no_grace_the_last_checkpoint_stands(tmp_path, whole):
     run = tmp_path / "run"
-    code, output = stopped_run(tmp_path, "--grace", "0", signals=[signal.SIGTERM], before_step=2 * STEPS + 4)
+    code, output = stopped_run(tmp_path, signals=[signal.SIGTERM], before_step=2 * STEPS + 4, grace=0.0)
     assert code == 143
     assert "step-000002" in output
     assert main(["train", "--run", str(run), "--resume", "must"]) == 0
     assert same(traces(run, 6), whole)
 
 
-def test_a_full_disk_is_survived_for_a_while(tmp_path, whole, monkeypatch, capsys):
-    usage, calls = checkpoint.shutil.disk_usage, []
-
-    def full(path):
-        calls.append(path)
-        return usage(path)._replace(free=10) if len(calls) in (2, 3) else usage(path)
-
-    monkeypatch.setattr(checkpoint.shutil, "disk_usage", full)
-    assert train(tmp_path / "run", 6) == 0
-    assert "may fail" in capsys.readouterr().err
-    assert same(traces(tmp_path / "run", 6), whole)
-    calls.clear()
+def test_a_checkpoint_that_has_no_room_ends_the_run_before_anything_is_written(tmp_path, monkeypatch, capsys):
+    usage = checkpoint.shutil.disk_usage
     monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: usage(path)._replace(free=10))
-    assert train(tmp_path / "other", 6) == 2
+    assert train(tmp_path / "run", 6) == 2
     assert "a checkpoint needs" in capsys.readouterr().err
 
 

@@ -6,16 +6,13 @@ import signal
 import time
 
 import pytest
-import torch
 import yaml
 
 from cory.cli.main import main
 from cory.config.schema import Config
 from cory.runtime.signals import Signals, Stopped
 from cory.training import checkpoint
-from cory.training.trainer import Trainer
 from tests.helpers.runs import finished_run, same, traces, train, without_report
-from tests.helpers.tables import TABLES
 
 
 @pytest.fixture(autouse=True)
@@ -28,47 +25,25 @@ def whole(tmp_path_factory):
     return traces(finished_run(tmp_path_factory), 6)
 
 
-def test_a_reverted_update_leaves_every_bit_as_it_was():
-    trainer = Trainer(TABLES)
-    trainer.iterate(0)
-    before = trainer.state.snapshot()
-    weights = {name: [p.clone() for p in policy.parameters()] for name, policy in trainer.policies.items()}
-    first = trainer.iterate(1)
-    trainer.revert(before)
-    for name, policy in trainer.policies.items():
-        assert all(torch.equal(a, b) for a, b in zip(policy.parameters(), weights[name], strict=True))
-    again = trainer.iterate(1)
-    assert {k: v for k, v in again.items() if not k.startswith(("time/", "speed/"))} == {
-        k: v for k, v in first.items() if not k.startswith(("time/", "speed/"))
-    }
-
-
-def test_without_room_for_a_copy_there_is_no_snapshot(monkeypatch):
-    monkeypatch.setattr("cory.training.snapshot.free_bytes", lambda device: 1)
-    assert Trainer(TABLES).state.snapshot() is None
-
-
-def test_a_stop_in_an_update_longer_than_the_grace_loses_that_iteration_only(
+def test_an_update_that_outlasts_the_grace_is_lost_and_the_newest_checkpoint_is_resumed(
     tmp_path, whole, monkeypatch, capsys
 ):
-    """Checkpoints are 100 iterations apart; the stop comes in the update of iteration 4."""
-    run, calls = tmp_path / "run", {"checks": 0}
+    """Checkpoints are 2 iterations apart; the stop comes in the update of iteration 3, of 8 steps."""
+    run, calls, plain = tmp_path / "run", {"steps": 0}, Signals.check
 
-    def check_grace(signals):
-        calls["checks"] += 1
-        if calls["checks"] == 4 * 8 + 3:  # 8 optimizer steps an iteration
+    def check(signals, grace=0.0):
+        calls["steps"] += grace > 0
+        if calls["steps"] == 3 * 8 + 3:
             raise Stopped(signal.SIGTERM)
+        plain(signals, grace)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Signals, "check_grace", check_grace)
-        assert train(run, 6, "--grace", "0", "--checkpoint-every", "100", "--evaluation.every", "0") == 143
-    assert "step-000004" in capsys.readouterr().err
-    assert checkpoint.finished(run)[-1] == checkpoint.folder_of(run, 4)
-    assert main(["train", "--run", str(run), "--resume", "must", "--checkpoint-every", "2"]) == 0
-    ours = traces(run, 6)
-    assert ours["state"] == whole["state"]
-    for name, tensors in whole["tensors"].items():
-        assert all(torch.equal(ours["tensors"][name][key], tensor) for key, tensor in tensors.items())
+        patch.setattr(Signals, "check", check)
+        assert train(run, 6) == 143
+    assert "step-000002" in capsys.readouterr().err
+    assert checkpoint.finished(run)[-1] == checkpoint.folder_of(run, 2)
+    assert main(["train", "--run", str(run), "--resume", "must"]) == 0
+    assert same(traces(run, 6), whole)
 
 
 def test_checkpoints_go_by_the_clock_too(tmp_path, monkeypatch):
@@ -86,7 +61,7 @@ def test_checkpoints_go_by_the_clock_too(tmp_path, monkeypatch):
 
 
 def test_the_first_signal_says_at_once_what_is_awaited_and_what_a_second_does(capfd):
-    with Signals(grace=30) as signals:
+    with Signals() as signals:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.01)
         text = capfd.readouterr().err
@@ -98,7 +73,7 @@ def test_the_first_signal_says_at_once_what_is_awaited_and_what_a_second_does(ca
 
 
 def test_a_signal_sent_twice_by_timeout_and_make_is_one_signal():
-    with Signals(grace=30) as signals:
+    with Signals() as signals:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)  # a second one would end this process
         with pytest.raises(Stopped):

@@ -9,6 +9,7 @@ from cory.evaluation.evaluator import Responses
 from cory.report import plots
 from cory.tracking.curves import Curves
 from cory.tracking.tracker import Curve, Key
+from cory.training.held_out import HeldOut
 from cory.training.metrics import interplay, team_metrics
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged
@@ -71,7 +72,7 @@ def test_copies_and_correlation_by_hand():
 def test_games_are_those_of_the_seating_and_change_nothing():
     config = flagged("--exchange.every", "1", "--evaluation.queries", "8")
     trainer, other = Trainer(config), Trainer(config)
-    first = trainer.evaluate_team(0)
+    first = HeldOut(trainer).play_as_team(0)
     assert set(first) == {"pioneer_0", "observer_1"}
     trainer.iterate(0), other.iterate(0)
     metrics = [t.iterate(1) for t in (trainer, other)]

@@ -23,6 +23,7 @@ from cory.rollout.rollout import play
 from cory.runtime.clock import Clock
 from cory.tracking.tracker import read
 from cory.training import checkpoint
+from cory.training.held_out import HeldOut
 from cory.training.run import train
 from cory.training.run_directory import free_name
 from cory.training.trainer import Trainer
@@ -41,9 +42,11 @@ def rewards_of(trainer: Trainer, iterations: int) -> list[dict[str, float]]:
 def test_tables_learn_to_echo(seats):
     """Random responders echo few of 3 letters; the best score is 1. One seat is single-agent PPO."""
     trainer = Trainer(replace(TABLES, seats=seats))
-    before = trainer.evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"]
+    before = HeldOut(trainer).evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"]
     rewards_of(trainer, TABLES.iterations)
-    after = {name: found.metrics(kl_coef=0)["task_reward"] for name, found in trainer.evaluate().items()}
+    after = {
+        name: found.metrics(kl_coef=0)["task_reward"] for name, found in HeldOut(trainer).evaluate().items()
+    }
     assert before < 0.2
     assert all(after[name] > before + 0.5 * (1 - before) for name in trainer.policies)
     assert after["reference"] == before
@@ -54,18 +57,19 @@ def test_what_equals_its_reference_is_not_evaluated_again(monkeypatch):
     trainer, other = (Trainer(replace(TABLES, evaluation=evaluation)) for _ in range(2))
     monkeypatch.setattr(type(other.policies["llm_1"]), "equals_reference", lambda one: one is one.reference)
     everything: list[str] = []
-    expected = other.evaluate(on_policy=everything.append)
+    expected = HeldOut(other).evaluate(everything.append)
     monkeypatch.undo()
     names: list[str] = []
-    found = trainer.evaluate(on_policy=names.append)
+    held_out = HeldOut(trainer)
+    found = held_out.evaluate(names.append)
     assert (names, everything) == (["reference"], ["reference", "llm_1", "llm_2", "average"])
     assert {name: responses.ids for name, responses in found.items()} == {
         name: responses.ids for name, responses in expected.items()
     }
-    trainer.validate(on_policy=names.append)
+    held_out.validate(names.append)
     assert names == ["reference", "llm_1"]
     trainer.iterate(0)
-    later = trainer.evaluate(on_policy=names.append)
+    later = held_out.evaluate(names.append)
     assert names == ["reference", "llm_1", "llm_1", "llm_2", "average"]
     assert later["reference"].ids == found["reference"].ids != later["llm_1"].ids
 
@@ -112,7 +116,7 @@ def test_one_policy_may_sit_in_all_seats():
     assert trainer.policies["llm_1"].version == 4
     for iteration in range(1, 40):
         trainer.iterate(iteration)
-    assert trainer.evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"] > 0.5
+    assert HeldOut(trainer).evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"] > 0.5
 
 
 def test_each_of_several_models_is_its_own_policys_reference(tiny_folder, tmp_path):
@@ -127,12 +131,12 @@ def test_each_of_several_models_is_its_own_policys_reference(tiny_folder, tmp_pa
     metrics = trainer.iterate(0)
     for seat, name in {"pioneer_0": "llm_1", "observer_1": "llm_2"}.items():
         assert metrics[f"{seat}/{name}/kl"] == pytest.approx(0, abs=1e-6)
-    assert set(trainer.evaluate()) == {"reference_llm_1", "reference_llm_2", "llm_1", "llm_2"}
+    assert set(HeldOut(trainer).evaluate()) == {"reference_llm_1", "reference_llm_2", "llm_1", "llm_2"}
     assert trainer.references["llm_1"] is not trainer.references["llm_2"]
     three = replace(
         TABLES, seats=3, policy=PolicyConfig(models=(*models, models[0])), learner=LearnerConfig()
     )
-    found = Trainer(three).evaluate()
+    found = HeldOut(Trainer(three)).evaluate()
     assert found["reference_llm_3"] is found["reference_llm_1"]  # of one model, evaluated once
     with pytest.raises(ValueError, match="1 models for 2 seats"):
         replace(TABLES, policy=PolicyConfig(models=models[:1]))

@@ -208,12 +208,5 @@ def surrogate(learner: Learner, tokens: Tokens) -> Tensor:
     """Return the mean of -ratio A (eq. 14), plus the KL term if `kl.place` is loss."""
     loss_K = -torch.exp(tokens.logprob_K - tokens.old_logprob_K) * tokens.advantage_K
     if learner.kl_config.place == "loss":
-        loss_K = kl.add_to_loss(
-            loss_K,
-            tokens.logprob_K,
-            tokens.ref_logprob_K,
-            tokens.exact_kl_K,
-            kind=learner.kl_config.kind,
-            coef=learner.kl_coef,
-        )
+        loss_K = kl.add_to_loss(loss_K, tokens, kind=learner.kl_config.kind, coef=learner.kl_coef)
     return loss_K.mean()

@@ -47,7 +47,7 @@ class Engine(ABC, Generic[Handle]):
         todo, outcomes = deque(runs), list[Outcome]()
         running: dict[Handle, PlannedRun] = {}
         resumed, began, reported_at = 0, time.monotonic(), time.monotonic()
-        with Signals(grace=max((float(run.settings["grace"]) for run in runs), default=0.0)) as signals:
+        with Signals() as signals:
             try:
                 while todo or running:
                     signals.check()

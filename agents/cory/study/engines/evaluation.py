@@ -53,14 +53,14 @@ def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
 def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
     """Evaluate a run's exported policies standalone by every entry of `run.cross`, where not done yet."""
     silence_transformers()
-    with Signals(grace=0.0) as signals:
+    with Signals():
         for name, settings in run.cross.items():
             if name not in cross_evaluations(run, folder):
                 path = cross_path(folder, name)
                 target = replace(find(str(folder)), config=Config.from_flat(settings))
                 configure_runtime(target.config)
                 print(f"evaluating {name}", flush=True)
-                found = target_metrics(target, interrupt=signals.check)
+                found = target_metrics(target)
                 content = {
                     "commit": commit(),
                     "settings": dict(settings),
