@@ -1,7 +1,4 @@
-"""The nearest name that exists, at the end of an error about one that does not.
-
-`cory.runtime.nearest` is the same for the rooms of cory that may not import this package.
-"""
+"""The nearest name that exists, at the end of an error about one that does not."""
 
 import difflib
 from collections.abc import Iterable

@@ -8,19 +8,16 @@ given.
 Shapes: B games, N seats.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib.metadata import entry_points
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from cory_env.nearest import did_you_mean
-from cory_env.plugin_files import module_of
+from cory_env.registry import Registry
 
 Mix = str | float | Sequence[Sequence[float]] | np.ndarray
-"""A name out of `NAMES`, a weight lambda of the others' scores, or the matrix itself."""
+"""A name of a matrix, a weight lambda of the others' scores, or the matrix itself."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +46,6 @@ PayoffFunction = Callable[[np.ndarray, int], np.ndarray]
 
 Payoff = Mix | Linear | PayoffFunction
 """A constant payoff, a schedule, or a function; a string may also name a function."""
-
-NAMES = ("cooperative", "independent", "competitive")
-GROUP = "cory.payoffs"
-"""Entry points of this group name a `PayoffFunction`, as `my_payoff = "my_package:my_payoff"`."""
 
 
 def best(scores_BN: np.ndarray, _iteration: int) -> np.ndarray:
@@ -92,8 +85,20 @@ def shuffled(scores_BN: np.ndarray, iteration: int) -> np.ndarray:
     return payoffs_BN
 
 
-FUNCTIONS: dict[str, PayoffFunction] = {"best": best, "added": added, "shuffled": shuffled}
-"""Payoffs that no matrix gives, by name; `register` adds to them."""
+REGISTRY: Registry[PayoffFunction | None] = Registry(
+    "payoff",
+    "cory.payoffs",
+    {
+        "cooperative": None,
+        "independent": None,
+        "competitive": None,
+        "best": best,
+        "added": added,
+        "shuffled": shuffled,
+    },
+    form="a number, an N x N matrix, module:function or file.py:function",
+)
+"""Payoffs by name: None for those of a matrix, else a function."""
 
 
 def check_one_game(payoff: Payoff) -> None:
@@ -105,54 +110,26 @@ def check_one_game(payoff: Payoff) -> None:
         )
 
 
-def register(name: str, function: PayoffFunction) -> None:
-    """Make a function available as the payoff `name` in this process."""
-    if name in (*NAMES, *FUNCTIONS):
-        raise ValueError(f"there is a payoff {name!r} already; choose another name")
-    FUNCTIONS[name] = function
-
-
 def rule(kind: Payoff, seats: int, *, iteration: int = 0) -> Callable[[np.ndarray], np.ndarray]:
     """Return the function from scores [B, N] to payoffs [B, N] that `kind` stands for at `iteration`.
 
     ValueError for a payoff that does not exist or does not fit the seats; a function's payoffs are checked
     whenever it is called.
     """
-    function = kind if callable(kind) else _named(kind) if isinstance(kind, str) else None
+    function = kind if callable(kind) else None
+    if isinstance(kind, str) and not _is_number(kind):
+        function = REGISTRY.load(kind)
     if function is None:
         return partial(pay, matrix(kind, seats, iteration=iteration))
     return partial(_checked, function, kind if isinstance(kind, str) else repr(kind), iteration)
 
 
-def _named(name: str) -> PayoffFunction | None:
-    """The function called `name`, `module:function`, `file.py:function`, or None for a matrix's name."""
-    if name in FUNCTIONS:
-        return FUNCTIONS[name]
-    if name in NAMES:
-        return None
-    installed = _installed()
-    if name in installed:
-        loaded: PayoffFunction = installed[name].load()
-        return loaded
-    module_name, _, attribute = name.rpartition(":")
-    if not module_name or not attribute.isidentifier():
-        return None
+def _is_number(text: str) -> bool:
     try:
-        found = getattr(module_of(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"payoff {name!r} cannot be imported ({error}); write module:function or file.py:function"
-        ) from error
-    if not callable(found):
-        raise ValueError(f"payoff {name!r} is no function of scores [B, N] and iteration")
-    own: PayoffFunction = found
-    return own
-
-
-@cache
-def _installed() -> Mapping[str, Any]:
-    """The entry points of `GROUP` by name, looked up once: the payoff is set at every iteration."""
-    return {point.name: point for point in entry_points(group=GROUP)}
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _checked(function: PayoffFunction, name: str, iteration: int, scores_BN: np.ndarray) -> np.ndarray:
@@ -191,18 +168,13 @@ def matrix(kind: Payoff, seats: int, *, iteration: int = 0) -> np.ndarray:
                     "payoff 'competitive' needs another seat; with one seat take 'independent' or add seats"
                 )
             return own - others / (seats - 1)
-        try:
-            kind = float(kind)
-        except ValueError:
-            if kind in FUNCTIONS:
-                raise ValueError(
-                    f"payoff {kind!r} is a function of the scores; schedules go from one matrix to another"
-                ) from None
-            known = ", ".join((*NAMES, *FUNCTIONS))
+        if not _is_number(kind):
+            if REGISTRY.items.get(kind) is None:
+                raise REGISTRY.unknown(kind)
             raise ValueError(
-                f"no payoff called {kind!r}; there are {known}, a number, an N x N matrix, module:function"
-                + did_you_mean(str(kind), (*NAMES, *FUNCTIONS))
-            ) from None
+                f"payoff {kind!r} is a function of the scores; schedules go from one matrix to another"
+            )
+        kind = float(kind)
     mix = np.where(own == 1, 1.0, kind) if isinstance(kind, int | float) else kind
     try:
         W = np.array(mix, dtype=np.float64)

@@ -63,9 +63,8 @@ def empty_folder(tmp_path, monkeypatch) -> Path:
 def process(monkeypatch):
     """Undo what a run and registered plug-ins change in this process; draw no plots."""
     before = torch.backends.mkldnn.matmul.fp32_precision
-    for module in (algorithms, tasks, parsing):
-        monkeypatch.setattr(module, "_REGISTERED", {})
-    monkeypatch.setattr(kl, "ESTIMATORS", dict(kl.ESTIMATORS))
+    for registry in (algorithms.registry(), tasks.REGISTRY, parsing.REGISTRY, kl.registry()):
+        monkeypatch.setattr(registry, "items", dict(registry.items))
     monkeypatch.setattr("cory.training.run.write_report", write_stub)
     yield
     torch.backends.mkldnn.matmul.fp32_precision = before

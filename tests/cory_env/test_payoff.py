@@ -147,11 +147,11 @@ def test_any_function_of_scores_and_iteration_pays():
 
 
 def test_a_registered_payoff_has_a_name_of_its_own(monkeypatch):
-    monkeypatch.setattr(payoff, "FUNCTIONS", dict(payoff.FUNCTIONS))
-    payoff.register("product", product)
+    monkeypatch.setattr(payoff.REGISTRY, "items", dict(payoff.REGISTRY.items))
+    payoff.REGISTRY.register("product", product)
     assert rule("product", 2, iteration=2)(np.array([[1.0, 1.0]])).tolist() == [[2.0, 2.0]]
     with pytest.raises(ValueError, match="there is a payoff 'best' already"):
-        payoff.register("best", product)
+        payoff.REGISTRY.register("best", product)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_registered_payoff_has_a_name_of_its_own(monkeypatch):
         (lambda scores_BN, _: scores_BN / 0, "not finite"),
         (f"{__name__}:absent", "cannot be imported"),
         ("no_such_module:function", "cannot be imported"),
-        (f"{__name__}:SCORES", "is no function of scores"),
+        (f"{__name__}:SCORES", "SCORES' is a ndarray, not a function"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:divide by zero")
@@ -187,7 +187,7 @@ def test_a_function_in_a_file_pays(tmp_path):
     for name, fault in {
         f"{path}:absent": "cannot be imported",
         f"{tmp_path}/gone.py:rising": "cannot be imported .*gone.py",
-        f"{path}:SCORES": "is no function",
+        f"{path}:SCORES": "is a int, not a function",
     }.items():
         with pytest.raises(ValueError, match=fault):
             rule(name, 2)

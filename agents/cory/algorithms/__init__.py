@@ -7,64 +7,44 @@ knows neither games nor transformers. Third parties name a file, `path/to/my_alg
 module, or add modules by an entry point of the group `cory.algorithms` or with `cory.register_algorithm`.
 """
 
-import importlib
-import importlib.util
+from __future__ import annotations
+
 import pkgutil
 from dataclasses import fields, replace
-from importlib.metadata import entry_points
+from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cory.algorithms.base import Algorithm
-from cory.runtime.nearest import did_you_mean
-from cory.runtime.plugins import load_file
 
-GROUP = "cory.algorithms"
-_REGISTERED: dict[str, ModuleType] = {}
+if TYPE_CHECKING:
+    from cory_env.registry import Modules
+
+
+@cache
+def registry() -> Modules:
+    """The algorithms by name; the loader of plug-ins is imported when the first is asked for."""
+    from cory_env.registry import Modules
+
+    names = {module.name for module in pkgutil.iter_modules(__path__)} - {"base"}
+    places = {name: f"{__name__}.{name}" for name in sorted(names)}
+    return Modules("algorithm", "cory.algorithms", places, form="an importable module or a file.py")
 
 
 def names() -> list[str]:
     """Names of all available algorithms."""
-    return sorted(_own() | set(entry_points(group=GROUP).names) | set(_REGISTERED))
-
-
-def _own() -> set[str]:
-    return {module.name for module in pkgutil.iter_modules(__path__)} - {"base"}
+    return registry().names()
 
 
 def register(name: str, module: ModuleType) -> None:
     """Make `module` available as the algorithm `name` in this process."""
-    if name in names():
-        raise ValueError(f"there is an algorithm {name!r} already; choose another name")
     Algorithm.from_module(name, module)
-    _REGISTERED[name] = module
+    registry().register(name, module)
 
 
 def load(name: str) -> Algorithm:
     """The algorithm called `name`: registered, a file here, an entry point, a file, or a module."""
-    return Algorithm.from_module(name, module(name))
-
-
-def module(name: str) -> ModuleType:
-    """The module of the algorithm called `name`; ValueError if there is none."""
-    if name in _REGISTERED:
-        return _REGISTERED[name]
-    if name in _own():  # before entry points: to find those takes 20 ms, and every configuration asks
-        return importlib.import_module(f"{__name__}.{name}")
-    for entry in entry_points(group=GROUP, name=name):
-        found: ModuleType = entry.load()
-        return found
-    try:
-        if name.endswith(".py"):
-            return load_file(name)
-        if importlib.util.find_spec(name):
-            return importlib.import_module(name)
-    except ImportError as error:
-        raise ValueError(f"algorithm {name!r} cannot be imported ({error}); name a module or file") from error
-    raise ValueError(
-        f"no algorithm called {name!r}; there are {', '.join(names())}, or name an importable module or "
-        "a file.py" + did_you_mean(name, names())
-    )
+    return Algorithm.from_module(name, registry().load(name))
 
 
 def carried(options: Any, kind: Any) -> Any:

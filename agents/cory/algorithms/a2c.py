@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cory.algorithms.base import State
-from cory.algorithms.reinforce import check_entropy_coef, policy_gradient
+from cory.algorithms.base import State, check_options
+from cory.algorithms.reinforce import policy_gradient
 from cory.functional.advantage import Advantage, gae, whiten
 from cory.token_loss import TokenLoss, Tokens
 
@@ -43,14 +43,9 @@ class Config:
     """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 over the batch."""
 
     def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise ValueError(f"algorithm.epochs is {self.epochs}; A2C needs at least 1")
-        if not 0 <= self.value_coef < float("inf"):
-            raise ValueError(f"algorithm.value_coef is {self.value_coef}; give a weight of 0 or more")
-        check_entropy_coef(self.entropy_coef)
-        for name in ("gamma", "lam"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"algorithm.{name} is {getattr(self, name)}; choose a value from 0 to 1")
+        check_options(
+            self, epochs="count", value_coef="weight", entropy_coef="weight", gamma="share", lam="share"
+        )
 
 
 def advantage(

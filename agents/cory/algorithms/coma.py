@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Requirements, State
+from cory.algorithms.base import Requirements, State, check_options
 from cory.algorithms.ppo import token_loss, verdict
 from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
 
@@ -48,8 +48,7 @@ class Config(ppo.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.group < 2:
-            raise ValueError(f"algorithm.group is {self.group}; a pioneer is compared with others: 2 or more")
+        check_options(self, group="group")
 
 
 def needs(config: Config) -> Requirements:

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Requirements, State, Verdict
-from cory.algorithms.reinforce import check_entropy_coef
-from cory.algorithms.rloo import check_group
+from cory.algorithms.base import Requirements, State, Verdict, check_options
 from cory.functional.advantage import Advantage, group_standardised, per_response, totals
 from cory.token_loss import TokenLoss, Tokens
 
@@ -53,10 +51,7 @@ class Config:
     """A minibatch whose mean ratio exceeds this is skipped; none = never."""
 
     def __post_init__(self) -> None:
-        check_group(self.group, "GRPO")
-        check_entropy_coef(self.entropy_coef)
-        if self.epochs < 1:
-            raise ValueError(f"algorithm.epochs is {self.epochs}; GRPO needs at least 1")
+        check_options(self, group="group", epochs="count")
         _ = self.surrogate  # checks the other fields
 
     @property

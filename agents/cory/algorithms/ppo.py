@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from cory.algorithms.base import State, Verdict
-from cory.algorithms.reinforce import check_entropy_coef, drift
+from cory.algorithms.base import State, Verdict, check_options
+from cory.algorithms.reinforce import drift
 from cory.functional.advantage import Advantage, gae, whiten
 from cory.runtime.arithmetic import running_sums
 from cory.token_loss import TokenLoss, Tokens
@@ -62,22 +62,17 @@ class Config:
     rewards leak into every advantage."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.clip < 1:
-            raise ValueError(f"algorithm.clip is {self.clip}; choose a value between 0 and 1")
-        check_entropy_coef(self.entropy_coef)
-        if self.value_clip <= 0:
-            raise ValueError(f"algorithm.value_clip is {self.value_clip}; choose a value above 0")
-        if self.epochs < 1:
-            raise ValueError(f"algorithm.epochs is {self.epochs}; PPO needs at least 1")
-        if self.target_kl is not None and self.target_kl <= 0:
-            raise ValueError(f"algorithm.target_kl is {self.target_kl}; give nats per token above 0, or none")
-        if self.ratio_guard is not None and self.ratio_guard <= 1:
-            raise ValueError(
-                f"algorithm.ratio_guard is {self.ratio_guard}; a mean ratio is near 1: give more, or none"
-            )
-        for name in ("gamma", "lam"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"algorithm.{name} is {getattr(self, name)}; choose a value from 0 to 1")
+        check_options(
+            self,
+            clip="fraction",
+            value_clip="positive",
+            entropy_coef="weight",
+            epochs="count",
+            target_kl="positive",
+            ratio_guard="above_1",
+            gamma="share",
+            lam="share",
+        )
 
 
 def advantage(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cory.algorithms.base import Requirements, State
+from cory.algorithms.base import Requirements, State, check_options
 from cory.functional.advantage import Advantage, totals, undiscounted
 from cory.token_loss import TokenLoss, Tokens
 
@@ -32,13 +32,7 @@ class Config:
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
             raise ValueError(f"algorithm.decay is {self.decay}; choose a value from 0 to below 1")
-        check_entropy_coef(self.entropy_coef)
-
-
-def check_entropy_coef(value: float) -> None:
-    """Raise ValueError for an entropy coefficient that is negative or not finite."""
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"algorithm.entropy_coef is {value}; give a weight of 0 or more")
+        check_options(self, entropy_coef="weight")
 
 
 def needs(config: Config) -> Requirements:

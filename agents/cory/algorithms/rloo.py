@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cory.algorithms.base import Requirements, State
-from cory.algorithms.reinforce import check_entropy_coef, policy_gradient
+from cory.algorithms.base import Requirements, State, check_options
+from cory.algorithms.reinforce import policy_gradient
 from cory.functional.advantage import Advantage, leave_one_out, per_response, totals
 from cory.token_loss import TokenLoss, Tokens
 
@@ -31,17 +31,7 @@ class Config:
     """Weight of the entropy bonus."""
 
     def __post_init__(self) -> None:
-        check_group(self.group, "RLOO")
-        check_entropy_coef(self.entropy_coef)
-
-
-def check_group(group: int, method: str) -> None:
-    """Raise ValueError for a group without a second game to compare with."""
-    if group < 2:
-        raise ValueError(
-            f"algorithm.group is {group}; {method} compares games of one query: give 2 or more, or take "
-            "reinforce or ppo"
-        )
+        check_options(self, group="group", entropy_coef="weight")
 
 
 def needs(config: Config) -> Requirements:

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Requirements, State
+from cory.algorithms.base import Requirements, State, check_options
 from cory.algorithms.ppo import token_loss, verdict
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ class Config(ppo.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.seat_lam <= 1:
-            raise ValueError(f"algorithm.seat_lam is {self.seat_lam}; choose a value from 0 to 1")
+        check_options(self, seat_lam="share")
 
 
 def needs(config: Config) -> Requirements:

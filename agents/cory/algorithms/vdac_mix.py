@@ -27,6 +27,7 @@ from torch.nn.functional import elu, layer_norm
 
 from cory import rng
 from cory.algorithms import ppo, vdac
+from cory.algorithms.base import check_options
 from cory.algorithms.ppo import token_loss, verdict
 from cory.algorithms.vdac import advantage, needs
 from cory.batch import Batch
@@ -53,11 +54,7 @@ class Config(ppo.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.mixer_lr < float("inf"):
-            raise ValueError(f"algorithm.mixer_lr is {self.mixer_lr}; give a finite number above 0")
-        for name in ("mixer_epochs", "mixer_hidden"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"algorithm.{name} is {getattr(self, name)}; give 1 or more")
+        check_options(self, mixer_lr="rate", mixer_epochs="count", mixer_hidden="count")
 
 
 class Turn(NamedTuple):

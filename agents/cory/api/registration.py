@@ -7,7 +7,8 @@ from cory.api.rewards import Reward
 from cory.functional import kl
 from cory.judges import parsing
 from cory.learner import central_critic
-from cory.training.factory import register_policy as register_policy
+from cory.policies.base import Policy
+from cory.training.factory import POLICIES
 from cory_env import payoff, tasks
 
 
@@ -18,26 +19,29 @@ def register_algorithm(name: str, module: Any) -> None:
 
 def register_task(name: str, task_class: type) -> None:
     """Make a task class available as `task=name`."""
-    tasks.register(name, task_class)
+    tasks.REGISTRY.register(name, task_class)
 
 
 def register_judge(name: str, judge: Reward) -> None:
     """Make a function available as the judge `name`, also inside a weighted sum; it runs in this process."""
-    parsing.register(name, judge)
+    parsing.REGISTRY.register(name, judge)
 
 
 def register_kl(name: str, estimator: kl.Estimator) -> None:
     """Make an estimator of KL per token available as `kl={"kind": name}`."""
-    if name in kl.ESTIMATORS:
-        raise ValueError(f"there is a KL estimator {name!r} already; choose another name")
-    kl.ESTIMATORS[name] = estimator
+    kl.registry().register(name, estimator)
 
 
 def register_payoff(name: str, function: payoff.PayoffFunction) -> None:
     """Make a function (scores [B, N], iteration) -> payoffs [B, N] available as `payoff=name`."""
-    payoff.register(name, function)
+    payoff.REGISTRY.register(name, function)
 
 
 def register_critic(name: str, critic_class: type) -> None:
     """Make a class available as `critic={"kind": name}`; made and called as `CentralCritic`."""
-    central_critic.register(name, critic_class)
+    central_critic.registry().register(name, critic_class)
+
+
+def register_policy(kind: str, policy_class: type[Policy]) -> None:
+    """Make `policy_class` available as `policy={"kind": kind}`; it needs a classmethod `load`."""
+    POLICIES.register(kind, policy_class)

@@ -11,12 +11,12 @@ from cory.config.parsing import settings_of
 from cory.config.schema import Config
 from cory.policies.base import Policy
 from cory.report.page import write_report
-from cory.runtime.nearest import did_you_mean_path
 from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.tracking.tracker import read as read_metrics
 from cory.training import factory
 from cory.training.targets import find
 from cory_env.envs import token
+from cory_env.nearest import did_you_mean_path
 
 if TYPE_CHECKING:
     import pandas as pd

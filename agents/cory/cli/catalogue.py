@@ -49,16 +49,16 @@ def tasks(argv: Sequence[str]) -> None:
     """`cory tasks [NAME...]`: with names, also `module:Class`, their options."""
     names = parse(Options, argv, about="List the tasks, or the options of some.", command="cory tasks").names
     kinds = {name: task_registry.kind(name) for name in names or task_registry.names()}
-    _list("task", task_registry.GROUP, kinds, {name: task_options(name) for name in names})
+    _list("task", task_registry.REGISTRY.group, kinds, {name: task_options(name) for name in names})
 
 
 def algorithms(argv: Sequence[str]) -> None:
     """`cory algorithms [NAME...]`: with names, also files and modules, their options."""
     about = "List the algorithms, or the options of some."
     names = parse(Options, argv, about=about, command="cory algorithms").names
-    modules = {name: algorithm_registry.module(name) for name in names or algorithm_registry.names()}
+    modules = {name: algorithm_registry.registry().load(name) for name in names or algorithm_registry.names()}
     options = {name: algorithm_registry.load(name).Config for name in names}
-    _list("algorithm", algorithm_registry.GROUP, modules, options)
+    _list("algorithm", algorithm_registry.registry().group, modules, options)
 
 
 def _list(kind: str, group: str, documented: Mapping[str, Any], options: Mapping[str, Any]) -> None:

@@ -8,9 +8,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Any
 
-from cory.runtime.nearest import did_you_mean
 from cory.runtime.signals import Stopped
 from cory.runtime.terminal import say
+from cory_env.nearest import did_you_mean
 
 COMMANDS = {
     "train": "fine-tune policies by playing; without options, the pocket models on movie reviews",

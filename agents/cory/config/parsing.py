@@ -9,8 +9,8 @@ from typing import Any
 from cory.config import own_model
 from cory.config.schema import Config, RunOptions
 from cory.config.values import dotted, flat
-from cory.runtime.nearest import did_you_mean_path
 from cory.runtime.yaml_files import read_yaml
+from cory_env.nearest import did_you_mean_path
 
 MEASURED = ("memory", "lora.four_bit", "policy.compile")
 """Settings in whose place a run writes what it measured where they are `auto`."""

@@ -20,7 +20,7 @@ from cory.judges.config import JudgeConfig
 from cory.learner.optimizer import LearnerConfig
 from cory.policies.lora_config import LoRAConfig
 from cory.rollout.role_exchange import ExchangeConfig
-from cory.runtime.nearest import did_you_mean
+from cory_env.nearest import did_you_mean
 
 PAPER, SCRIPTS, HERE = "the paper", "the released scripts", "chosen here"
 TABLE_1, TABLE_2 = "the paper, table 1", "the paper, table 2"

@@ -10,18 +10,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from cory.runtime.plugins import load_function
-
 if TYPE_CHECKING:
     from torch import Tensor
 
     from cory.token_loss import Tokens
+    from cory_env.registry import Registry
 
 Estimator = Callable[["Tensor", "Tensor", "Tensor"], "Tensor"]
 """(logprobs, reference logprobs, exact KL) -> estimate, all of one shape."""
-
-GROUP = "cory.kl"
-"""Entry points of this group name estimators, as `my_kl = "my_package:my_kl"`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,16 +110,18 @@ SAMPLED = ("k1", "k2", "k3", "abs")
 """Estimators that look at the sampled token only; others need the exact KL."""
 
 
-def estimator(kind: str) -> Estimator:
-    """The estimator called `kind`: one of `ESTIMATORS`, or a plug-in (`cory.runtime.plugins`)."""
-    if kind in ESTIMATORS:
-        return ESTIMATORS[kind]
-    return _own_estimator(kind)
+@cache
+def registry() -> Registry[Estimator]:
+    """The estimators by name; the loader of plug-ins is imported when one is asked for."""
+    from cory_env.registry import Registry
+
+    return Registry("kl.kind", "cory.kl", ESTIMATORS, form="module:function or file.py:function")
 
 
 @cache
-def _own_estimator(kind: str) -> Estimator:
-    return load_function(kind, setting="kl.kind", group=GROUP, built_in=ESTIMATORS)
+def estimator(kind: str) -> Estimator:
+    """The estimator called `kind`: one of `ESTIMATORS`, or a plug-in (`cory_env.registry`)."""
+    return ESTIMATORS[kind] if kind in ESTIMATORS else registry().load(kind)
 
 
 def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_BT: Tensor) -> Tensor:

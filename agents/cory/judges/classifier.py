@@ -14,7 +14,7 @@ from torch import Tensor
 from cory import pocket
 from cory.judges.linear_head import LinearHead, settings_of
 from cory.runtime import hub
-from cory.runtime.nearest import did_you_mean_path
+from cory_env.nearest import did_you_mean_path
 
 Output = Literal["log_odds", "logit", "probability"]
 

@@ -22,19 +22,18 @@ from cory.judges.config import JudgeConfig
 from cory.judges.process_pool import Pool, Source
 from cory.judges.user_function import UserFunction
 from cory.judges.weighted_sum import Term, WeightedSum
-from cory.runtime.nearest import did_you_mean
 from cory_env.grading.reward_functions import Judge
+from cory_env.nearest import did_you_mean
+from cory_env.registry import Registry
 
 if TYPE_CHECKING:
     from cory.judges.classifier import Classifier
 
-GROUP = "cory.judges"
-"""Entry points of this group name functions, as `my_judge = "my_package.my_module:my_function"`."""
+REGISTRY: Registry[Judge] = Registry("judge", "cory.judges", {}, form="")
+"""Functions by name; entry points are imported by worker processes."""
 
 KINDS = ("regex", "math-verify")
 """Judges made by `cory.judges.rules`."""
-
-_REGISTERED: dict[str, Judge] = {}
 
 TERM = re.compile(
     r"\s*(?:(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*\*\s*)?"
@@ -53,19 +52,12 @@ class ParsedTerm(NamedTuple):
 
 def names(aliases: Collection[str] = ()) -> list[str]:
     """Return all named judges: aliases, registered functions and entry points."""
-    return sorted({*aliases, *_REGISTERED} | entry_points(group=GROUP).names)
-
-
-def register(name: str, judge: Judge) -> None:
-    """Make a Python function available as the judge `name` in this process; it runs in this process."""
-    if name in names():
-        raise ValueError(f"there is a judge {name!r} already; choose another name")
-    _REGISTERED[name] = judge
+    return sorted({*aliases, *REGISTRY.names()})
 
 
 def remember(name: str, judge: Judge) -> None:
     """Make a function of this session available by its name, in place of an earlier one of that name."""
-    _REGISTERED[name] = judge
+    REGISTRY.items[name] = judge
 
 
 def parse(spec: str, *, aliases: Collection[str] = ()) -> list[ParsedTerm]:
@@ -90,13 +82,13 @@ def parse(spec: str, *, aliases: Collection[str] = ()) -> list[ParsedTerm]:
 def is_classifier(spec: str, *, aliases: Collection[str] = ()) -> bool:
     """Whether the judge is a single classifier with weight 1."""
     first, *others = parse(spec, aliases=aliases)
-    return not others and first.weight == 1 and first.source is None and first.name not in _REGISTERED
+    return not others and first.weight == 1 and first.source is None and first.name not in REGISTRY.items
 
 
 def source_of(judge: str, *, aliases: Collection[str] = ()) -> Source | None:
     """Return the function that a worker must load for a judge; None for other kinds of judges."""
-    installed = entry_points(group=GROUP)
-    if judge in _REGISTERED:
+    installed = entry_points(group=REGISTRY.group)
+    if judge in REGISTRY.items:
         return None
     if judge in installed.names:
         return "function", f"{installed[judge].module}:{installed[judge].attr}"
@@ -129,8 +121,8 @@ def make(
         label = judge.replace("/", ":") if source is None or source[0] == "function" else source[0]
         same = sum(term.name.partition("#")[0] == label for term in terms)
         name = f"{label}#{same + 1}" if same else label
-        if judge in _REGISTERED:
-            terms.append(Term(name, weight, _REGISTERED[judge]))
+        if judge in REGISTRY.items:
+            terms.append(Term(name, weight, REGISTRY.load(judge)))
         elif source is None:
             terms.append(Term(name, weight, _classifier(aliases.get(judge, judge), config, device)))
         else:

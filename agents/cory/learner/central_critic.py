@@ -9,7 +9,9 @@ Shapes: B games, P prompt tokens, T response tokens, K chosen tokens, D width.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +22,6 @@ from cory import rng
 from cory.batch import Batch, Rows
 from cory.learner.critic_config import CriticConfig
 from cory.policies.base import Policy
-from cory.runtime.nearest import did_you_mean
-from cory.runtime.plugins import load_plugin
 
 
 def transcripts(batches: Mapping[str, Batch]) -> dict[str, Rows]:
@@ -137,38 +137,24 @@ def _width(reference: Policy, max_length: int) -> int:
     return reference.critic_states(rows, max_length).shape[-1]
 
 
-KINDS: dict[str, type] = {"central": CentralCritic}
-"""Critics of all seats by the names that `critic.kind` takes."""
-
 HIDDEN = 64
 """Width of a head's hidden layer."""
-GROUP = "cory.critics"
-"""Entry points of this group name critics, as `my_critic = "my_package.my_module:MyCritic"`."""
 
 METHODS = ("value", "update", "reset", "save", "restore")
 
 
-def critic_class(kind: str) -> type:
-    """The class of a critic of all seats; a plug-in is in `KINDS` afterwards.
+@cache
+def registry() -> Any:
+    """Critics of all seats by name (`cory_env.registry.Registry`); `own` is the policies' value heads."""
+    from cory_env.registry import Registry
 
-    ValueError if there is none, or if it lacks one of `METHODS`.
-    """
-    if kind in KINDS:
-        return KINDS[kind]
-    found = load_plugin(kind, setting="critic.kind", group=GROUP)
-    if found is None:
-        raise ValueError(
-            f"critic.kind is {kind!r}; there are own, {', '.join(KINDS)}, module:Class or file.py:Class"
-            + did_you_mean(kind, KINDS)
-        )
+    kinds = {"own": None, "central": CentralCritic}
+    return Registry("critic.kind", "cory.critics", kinds, form="module:Class or file.py:Class")
+
+
+def critic_class(kind: str) -> Any:
+    """The class of a critic of all seats; ValueError if there is none, or if it lacks one of `METHODS`."""
+    found = registry().load(kind)
     if missing := [method for method in METHODS if not hasattr(found, method)]:
         raise ValueError(f"critic.kind {kind!r} has no {', '.join(missing)}; see CentralCritic")
-    KINDS[kind] = found
-    return KINDS[kind]
-
-
-def register(name: str, critic_class: type) -> None:
-    """Make a class available as `critic.kind` in this process."""
-    if name == "own" or name in KINDS:
-        raise ValueError(f"there is a critic {name!r} already; choose another name")
-    KINDS[name] = critic_class
+    return found

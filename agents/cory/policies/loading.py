@@ -17,7 +17,7 @@ from cory.policies.lora_config import VALUE_HEAD, check_embedded
 from cory.policies.precision import Precision, four_bit_options, freeze_format, store_frozen
 from cory.runtime import hub
 from cory.runtime.device import default_device
-from cory.runtime.nearest import did_you_mean_path
+from cory_env.nearest import did_you_mean_path
 
 TOKENIZER = ("tokenizer*", "vocab*", "*.model")
 """Files of which a folder with a tokenizer holds some."""

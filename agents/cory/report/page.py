@@ -12,10 +12,10 @@ from cory.report import html, samples
 from cory.report.overview import best_checkpoint, commands, head, read_config, read_environment
 from cory.report.summary import change, number
 from cory.runtime.files import check_output, write_text
-from cory.runtime.nearest import did_you_mean_path
 from cory.tracking.curves import Curves, policies, quantities, seatings, seats
 from cory.tracking.labels import label
 from cory.tracking.tracker import METRICS, NO_CURVE, SAMPLES, Key, curves, read, read_samples
+from cory_env.nearest import did_you_mean_path
 
 if TYPE_CHECKING:
     from cory.report.plots import Plot

@@ -1,16 +1,17 @@
 """Role exchange: the policy in each seat as a function of the iteration. Weights never move."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
 from cory import rng
-from cory.runtime.plugins import load_function
 
-GROUP = "cory.exchanges"
-"""Entry points of this group name orders, as `my_order = "my_package:my_order"`."""
-
-ORDERS = ("rotate", "random")
+if TYPE_CHECKING:
+    from cory_env.registry import Registry
 
 Order = Callable[[int, Sequence[str], Sequence[str]], Mapping[str, str]]
 """(iteration of the latest exchange, seats, policies) -> the policy in each seat.
@@ -42,8 +43,7 @@ class ExchangeConfig:
             raise ValueError(
                 f"exchange.every is {self.every}; give the iterations between exchanges, or 0 for never"
             )
-        if self.order not in ORDERS:
-            own_order(self.order)
+        registry().load(self.order)
 
 
 def seating_at(
@@ -68,17 +68,21 @@ def seating_at(
             f"{len(first)} policies for {len(seats)} seats; name one policy per seat (repeats are allowed)"
         )
     turns = exchanges_before(iteration, every=every)
-    if order not in ORDERS:
-        return _checked(own_order(order)(turns * every, tuple(seats), tuple(first)), order, seats, first)
+    if (own_order := registry().load(order)) is not None:
+        return _checked(own_order(turns * every, tuple(seats), tuple(first)), order, seats, first)
     if random_key is not None and turns:
         drawn = rng.permutation((*random_key, "seating", turns), len(seats))
         return {seat: first[int(drawn[i])] for i, seat in enumerate(seats)}
     return {seat: first[(i - turns) % len(seats)] for i, seat in enumerate(seats)}
 
 
-def own_order(name: str) -> Order:
-    """The plug-in called `name` (`cory.runtime.plugins`); ValueError if there is none."""
-    return load_function(name, setting="exchange.order", group=GROUP, built_in=ORDERS)
+@cache
+def registry() -> Registry[Order | None]:
+    """Orders of exchanges by name; None for the two of this file."""
+    from cory_env.registry import Registry
+
+    kinds: dict[str, Order | None] = {"rotate": None, "random": None}
+    return Registry("exchange.order", "cory.exchanges", kinds, form="module:function or file.py:function")
 
 
 def _checked(

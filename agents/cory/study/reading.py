@@ -9,7 +9,6 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from cory.evaluation.records import DEFINING
-from cory.runtime.nearest import did_you_mean, did_you_mean_path
 from cory.runtime.yaml_files import read_yaml
 from cory.study.spec import (
     GAME,
@@ -21,6 +20,7 @@ from cory.study.spec import (
     seeds_of,
     tested_on,
 )
+from cory_env.nearest import did_you_mean, did_you_mean_path
 
 DIRECTIONS = ("higher", "lower", "equal")
 NAME = re.compile(r"[A-Za-z0-9][\w.+=-]*")

@@ -1,10 +1,8 @@
 """Build the parts of a run from its settings: task, judge, policies, game, learners, critic."""
 
-import importlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,9 +28,9 @@ from cory.runtime import cpu
 from cory.runtime.arithmetic import configure_arithmetic
 from cory.runtime.device import default_device
 from cory.runtime.memory import MemoryBudget, pass_bytes
-from cory.runtime.nearest import did_you_mean
 from cory_env import tasks
 from cory_env.grading.reward_functions import CaseJudge, Judge
+from cory_env.registry import Registry
 from cory_env.tasks.base import Task
 from cory_env.tokenizer import Tokenizer, wrap
 from cory_env.vector import VectorGame
@@ -40,10 +38,14 @@ from cory_env.vector import VectorGame
 if TYPE_CHECKING:
     from cory.policies.lora import LoraTeam
 
-POLICY_GROUP = "cory.policies"
-"""Entry points of this group name policy classes, as `my_kind = "my_package.my_module:MyPolicy"`."""
 JUDGE_ALIASES = {"pocket": pocket.JUDGE, "smollm2": pocket.SMOLLM2_JUDGE}
-_POLICY_KINDS: dict[str, type[Policy]] = {"causal_lm": CausalLMPolicy}
+POLICIES: Registry[Any] = Registry(
+    "policy.kind",
+    "cory.policies",
+    {"causal_lm": CausalLMPolicy, "lora_team": CausalLMPolicy, "table": TablePolicy},
+    form="module:Class or file.py:Class",
+)
+"""Classes of policies by kind; those of the user are made as `CausalLMPolicy.load`."""
 
 
 class Players(NamedTuple):
@@ -98,47 +100,17 @@ def silence_transformers() -> None:
     transformers_logging.set_verbosity_error()
 
 
-def register_policy(kind: str, policy_class: type[Policy]) -> None:
-    """Make `policy_class` available as `policy.kind` in this process; it needs a classmethod `load`."""
-    if kind in _POLICY_KINDS or kind in ("lora_team", "table"):
-        raise ValueError(f"there is a policy kind {kind!r} already; choose another name")
-    _POLICY_KINDS[kind] = policy_class
-
-
 def policy_class(kind: str) -> type[Policy]:
-    """The class of a policy kind: built in, registered, an entry point, or `module:Class`.
-
-    It is made as `CausalLMPolicy` is: `load(name, path, *, device, **options)`.
-    """
-    if kind in _POLICY_KINDS:
-        return _POLICY_KINDS[kind]
-    foreign = entry_points(group=POLICY_GROUP)
-    found = foreign[kind].load() if kind in foreign.names else _imported(kind, "policy.kind")
-    if found is None:
-        known = sorted({*_POLICY_KINDS, "lora_team", "table", *foreign.names})
-        raise ValueError(
-            f"policy.kind is {kind!r}; there are {', '.join(known)}, or module:Class"
-            + did_you_mean(kind, known)
-        )
+    """The class of a policy kind, made by `load(name, path, *, device, **options)`."""
+    found = POLICIES.load(kind)
     if not hasattr(found, "load"):
         raise ValueError(f"policy.kind {kind!r} has no classmethod load(name, path, *, device, **options)")
     return found  # type: ignore[no-any-return]
 
 
-def _imported(name: str, setting: str) -> Any:
-    """`module:attribute`, None if `name` is not of that form; ValueError if it cannot be imported."""
-    module, _, attribute = name.partition(":")
-    if not attribute:
-        return None
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{setting} {name!r} cannot be imported ({error}); write module:Class") from error
-
-
 def load_policy(name: str, config: Config, folder: str | Path) -> Policy:
     """A policy from a folder, an embedded model or a hub name; an adapter is loaded on top of its base."""
-    loaded: Any = policy_class("causal_lm" if config.policy.kind == "lora_team" else config.policy.kind)
+    loaded: Any = policy_class(config.policy.kind)
     path = pocket.lm_path(folder)
     policy: Policy = loaded.load(name, path, device=device_of(config), **policy_options(config))
     policy.mismatch = config.policy.mismatch

@@ -14,13 +14,13 @@ from cory.config.schema import Config
 from cory.config.values import at_home, dotted
 from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
-from cory.runtime.nearest import did_you_mean_path
-from cory.runtime.plugins import load_plugin
 from cory.training import checkpoint
+from cory_env.nearest import did_you_mean_path
+from cory_env.registry import Registry
 
 SETTINGS = "config.yaml"
-PLAYER_GROUP = "cory.players"
-"""Group of `load_plugin`; a target without a colon is a folder or a hub name, never an entry point."""
+PLAYERS: Registry[Any] = Registry("target", "cory.players", {}, form="module:NAME or path/to/file.py:NAME")
+"""Loaders of players; a target without a colon is a folder or a hub name, never an entry point."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def load_external(name: str, config: Config) -> Target:
     returns an object with `act(observation, info) -> token id`, or a dict of them by name.
     """
     source = f"target {name!r}"
-    load = load_plugin(name, setting="target", group=PLAYER_GROUP)
+    load = PLAYERS.load(name)
     if not callable(load):
         raise ValueError(f"{source} is {load!r:.80}; give a function that returns a player")
     try:

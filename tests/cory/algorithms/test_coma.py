@@ -42,7 +42,7 @@ def test_the_command_line_takes_its_name_and_its_options():
         2,
         0.3,
     )
-    with pytest.raises(ValueError, match="group is 1; a pioneer is compared with others"):
+    with pytest.raises(ValueError, match=r"algorithm\.group is 1; games of one query are compared"):
         flagged("--algorithm", "coma", "--algorithm.group", "1")
     with pytest.raises(ValueError, match="a batch of 63 games does not divide into groups of 4"):
         flagged("--algorithm", "coma", "--batch", "63")

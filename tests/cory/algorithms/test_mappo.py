@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from cory.config.schema import Config
+from cory.learner import central_critic
+from cory.learner.central_critic import CentralCritic
 from cory.learner.critic_config import CriticConfig
 from cory.training.trainer import Trainer
 from tests.helpers.games import relay_sums
@@ -27,7 +29,7 @@ def test_the_central_critic_comes_with_it():
 
 
 def test_another_critic_is_refused(monkeypatch):
-    monkeypatch.setattr("cory.learner.central_critic.KINDS", {"central": type, "mine": type})
+    monkeypatch.setitem(central_critic.registry().items, "mine", CentralCritic)
     with pytest.raises(ValueError, match="'mappo' has a critic of its own, the kind central; leave out"):
         flagged("--algorithm", "mappo", "--critic.kind", "mine")
 

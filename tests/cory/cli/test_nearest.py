@@ -4,17 +4,15 @@ from pathlib import Path
 
 import pytest
 
-import cory_env.nearest
 from cory import algorithms
 from cory.config import presets
 from cory.functional import kl
 from cory.judges import parsing as judges
 from cory.learner import central_critic
 from cory.report import page
-from cory.runtime import nearest, plugins
 from cory.study.reading import make_spec, read_spec
 from cory.training import factory, targets
-from cory_env import payoff, plugin_files, tasks
+from cory_env import nearest, payoff, registry, tasks
 from cory_env.data import tables
 
 NAMES = {
@@ -34,8 +32,7 @@ PATHS = {
     "run of a report": (lambda name: page.write_report(Path(name)), "runs/first-run", "runs/frist-run"),
     "study file": (lambda name: read_spec(Path(name)), "study.yaml", "sutdy.yaml"),
     "data file": (lambda name: tables.read_table(Path(name)), "openings.json", "openngs.json"),
-    "file of a task": (plugin_files.module_of, "mine.py", "mien.py"),
-    "file of an algorithm": (plugins.load_file, "mine.py", "mien.py"),
+    "file of a plug-in": (registry.module_of, "mine.py", "mien.py"),
 }
 
 
@@ -53,13 +50,12 @@ def test_a_missing_path_is_answered_with_the_nearest(call, right, name, tmp_path
         call(name)
 
 
-@pytest.mark.parametrize("module", [nearest, cory_env.nearest])
-def test_nothing_is_suggested_for_what_exists_or_resembles_nothing(module, tmp_path):
+def test_nothing_is_suggested_for_what_exists_or_resembles_nothing(tmp_path):
     (tmp_path / "runs").mkdir()
-    assert module.did_you_mean("zzz", ["pocket"]) == ""
-    assert module.did_you_mean_path(tmp_path / "runs") == ""
-    assert module.did_you_mean_path(tmp_path / "zzz" / "deep") == ""
-    assert module.did_you_mean_path(tmp_path / "rusn" / "deep") == f"; did you mean {tmp_path / 'runs'}?"
+    assert nearest.did_you_mean("zzz", ["pocket"]) == ""
+    assert nearest.did_you_mean_path(tmp_path / "runs") == ""
+    assert nearest.did_you_mean_path(tmp_path / "zzz" / "deep") == ""
+    assert nearest.did_you_mean_path(tmp_path / "rusn" / "deep") == f"; did you mean {tmp_path / 'runs'}?"
 
 
 def test_the_name_of_an_arm_begins_with_a_letter_or_digit():

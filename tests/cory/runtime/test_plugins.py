@@ -8,20 +8,18 @@ import torch
 
 from cory import algorithms
 from cory.functional import kl
-from cory.learner import central_critic
 from cory.learner.central_critic import CentralCritic
 from cory.learner.critic_config import CriticConfig
 from cory.rollout.role_exchange import ExchangeConfig, seating_at
-from cory.runtime.plugins import load_file, load_plugin
 from cory.training.trainer import Trainer
-from cory_env.plugin_files import module_of
+from cory_env.registry import Registry, module_of
 from tests.helpers.tables import flagged
 
 GROUP = "cory.nothing"
 
 
 def load(name: str):
-    return load_plugin(name, setting="x.kind", group=GROUP)
+    return Registry("x.kind", GROUP, {}, form="module:NAME or file.py:NAME").load(name)
 
 
 @pytest.fixture
@@ -38,14 +36,8 @@ def file(tmp_path):
 def test_a_file_is_a_module_that_is_run_once(file):
     path = file("numbers = []\nnumbers.append(1)\n")
     assert load(f"{path}:numbers") == [1]
-    assert load_file(path) is load_file(path)
+    assert module_of(path) is module_of(path)
     assert load(f"{path}:numbers") == [1]
-
-
-def test_a_file_with_a_task_and_an_algorithm_is_one_module(file):
-    first, second = file("x = 1", "first.py"), file("x = 1", "second.py")
-    assert load_file(first) is module_of(first)
-    assert module_of(second) is load_file(second)
 
 
 def test_files_of_one_name_in_two_folders_are_two_modules(file, tmp_path):
@@ -67,7 +59,8 @@ def test_modules_and_entry_points_are_loaded(tmp_path, monkeypatch):
     (info / "entry_points.txt").write_text(f"[{GROUP}]\npi = math:pi\ngone = no_such_module:x\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert load("math:pi") == load("pi") == pytest.approx(3.14159265)
-    assert load("unknown") is None
+    with pytest.raises(ValueError, match=r"x\.kind is 'unknown'; there are gone, pi, module:NAME or file"):
+        load("unknown")
     with pytest.raises(ValueError, match=r"x\.kind 'gone' cannot be imported"):
         load("gone")
 
@@ -166,8 +159,7 @@ class Empty:
 """
 
 
-def test_a_critic_in_a_file_gives_the_values(file, monkeypatch):
-    monkeypatch.setattr(central_critic, "KINDS", dict(central_critic.KINDS))
+def test_a_critic_in_a_file_gives_the_values(file):
     path = file(CRITIC)
     trainer = Trainer(flagged("--critic.kind", f"{path}:Doubling"))
     metrics = trainer.iterate(0)
@@ -215,7 +207,7 @@ def test_a_seating_of_the_wrong_policies_is_refused(file):
 
 
 def test_a_registered_module_still_wins(monkeypatch):
-    monkeypatch.setattr(algorithms, "_REGISTERED", {})
+    monkeypatch.setattr(algorithms.registry(), "items", dict(algorithms.registry().items))
     module = ModuleType("mine")
     ppo = algorithms.load("ppo")
     module.Config, module.advantage, module.token_loss = ppo.Config, ppo.advantage, ppo.token_loss

@@ -18,6 +18,7 @@ from cory.rollout import rollout
 from cory.runtime import signals as signals_module
 from cory.tracking.tracker import read
 from cory.training import checkpoint
+from cory.training import trainer as trainer_module
 from cory.training.resume import check_complete, check_settings_unchanged, locked
 from cory.training.trainer import Trainer
 from tests.helpers.faults import end, fork
@@ -199,8 +200,8 @@ def stopped_run(
     It does so before the optimizer step `before_step` of the run or, if that is 0, in iteration 3 after its
     games.
     """
-    counts = {"steps": 0, "batches": 0}
-    step, make_batch = Learner.step, rollout.make_batch
+    counts = {"steps": 0, "games": 0, "batches": 0}
+    step, play_shared, make_batch = Learner.step, trainer_module.play_shared, rollout.make_batch
 
     def send() -> None:
         for number in signals:
@@ -212,15 +213,20 @@ def stopped_run(
             send()
         return step(learner, *rest)
 
-    def counted_batch(*rest):
-        counts["batches"] += 1
-        if counts["batches"] == 4 * 2 and not before_step:  # two seats
+    def counted_games(*rest, **more):
+        counts["games"] += 1
+        return play_shared(*rest, **more)
+
+    def batch_of_last_seat(*rest):
+        counts["batches"] += counts["games"] == 4
+        if counts["batches"] == 2 and not before_step:
             send()
         return make_batch(*rest)
 
     def run() -> int:
         signals_module.REPEATED_WITHIN, signals_module.GRACE = -1.0, grace
-        Learner.step, rollout.make_batch = counted_step, counted_batch
+        Learner.step, rollout.make_batch = counted_step, batch_of_last_seat
+        trainer_module.play_shared = counted_games
         return train(tmp_path / "run", 6)
 
     code, _ = end(fork(run, tmp_path / "log"))

@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
-from cory_env import tasks
+from cory_env import registry, tasks
 from cory_env.tasks import echo
 from cory_env.tasks.reviews import Task as Reviews
 from cory_env.tokenizer import CharTokenizer
@@ -19,8 +19,8 @@ def test_tasks_are_found_by_file_name():
 
 
 def test_tasks_of_other_distributions_are_found_by_entry_point(monkeypatch):
-    installed = EntryPoints([EntryPoint("parrot", "cory_env.tasks.echo", tasks.GROUP)])
-    monkeypatch.setattr(tasks, "entry_points", lambda group: installed.select(group=group))
+    installed = EntryPoints([EntryPoint("parrot", "cory_env.tasks.echo", tasks.REGISTRY.group)])
+    monkeypatch.setattr(registry, "entry_points", lambda group: installed.select(group=group))
     assert {"arithmetic", "echo", "parrot", "relay", "reviews"} <= set(tasks.names())
     assert isinstance(tasks.load("parrot"), echo.Task)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from cory.evaluation.records import IRRELEVANT
 from cory.report.groups import differing, written
-from cory.runtime.nearest import did_you_mean_path
 from cory.study.plan import EQUAL, PlannedRun, completed, settings_in
 from cory.tracking.tracker import METRICS
+from cory_env.nearest import did_you_mean_path
 
 CHANGE_NO_NUMBER = frozenset(IRRELEVANT) - {"evaluation.queries"}
 """Settings of judge and evaluation in which compared runs may differ."""

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from cory.runtime.nearest import did_you_mean
 from cory.study.engines.base import Engine, Outcome
+from cory_env.nearest import did_you_mean
 
 ENGINES = ("local", "ray")
 

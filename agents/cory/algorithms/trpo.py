@@ -9,40 +9,23 @@ Shapes: T response tokens, K chosen tokens, D width, V vocabulary, N trained wei
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cory.algorithms import a2c
-from cory.algorithms.base import State
+from cory.algorithms.base import State, check_options
 from cory.algorithms.reinforce import drift
-from cory.algorithms.trpo.natural_gradient import (
-    conjugate_gradient,
-    fisher_product,
-    flat_gradient,
-    log_p,
-    mean_kl,
-    set_weights,
-)
-from cory.batch import Batch
+from cory.batch import Batch, Rows
 from cory.functional import kl
 from cory.functional.advantage import Advantage
+from cory.functional.logit_statistics import softmax_dtype
 from cory.token_loss import TokenLoss, Tokens
-
-
-class Learner(Protocol):
-    """The part of a learner that TRPO uses."""
-
-    policy: Any
-    """A `Policy`."""
-    kl_config: kl.KLConfig
-    kl_coef: float
-    trainable: list[Any]
-    optimizer: torch.optim.Optimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +63,16 @@ class Config:
     """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 over the batch."""
 
     def __post_init__(self) -> None:
-        for name in ("max_kl", "damping"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"algorithm.{name} is {getattr(self, name)}; give a finite number above 0")
-        for name, least in {"cg_steps": 1, "fisher_every": 1, "tries": 1, "value_steps": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"algorithm.{name} is {getattr(self, name)}; give {least} or more")
-        if not 0 < self.shrink < 1:
-            raise ValueError(f"algorithm.shrink is {self.shrink}; choose a value between 0 and 1")
+        check_options(
+            self,
+            max_kl="rate",
+            damping="rate",
+            shrink="fraction",
+            cg_steps="count",
+            fisher_every="count",
+            tries="count",
+            value_steps="weight",
+        )
         _ = self.critic  # checks the other fields
 
     @property
@@ -113,7 +98,7 @@ def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
     return TokenLoss(loss_K, {"value_loss": loss_K.detach(), **metrics}, maxima)
 
 
-def update(learner: Learner, batch: Batch, advantage: Advantage, config: Config) -> dict[str, float]:
+def update(learner: Any, batch: Batch, advantage: Advantage, config: Config) -> dict[str, float]:
     """Take one step of the policy inside the trust region, then the steps of the value head.
 
     Returns `step_kl` (KL(old || new) per token), `improvement` of the surrogate, `line_search` (the accepted
@@ -147,7 +132,7 @@ def update(learner: Learner, batch: Batch, advantage: Advantage, config: Config)
 
 
 def step(
-    learner: Learner, batch: Batch, advantage: Advantage, config: Config, weights: Sequence[Tensor]
+    learner: Any, batch: Batch, advantage: Advantage, config: Config, weights: Sequence[Tensor]
 ) -> dict[str, float]:
     """Move `weights` by the longest tried step that stays within the KL bound and lowers the loss.
 
@@ -179,9 +164,7 @@ def step(
     return metrics
 
 
-def tokens_of(
-    learner: Learner, batch: Batch, advantage: Advantage, state_KD: Tensor
-) -> tuple[Tensor, Tokens]:
+def tokens_of(learner: Any, batch: Batch, advantage: Advantage, state_KD: Tensor) -> tuple[Tensor, Tokens]:
     """Compute log-probabilities over the vocabulary [K, V] and the inputs of a token loss."""
     policy = learner.policy
     logp_KV = log_p(policy.logits(state_KD))
@@ -204,9 +187,78 @@ def tokens_of(
     )
 
 
-def surrogate(learner: Learner, tokens: Tokens) -> Tensor:
+def surrogate(learner: Any, tokens: Tokens) -> Tensor:
     """Return the mean of -ratio A (eq. 14), plus the KL term if `kl.place` is loss."""
     loss_K = -torch.exp(tokens.logprob_K - tokens.old_logprob_K) * tokens.advantage_K
     if learner.kl_config.place == "loss":
         loss_K = kl.add_to_loss(loss_K, tokens, kind=learner.kl_config.kind, coef=learner.kl_coef)
     return loss_K.mean()
+
+
+def log_p(logits_KV: Tensor) -> Tensor:
+    """Compute log-probabilities that can be differentiated twice, in float32 or wider."""
+    return logits_KV.log_softmax(-1, dtype=softmax_dtype(logits_KV))
+
+
+def mean_kl(old_logp_KV: Tensor, logp_KV: Tensor) -> Tensor:
+    """Return the mean over tokens of sum_v p_old (log p_old - log p)."""
+    return (old_logp_KV.exp() * (old_logp_KV - logp_KV)).sum(-1).mean()
+
+
+def flat_gradient(of: Tensor, weights: Sequence[Tensor], *, create_graph: bool = False) -> Tensor:
+    """Compute the gradient [N] of `of` by all `weights`, 0 for unused ones; the graph of `of` stays."""
+    parts = torch.autograd.grad(
+        of, weights, retain_graph=True, create_graph=create_graph, allow_unused=True, materialize_grads=True
+    )
+    return torch.cat([part.flatten() for part in parts])
+
+
+def fisher_product(
+    policy: Any, rows: Rows, weights: Sequence[Tensor], *, damping: float
+) -> Callable[[Tensor], Tensor]:
+    """Return v -> F v + damping v; F is the second derivative of KL(old || new) at the current policy."""
+    logp_KV = log_p(policy.logits(policy.hidden_states(rows)))
+    slope_N = flat_gradient(mean_kl(logp_KV.detach(), logp_KV), weights, create_graph=True)
+
+    def product(vector_N: Tensor) -> Tensor:
+        try:
+            return flat_gradient(slope_N @ vector_N, weights) + damping * vector_N
+        except RuntimeError as error:
+            if not re.search("derivative|differentiate twice", str(error)):
+                raise
+            raise ValueError(
+                f"TRPO differentiates policy {policy.name!r} twice, and a part of it does not support that "
+                f'({error}); load the model with attn_implementation="eager", or take ppo'
+            ) from error
+
+    return product
+
+
+def conjugate_gradient(
+    product: Callable[[Tensor], Tensor], target_N: Tensor, *, steps: int, tolerance: float = 1e-8
+) -> Tensor:
+    """Solve product(x) = target for a symmetric positive product, from x = 0 (Hestenes & Stiefel 1952).
+
+    Stops after `steps`, or when the residual is `tolerance` times the target.
+    """
+    x_N, residual_N = torch.zeros_like(target_N), target_N.clone()
+    search_N, squared = residual_N, residual_N @ residual_N
+    enough = squared * tolerance**2
+    for _ in range(steps):
+        if squared <= enough:
+            break
+        image_N = product(search_N)
+        length = squared / (search_N @ image_N)
+        x_N = x_N + length * search_N
+        residual_N = residual_N - length * image_N
+        squared, before = residual_N @ residual_N, squared
+        search_N = residual_N + squared / before * search_N
+    return x_N
+
+
+def set_weights(weights: Sequence[Tensor], flat_N: Tensor) -> None:
+    """Copy a flat vector into the weights, in place."""
+    with torch.no_grad():
+        parts = torch.split(flat_N, [weight.numel() for weight in weights])
+        for weight, part_N in zip(weights, parts, strict=True):
+            weight.copy_(part_N.view_as(weight))
