@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cory.algorithms.base import State, check_options
+from cory.algorithms.base import State
 from cory.algorithms.reinforce import policy_gradient
 from cory.functional.advantage import Advantage, gae, whiten
+from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ class Config:
     """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 over the batch."""
 
     def __post_init__(self) -> None:
-        check_options(
-            self, epochs="count", value_coef="weight", entropy_coef="weight", gamma="share", lam="share"
-        )
+        check_fields(self, "algorithm", count="epochs", weight="value_coef entropy_coef", share="gamma lam")
 
 
 def advantage(

@@ -18,27 +18,6 @@ Verdict = Literal["step", "skip", "stop"]
 """What to do with a minibatch's gradient: take the step, skip it, or end this policy's update."""
 
 
-RULES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "count": (lambda x: x >= 1, "give 1 or more"),
-    "share": (lambda x: 0 <= x <= 1, "choose a value from 0 to 1"),
-    "fraction": (lambda x: 0 < x < 1, "choose a value between 0 and 1"),
-    "weight": (lambda x: 0 <= x < math.inf, "give a weight of 0 or more"),
-    "positive": (lambda x: x > 0, "give a number above 0"),
-    "rate": (lambda x: 0 < x < math.inf, "give a finite number above 0"),
-    "above_1": (lambda x: x > 1, "give a number above 1"),
-    "group": (lambda x: x >= 2, "games of one query are compared: give 2 or more, or take reinforce or ppo"),
-}
-"""What options may be, and advice about others."""
-
-
-def check_options(options: Any, **rules: str) -> None:
-    """Raise ValueError for the first option that breaks the rule that is named for it; None breaks none."""
-    for name, rule in rules.items():
-        value, (holds, advice) = getattr(options, name), RULES[rule]
-        if value is not None and not holds(value):
-            raise ValueError(f"algorithm.{name} is {value}; {advice}")
-
-
 class State(dict[str, Any]):
     """What an algorithm keeps between iterations: numbers, tensors, and lists and dicts of them by name.
 

@@ -27,9 +27,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Requirements, State, check_options
+from cory.algorithms.base import Requirements, State
 from cory.algorithms.ppo import token_loss, verdict
 from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
+from cory.runtime.checks import check_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +49,7 @@ class Config(ppo.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_options(self, group="group")
+        check_fields(self, "algorithm", group="group")
 
 
 def needs(config: Config) -> Requirements:

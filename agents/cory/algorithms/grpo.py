@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Requirements, State, Verdict, check_options
+from cory.algorithms.base import Requirements, State, Verdict
 from cory.functional.advantage import Advantage, group_standardised, per_response, totals
+from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Config:
     """A minibatch whose mean ratio exceeds this is skipped; none = never."""
 
     def __post_init__(self) -> None:
-        check_options(self, group="group", epochs="count")
+        check_fields(self, "algorithm", group="group", count="epochs")
         _ = self.surrogate  # checks the other fields
 
     @property

@@ -20,6 +20,7 @@ from cory import rng
 from cory.algorithms import ppo
 from cory.algorithms.ppo import advantage, token_loss, verdict
 from cory.functional.advantage import Advantage
+from cory.runtime.checks import check_choices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,8 +45,7 @@ class Config(ppo.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.order not in get_args(Order):
-            raise ValueError(f"algorithm.order is {self.order!r}; there are {', '.join(get_args(Order))}")
+        check_choices(self, "algorithm", order=get_args(Order))
         if not 1 <= self.max_correction < float("inf"):
             raise ValueError(f"algorithm.max_correction is {self.max_correction}; give a number from 1")
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from cory.algorithms.base import State, Verdict, check_options
+from cory.algorithms.base import State, Verdict
 from cory.algorithms.reinforce import drift
 from cory.functional.advantage import Advantage, gae, whiten
 from cory.runtime.arithmetic import running_sums
+from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
 
 if TYPE_CHECKING:
@@ -62,17 +63,8 @@ class Config:
     rewards leak into every advantage."""
 
     def __post_init__(self) -> None:
-        check_options(
-            self,
-            clip="fraction",
-            value_clip="positive",
-            entropy_coef="weight",
-            epochs="count",
-            target_kl="positive",
-            ratio_guard="above_1",
-            gamma="share",
-            lam="share",
-        )
+        check_fields(self, "algorithm", fraction="clip", positive="value_clip target_kl", count="epochs")
+        check_fields(self, "algorithm", weight="entropy_coef", above_1="ratio_guard", share="gamma lam")
 
 
 def advantage(

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cory.algorithms.base import Requirements, State, check_options
+from cory.algorithms.base import Requirements, State
 from cory.functional.advantage import Advantage, totals, undiscounted
+from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
 
 if TYPE_CHECKING:
@@ -30,9 +31,7 @@ class Config:
     """Weight of the entropy bonus."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.decay < 1:
-            raise ValueError(f"algorithm.decay is {self.decay}; choose a value from 0 to below 1")
-        check_options(self, entropy_coef="weight")
+        check_fields(self, "algorithm", below_1="decay", weight="entropy_coef")
 
 
 def needs(config: Config) -> Requirements:

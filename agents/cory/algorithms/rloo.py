@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cory.algorithms.base import Requirements, State, check_options
+from cory.algorithms.base import Requirements, State
 from cory.algorithms.reinforce import policy_gradient
 from cory.functional.advantage import Advantage, leave_one_out, per_response, totals
+from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Config:
     """Weight of the entropy bonus."""
 
     def __post_init__(self) -> None:
-        check_options(self, group="group", entropy_coef="weight")
+        check_fields(self, "algorithm", group="group", weight="entropy_coef")
 
 
 def needs(config: Config) -> Requirements:

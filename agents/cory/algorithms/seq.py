@@ -33,8 +33,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Requirements, State, check_options
+from cory.algorithms.base import Requirements, State
 from cory.algorithms.ppo import token_loss, verdict
+from cory.runtime.checks import check_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,7 +62,7 @@ class Config(ppo.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_options(self, seat_lam="share")
+        check_fields(self, "algorithm", share="seat_lam")
 
 
 def needs(config: Config) -> Requirements:

@@ -19,12 +19,13 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cory.algorithms import a2c
-from cory.algorithms.base import State, check_options
+from cory.algorithms.base import State
 from cory.algorithms.reinforce import drift
 from cory.batch import Batch, Rows
 from cory.functional import kl
 from cory.functional.advantage import Advantage
 from cory.functional.logit_statistics import softmax_dtype
+from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
 
 
@@ -63,16 +64,8 @@ class Config:
     """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 over the batch."""
 
     def __post_init__(self) -> None:
-        check_options(
-            self,
-            max_kl="rate",
-            damping="rate",
-            shrink="fraction",
-            cg_steps="count",
-            fisher_every="count",
-            tries="count",
-            value_steps="weight",
-        )
+        check_fields(self, "algorithm", rate="max_kl damping", fraction="shrink", natural="value_steps")
+        check_fields(self, "algorithm", count="cg_steps fisher_every tries")
         _ = self.critic  # checks the other fields
 
     @property

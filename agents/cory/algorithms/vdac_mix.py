@@ -27,11 +27,11 @@ from torch.nn.functional import elu, layer_norm
 
 from cory import rng
 from cory.algorithms import ppo, vdac
-from cory.algorithms.base import check_options
 from cory.algorithms.ppo import token_loss, verdict
 from cory.algorithms.vdac import advantage, needs
 from cory.batch import Batch
 from cory.functional.advantage import Advantage
+from cory.runtime.checks import check_fields
 
 __all__ = ["Config", "advantage", "needs", "team_state", "token_loss", "update_all", "verdict"]
 
@@ -54,7 +54,7 @@ class Config(ppo.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_options(self, mixer_lr="rate", mixer_epochs="count", mixer_hidden="count")
+        check_fields(self, "algorithm", rate="mixer_lr", count="mixer_epochs mixer_hidden")
 
 
 class Turn(NamedTuple):

@@ -13,7 +13,7 @@ from cory.evaluation.evaluator import Responses, evaluate_standalone
 from cory.evaluation.probe_games import OBSERVER, PIONEER, ProbeConfig, ProbeGames, play_probe
 from cory.judges import weighted_sum
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
-from cory.training.factory import configure_runtime, load_players, make_game, silence_transformers
+from cory.training.factory import configure_runtime, make_game, make_players, silence_transformers
 from cory.training.targets import Target, find
 from cory_env import tasks
 
@@ -62,7 +62,7 @@ def probe_target(
     settings = target.config
     named = {name: folder for name, folder in target.folders.items() if name in settings.policy_names}
     folders = dict(list((named or target.folders).items())[:2])
-    task, references, policies = load_players(settings, folders)
+    task, references, policies = make_players(settings, folders=folders)
     references = {name: references[name] for name in policies}
     everyone = {policy.name: policy for policy in (*references.values(), *policies.values())}
     if models := [policy for policy in everyone.values() if isinstance(policy, CausalLMPolicy)]:

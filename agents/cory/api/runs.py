@@ -64,7 +64,7 @@ class Run:
         if self._policies is None:
             factory.silence_transformers()
             target = find(str(self.path))
-            self._policies = factory.load_players(target.config, target.folders).policies
+            self._policies = factory.make_players(target.config, folders=target.folders).policies
         return self._policies
 
     def env(self, **options: Any) -> "AECEnv":

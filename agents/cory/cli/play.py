@@ -56,7 +56,7 @@ def command(argv: Sequence[str]) -> None:
     """`cory play TARGET [options] [settings of the run]`."""
     about = "Watch games of the policies of a run, or of a model, or take a seat yourself."
     options, words = parse_command(argv, Options, command="cory play", about=about)
-    from cory.training.factory import game_options, load_players, silence_transformers
+    from cory.training.factory import game_options, make_players, silence_transformers
     from cory.training.targets import find
     from cory_env.envs.token import raw_env
 
@@ -67,7 +67,7 @@ def command(argv: Sequence[str]) -> None:
     seats = seat_names(config.seats)
     if options.seat is not None:
         one_of("seat", options.seat, seats)
-    task, _, loaded = load_players(config, target.folders)
+    task, _, loaded = make_players(config, folders=target.folders)
     policies = list(loaded.values())
     policies_by_seat = {
         seat: policies[(i - options.exchange) % len(policies)] for i, seat in enumerate(seats)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from cory.token_loss import Tokens
     from cory_env.registry import Registry
 
+from cory.runtime.checks import check_choices, check_fields
+
 Estimator = Callable[["Tensor", "Tensor", "Tensor"], "Tensor"]
 """(logprobs, reference logprobs, exact KL) -> estimate, all of one shape."""
 
@@ -51,27 +53,16 @@ class KLConfig:
 
     def __post_init__(self) -> None:
         estimator(self.kind)
-        if not 0 <= self.coef < float("inf"):
-            raise ValueError(f"kl.coef is {self.coef}; a KL coefficient is finite and 0 or more")
-        if self.place not in ("reward", "loss"):
-            raise ValueError(f"kl.place is {self.place!r}; there are reward, loss")
+        check_fields(self, "kl", weight="coef final", positive="target", count="horizon")
+        check_choices(self, "kl", place=("reward", "loss"))
         if self.place == "loss" and self.kind == "k1":
             raise ValueError(
                 "kl.kind k1 in the loss has a gradient of mean 0 and penalises nothing; take k2, k3 or full"
             )
-        if self.final is not None and (not 0 <= self.final < float("inf") or self.over < 1):
-            raise ValueError(
-                f"kl.final is {self.final} over {self.over} iterations; give a coefficient of 0 or more and "
-                "kl.over"
-            )
+        if self.final is not None and self.over < 1:
+            raise ValueError(f"kl.over is {self.over}; give the iterations in which kl.final is reached")
         if self.final is not None and self.target is not None:
             raise ValueError("kl.final and kl.target both change the coefficient; give one of them")
-        if self.target is not None and self.target <= 0:
-            raise ValueError(
-                f"kl.target is {self.target}; give nats per response above 0, or none for a fixed coefficient"
-            )
-        if self.horizon < 1:
-            raise ValueError(f"kl.horizon is {self.horizon}; give a number of responses, 1 or more")
 
 
 def k1(logprobs: Tensor, ref_logprobs: Tensor, exact_kl: Tensor) -> Tensor:

@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from cory.runtime.checks import check_choices, check_fields
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -29,10 +31,8 @@ class PayoffScalingConfig:
     """Payoffs are clipped to [-clip, clip] after scaling; none = no clipping."""
 
     def __post_init__(self) -> None:
-        if self.scaling not in get_args(Scaling):
-            raise ValueError(f"payoff scaling is {self.scaling!r}; there are {', '.join(get_args(Scaling))}")
-        if self.clip is not None and self.clip <= 0:
-            raise ValueError(f"payoff clip is {self.clip}; give a bound above 0, or none")
+        check_fields(self, "payoff_scaling", positive="clip")
+        check_choices(self, "payoff_scaling", scaling=get_args(Scaling))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from importlib import import_module
 
+from cory.runtime.checks import check_fields
+
 
 @dataclass(frozen=True, kw_only=True)
 class CriticConfig:
@@ -23,7 +25,4 @@ class CriticConfig:
     def __post_init__(self) -> None:
         if self.kind != "own":  # the critics need torch, which settings do without
             import_module("cory.learner.central_critic").critic_class(self.kind)
-        if not 0 < self.lr < float("inf"):
-            raise ValueError(f"critic.lr is {self.lr}; give a finite number above 0")
-        if self.epochs < 1:
-            raise ValueError(f"critic.epochs is {self.epochs}; give 1 or more")
+        check_fields(self, "critic", rate="lr", count="epochs")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from cory.runtime.checks import check_choices, check_fields
 from cory.runtime.optional import import_bitsandbytes
 
 if TYPE_CHECKING:
@@ -58,34 +59,15 @@ class LearnerConfig:
     it as `average` (with several policies the mean of theirs); learning is the same. 0 = none."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.ema < 1:
-            raise ValueError(f"learner.ema is {self.ema}; give a number from 0 to below 1")
-        if self.elastic_reset < 0:
-            raise ValueError(f"learner.elastic_reset is {self.elastic_reset}; give iterations from 0")
-        for name in ("lr", "value_lr", "max_grad_norm"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"learner.{name} is {value}; give a finite number above 0")
-        if self.warmup < 0:
-            raise ValueError(f"learner.warmup is {self.warmup}; give iterations, 0 or more")
-        if self.minibatch is not None and self.minibatch < 1:
-            raise ValueError(
-                f"learner.minibatch is {self.minibatch}; give rows per optimiser step, 1 or more"
-            )
-        if self.microbatches < 1:
-            raise ValueError(f"learner.microbatches is {self.microbatches}; give 1 or more")
+        check_fields(self, "learner", rate="lr value_lr max_grad_norm", natural="warmup elastic_reset")
+        check_fields(self, "learner", count="minibatch microbatches", below_1="ema")
+        check_choices(self, "learner", decay=get_args(Decay), optimizer=("adam", "adam8bit"))
+        check_choices(self, "learner", accumulation_mean=("token", "microbatch"))
         if self.minibatch is not None and self.minibatch % self.microbatches:
             raise ValueError(
                 f"learner.minibatch {self.minibatch} is not divisible by learner.microbatches "
                 f"{self.microbatches}; choose numbers that divide"
             )
-        for name, known in (
-            ("accumulation_mean", ("token", "microbatch")),
-            ("decay", get_args(Decay)),
-            ("optimizer", ("adam", "adam8bit")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(f"learner.{name} is {getattr(self, name)!r}; there are {', '.join(known)}")
 
     def check_batch(self, rows: int) -> None:
         """Raise ValueError for a batch that does not divide into equal minibatches and micro-batches."""

@@ -34,8 +34,6 @@ such as rows and the width of an attention head; few tokens, since the pass keep
 
 def missing(device: torch.device) -> str | None:
     """What `torch.compile` lacks on this machine to compile for `device`, None where it lacks nothing."""
-    if sys.platform == "win32":
-        return "a compiler that was tried on Windows"
     if device.type != "cpu":
         return None if find_spec("triton") is not None else "the package triton"
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")

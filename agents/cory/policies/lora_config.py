@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from cory import pocket
+from cory.runtime.checks import check_choices, check_fields
 
 WEIGHTS = "adapter_model.safetensors"
 SETTINGS = "adapter_config.json"
@@ -38,11 +39,8 @@ class LoRAConfig:
     its weights do not fit the free memory of the device as `policy.frozen` stores them."""
 
     def __post_init__(self) -> None:
-        for name in ("rank", "alpha"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"lora.{name} is {getattr(self, name)}; give 1 or more")
-        if self.four_bit not in ("no", "yes", "auto"):
-            raise ValueError(f"lora.four_bit is {self.four_bit!r}; there are no, yes, auto")
+        check_fields(self, "lora", count="rank alpha")
+        check_choices(self, "lora", four_bit=("no", "yes", "auto"))
         if self.adapter is not None:
             object.__setattr__(self, "adapter", self.adapter.expanduser())
         for name in (SETTINGS, WEIGHTS):

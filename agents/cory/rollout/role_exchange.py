@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from cory import rng
+from cory.runtime.checks import check_fields
 
 if TYPE_CHECKING:
     from cory_env.registry import Registry
@@ -39,10 +40,7 @@ class ExchangeConfig:
     released code, whose generators are seeded anew; queries go on."""
 
     def __post_init__(self) -> None:
-        if self.every < 0:
-            raise ValueError(
-                f"exchange.every is {self.every}; give the iterations between exchanges, or 0 for never"
-            )
+        check_fields(self, "exchange", natural="every")
         registry().load(self.order)
 
 

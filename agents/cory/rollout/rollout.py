@@ -5,7 +5,7 @@ Shapes: B games, N seats, P prompt tokens, T response tokens.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,6 @@ from torch import Tensor
 from cory.batch import Batch, Rows, columns, stack
 from cory.distributed import ranks
 from cory.generation import SamplingStrategy
-from cory.generation.sampling import Sampled
 from cory.policies.base import Policy
 from cory.policies.scoring import make_batch
 from cory.rollout.spec import RolloutSpec
@@ -89,36 +88,15 @@ def moved(batches: Mapping[str, Batch], device: torch.device | str) -> dict[str,
     }
 
 
-class Sampler(Protocol):
-    """What responds in a seat: a policy, or a player of another library."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where prompts are needed."""
-        ...
-
-    def sample(
-        self,
-        prompt_BP: Tensor,
-        prompt_length_B: Tensor,
-        *,
-        uniforms_BT: Tensor,
-        caps_B: Tensor,
-        strategy: SamplingStrategy = "own",
-    ) -> Sampled:
-        """Respond to each prompt (`cory.generation.sampling.sample`)."""
-        ...
-
-
 def sample_responses(
     game: VectorGame,
     seat: str,
-    policy: Sampler,
+    policy: Any,
     spec: RolloutSpec,
     *,
     strategy: SamplingStrategy = "own",
 ) -> tuple[Rows, Tensor]:
-    """Sample the response of `seat` in every game; return the rows and the sampler's log-probs [B, T]."""
+    """Have a policy or a player respond in `seat` in every game; the rows, and its log-probs [B, T]."""
     prompt_BP, length_B = (torch.from_numpy(array).to(policy.device) for array in game.prompts(seat))
     caps_B = torch.from_numpy(np.ascontiguousarray(game.caps_BN[:, game.seats.index(seat)]))
     sampled = policy.sample(

@@ -16,7 +16,6 @@ from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.training import metrics
 from cory.training.factory import (
-    load_players,
     load_references,
     make_game,
     make_measures,
@@ -156,7 +155,7 @@ def load_target(target: Target) -> Evaluated:
             cap = target.config.max_response
             evaluate_standalone(player, loaded.task, one, max_response=cap, measures={})
         return loaded
-    players = load_players(target.config, target.folders)
+    players = make_players(target.config, folders=target.folders)
     references = {name: players.references[name] for name in players.policies}
     for name, policy in players.policies.items():
         reference = references[name]

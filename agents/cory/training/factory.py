@@ -138,12 +138,14 @@ def make_players(
     task: Task | None = None,
     policies: Mapping[str, Policy] | None = None,
     judge: Judge | CaseJudge | None = None,
+    folders: Mapping[str, str] | None = None,
 ) -> Players:
-    """Task, references and policies of a run; objects that are given take the place of the settings.
+    """Task, references and policies of a run, or of the policies saved in `folders`, by name.
 
-    Given policies must be named as `config.policy_names` and have a reference each.
+    Objects that are given take the place of the settings; given policies must be named as
+    `config.policy_names` and have a reference each.
     """
-    names = list(dict.fromkeys(config.policy_names))
+    names = list(folders or dict.fromkeys(config.policy_names))
     if policies is not None:
         if sorted(policies) != sorted(names):
             raise ValueError(f"policies are {', '.join(policies)}; this run needs {', '.join(names)}")
@@ -152,12 +154,15 @@ def make_players(
     if config.policy.kind == "table":
         task = task or make_task(config, judge=judge)
         references = dict.fromkeys(names, _table("reference", task, config))
-        return _players(config, task, references, {name: _table(name, task, config) for name in names}, judge)
-    if config.policy.kind == "lora_team":
+        tables = {name: _table(name, task, config) for name in names}
+        for name, folder in (folders or {}).items():
+            tables[name].restore(folder)
+        return _players(config, task, references, tables, judge)
+    if config.policy.kind == "lora_team" and folders is None:
         team = load_team(config, names)
         return _players(config, task, dict.fromkeys(names, team.reference), {**team.policies}, judge)
-    references = load_references(config, names)
-    loaded = {name: load_policy(name, config, path) for name, path in start_models(config, names).items()}
+    references, paths = load_references(config, names), folders or start_models(config, names)
+    loaded = {name: load_policy(name, config, path) for name, path in paths.items()}
     if language_models := [p for p in loaded.values() if isinstance(p, CausalLMPolicy)]:
         check_same_tokenizer(language_models)
     return _players(config, task, references, loaded, judge)
@@ -169,18 +174,6 @@ def share_out(references: Mapping[str, Policy], policies: Mapping[str, Policy]) 
     if others := [policy.name for policy in models if not isinstance(policy, CausalLMPolicy)]:
         raise ValueError(f"--shard is for language models, and policy {others[0]!r} is none; leave it out")
     causal_lm.share_out(policy for policy in models if isinstance(policy, CausalLMPolicy))
-
-
-def load_players(config: Config, folders: Mapping[str, str]) -> Players:
-    """The same for policies saved in `folders`, by name: to evaluate or to play with."""
-    if config.policy.kind == "table":
-        players = make_players(config)
-        for name, folder in folders.items():
-            players.policies[name].restore(folder)
-        return players._replace(policies={name: players.policies[name] for name in folders})
-    references = load_references(config, list(folders))
-    loaded = {name: load_policy(name, config, folder) for name, folder in folders.items()}
-    return _players(config, None, references, loaded, None)
 
 
 def _players(
