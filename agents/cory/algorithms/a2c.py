@@ -5,11 +5,10 @@ Shapes: B games, T response tokens, K chosen tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cory.algorithms.base import State
+from cory.algorithms.base import Batches, Rewards, States
 from cory.algorithms.reinforce import policy_gradient
 from cory.functional.advantage import Advantage, gae, whiten
 from cory.runtime.checks import check_fields
@@ -17,8 +16,6 @@ from cory.token_loss import TokenLoss, Tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from cory.batch import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +44,7 @@ class Config:
         check_fields(self, "algorithm", count="epochs", weight="value_coef entropy_coef", share="gamma lam")
 
 
-def advantage(
-    batches: Mapping[str, Batch],
-    rewards: Mapping[str, Tensor],
-    config: Config,
-    states: Mapping[str, State],
-) -> dict[str, Advantage]:
+def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
     """Compute GAE per seat. Returns are those before whitening; no state is kept."""
     advantages = {}
     for seat, batch in batches.items():

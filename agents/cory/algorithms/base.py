@@ -9,10 +9,20 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cory.batch import Batch
+    from cory.functional.advantage import Advantage
     from cory.token_loss import TokenLoss
+
+Batches: TypeAlias = "Mapping[str, Batch]"
+Rewards: TypeAlias = "Mapping[str, Tensor]"
+States: TypeAlias = "Mapping[str, State]"
+Advantages: TypeAlias = "Mapping[str, Advantage]"
+"""What hooks receive, each by seat; rewards are those of tokens [B, T]."""
 
 Verdict = Literal["step", "skip", "stop"]
 """What to do with a minibatch's gradient: take the step, skip it, or end this policy's update."""

@@ -22,20 +22,13 @@ Shapes: B games, T response tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Requirements, State
+from cory.algorithms.base import Batches, Requirements, Rewards, States
 from cory.algorithms.ppo import token_loss, verdict
 from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
 from cory.runtime.checks import check_fields
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from cory.batch import Batch
 
 __all__ = ["Config", "advantage", "needs", "token_loss", "verdict"]
 
@@ -57,12 +50,7 @@ def needs(config: Config) -> Requirements:
     return Requirements(group=config.group, scaled_payoffs=False)
 
 
-def advantage(
-    batches: Mapping[str, Batch],
-    rewards: Mapping[str, Tensor],
-    config: Config,
-    states: Mapping[str, State],
-) -> dict[str, Advantage]:
+def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
     """Compute the pioneer's A_i at each of its tokens, and those of observers by GAE on what they can change.
 
     ValueError if a seat is not paid the sum of all scores.

@@ -11,18 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Requirements, State, Verdict
+from cory.algorithms.base import Batches, Requirements, Rewards, States, Verdict
 from cory.functional.advantage import Advantage, group_standardised, per_response, totals
 from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from cory.batch import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +66,7 @@ def needs(config: Config) -> Requirements:
     return Requirements(values=False, group=config.group)
 
 
-def advantage(
-    batches: Mapping[str, Batch],
-    rewards: Mapping[str, Tensor],
-    config: Config,
-    states: Mapping[str, State],
-) -> dict[str, Advantage]:
+def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
     """Compute (R_i - mean R) / std R over the group, at every token of response i.
 
     R is the sum of a response's token rewards: the payoff minus, with the KL penalty in the reward, the

@@ -12,20 +12,18 @@ Shapes: B games, T response tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cory import rng
 from cory.algorithms import ppo
+from cory.algorithms.base import Advantages, Batches
 from cory.algorithms.ppo import advantage, token_loss, verdict
 from cory.functional.advantage import Advantage
 from cory.runtime.checks import check_choices
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from cory.batch import Batch
 
 __all__ = ["Config", "advantage", "corrected", "token_loss", "update_all", "verdict"]
 
@@ -51,7 +49,7 @@ class Config(ppo.Config):
 
 
 def update_all(
-    team: Any, batches: Mapping[str, Batch], advantages: Mapping[str, Advantage], config: Config
+    team: Any, batches: Batches, advantages: Advantages, config: Config
 ) -> dict[str, dict[str, float]]:
     """Update the policies in sequence; metrics by policy, with the mean and largest correction it had."""
     score_B = next(iter(batches.values())).score_B

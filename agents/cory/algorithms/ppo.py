@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from cory.algorithms.base import State, Verdict
+from cory.algorithms.base import Batches, Rewards, States, Verdict
 from cory.algorithms.reinforce import drift
 from cory.functional.advantage import Advantage, gae, whiten
 from cory.runtime.arithmetic import running_sums
@@ -67,12 +67,7 @@ class Config:
         check_fields(self, "algorithm", weight="entropy_coef", above_1="ratio_guard", share="gamma lam")
 
 
-def advantage(
-    batches: Mapping[str, Batch],
-    rewards: Mapping[str, Tensor],
-    config: Config,
-    states: Mapping[str, State],
-) -> dict[str, Advantage]:
+def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
     """Compute GAE per seat. Returns are those before whitening; no state is kept."""
     advantages = {}
     for seat, batch in batches.items():

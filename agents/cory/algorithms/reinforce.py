@@ -5,19 +5,16 @@ Shapes: B games, T response tokens, K chosen tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cory.algorithms.base import Requirements, State
+from cory.algorithms.base import Batches, Requirements, Rewards, States
 from cory.functional.advantage import Advantage, totals, undiscounted
 from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from cory.batch import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +36,7 @@ def needs(config: Config) -> Requirements:
     return Requirements(values=False)
 
 
-def advantage(
-    batches: Mapping[str, Batch],
-    rewards: Mapping[str, Tensor],
-    config: Config,
-    states: Mapping[str, State],
-) -> dict[str, Advantage]:
+def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
     """Compute A_t = sum of r_s over s >= t, minus the policy's baseline b (0 in the first iteration).
 
         b <- mean R at first, then decay b + (1 - decay) mean R        R = sum of a response's token rewards

@@ -5,20 +5,13 @@ Shapes: B games, T response tokens, K chosen tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from cory.algorithms.base import Requirements, State
+from cory.algorithms.base import Batches, Requirements, Rewards, States
 from cory.algorithms.reinforce import policy_gradient
 from cory.functional.advantage import Advantage, leave_one_out, per_response, totals
 from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from cory.batch import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +33,7 @@ def needs(config: Config) -> Requirements:
     return Requirements(values=False, group=config.group)
 
 
-def advantage(
-    batches: Mapping[str, Batch],
-    rewards: Mapping[str, Tensor],
-    config: Config,
-    states: Mapping[str, State],
-) -> dict[str, Advantage]:
+def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
     """Compute R_i minus the mean of the group's other R_j, at every token of response i.
 
     R is the sum of a response's token rewards: the payoff minus, with the KL penalty in the reward, the

@@ -28,19 +28,17 @@ Shapes: B games, T response tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Requirements, State
+from cory.algorithms.base import Batches, Requirements, Rewards, States
 from cory.algorithms.ppo import token_loss, verdict
 from cory.runtime.checks import check_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cory.batch import Batch
     from cory.functional.advantage import Advantage
 
 __all__ = ["Config", "advantage", "credits", "needs", "token_loss", "verdict"]
@@ -70,12 +68,7 @@ def needs(config: Config) -> Requirements:
     return Requirements(scaled_payoffs=False)
 
 
-def advantage(
-    batches: Mapping[str, Batch],
-    rewards: Mapping[str, Tensor],
-    config: Config,
-    states: Mapping[str, State],
-) -> dict[str, Advantage]:
+def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
     """Compute PPO's advantages from the credits in place of the payoffs.
 
     ValueError if the payoff is not a seat's score plus `others` times the scores of all other seats.
@@ -98,7 +91,7 @@ def advantage(
     return ppo.advantage(batches, credited, config, states)
 
 
-def credits(batches: Mapping[str, Batch], config: Config) -> dict[str, Tensor]:
+def credits(batches: Batches, config: Config) -> dict[str, Tensor]:
     """What each seat is credited with, [B] by seat, in the order of play."""
     found: dict[str, Tensor] = {}
     later_B: Tensor | float = 0.0

@@ -10,7 +10,7 @@ Shapes: T response tokens, K chosen tokens, D width, V vocabulary, N trained wei
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cory.algorithms import a2c
-from cory.algorithms.base import State
+from cory.algorithms.base import Batches, Rewards, States
 from cory.algorithms.reinforce import drift
 from cory.batch import Batch, Rows
 from cory.functional import kl
@@ -74,12 +74,7 @@ class Config:
         return a2c.Config(gamma=self.gamma, lam=self.lam, whiten=self.whiten)
 
 
-def advantage(
-    batches: Mapping[str, Batch],
-    rewards: Mapping[str, Tensor],
-    config: Config,
-    states: Mapping[str, State],
-) -> dict[str, Advantage]:
+def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
     """Compute A2C's advantages: GAE per seat, whitened if configured; no state is kept."""
     return a2c.advantage(batches, rewards, config.critic, states)
 

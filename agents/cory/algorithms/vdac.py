@@ -19,19 +19,16 @@ Shapes: B games, T response tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Requirements, State
+from cory.algorithms.base import Batches, Requirements, Rewards, States
 from cory.algorithms.ppo import Config, token_loss, verdict
 from cory.functional.advantage import Advantage
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from cory.batch import Batch
 
 __all__ = ["Config", "advantage", "check_common_payoff", "earlier_values", "needs", "token_loss", "verdict"]
 
@@ -41,12 +38,7 @@ def needs(config: Config) -> Requirements:
     return Requirements(scaled_payoffs=False, critic="own")
 
 
-def advantage(
-    batches: Mapping[str, Batch],
-    rewards: Mapping[str, Tensor],
-    config: Config,
-    states: Mapping[str, State],
-) -> dict[str, Advantage]:
+def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
     """Compute PPO's advantages with V_tot in place of each seat's value; ValueError without one payoff."""
     check_common_payoff(batches)
     earlier = earlier_values(batches)
@@ -62,7 +54,7 @@ def advantage(
     }
 
 
-def earlier_values(batches: Mapping[str, Batch]) -> dict[str, Tensor]:
+def earlier_values(batches: Batches) -> dict[str, Tensor]:
     """Sum of the first-token values of the seats before each seat, [B] by seat; 0 for the first."""
     first_B = next(iter(batches.values())).values_BT[:, 0]
     sum_B = first_B.new_zeros(first_B.shape)
@@ -73,7 +65,7 @@ def earlier_values(batches: Mapping[str, Batch]) -> dict[str, Tensor]:
     return earlier
 
 
-def check_common_payoff(batches: Mapping[str, Batch]) -> None:
+def check_common_payoff(batches: Batches) -> None:
     """Raise ValueError unless all seats are paid the same in every game."""
     (first, batch), *others = batches.items()
     for seat, other in others:

@@ -27,9 +27,9 @@ from torch.nn.functional import elu, layer_norm
 
 from cory import rng
 from cory.algorithms import ppo, vdac
+from cory.algorithms.base import Advantages, Batches, Rewards
 from cory.algorithms.ppo import token_loss, verdict
 from cory.algorithms.vdac import advantage, needs
-from cory.batch import Batch
 from cory.functional.advantage import Advantage
 from cory.runtime.checks import check_fields
 
@@ -155,7 +155,7 @@ def team_state(learners: Mapping[str, Any], config: Config) -> TeamMixer:
 
 
 def update_all(
-    team: Any, batches: Mapping[str, Batch], advantages: Mapping[str, Advantage], config: Config
+    team: Any, batches: Batches, advantages: Advantages, config: Config
 ) -> dict[str, dict[str, float]]:
     """Update every policy with advantages from the mixed V_tot, then the mixer.
 
@@ -173,8 +173,8 @@ def update_all(
 
 
 def mixed_advantages(
-    batches: Mapping[str, Batch],
-    rewards: Mapping[str, Tensor],
+    batches: Batches,
+    rewards: Rewards,
     totals: Mapping[str, tuple[Tensor, Tensor]],
     config: Config,
 ) -> tuple[dict[str, Advantage], dict[str, Tensor]]:
@@ -190,7 +190,7 @@ def mixed_advantages(
     return found, returns
 
 
-def turns_of(batches: Mapping[str, Batch], states: Mapping[str, Tensor]) -> dict[str, Turn]:
+def turns_of(batches: Batches, states: Mapping[str, Tensor]) -> dict[str, Turn]:
     """What is mixed when each seat plays, from states [B, D] by seat; values where no token is are 0."""
     turns: dict[str, Turn] = {}
     earlier: tuple[tuple[Tensor, Tensor], ...] = ()

@@ -3,7 +3,7 @@
 Shapes: B games, T response tokens, K chosen tokens, V vocabulary, N positions of a chunk.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,8 +17,7 @@ from cory.functional.advantage import Advantage
 from cory.learner.central_critic import transcripts
 from cory.learner.learner import Learner
 from cory.policies.base import Policy
-from cory.policies.chunked_loss import chunks
-from cory.policies.scoring import all_hidden_states, evaluate
+from cory.policies.scoring import evaluate
 
 
 class LearningData(NamedTuple):
@@ -162,17 +161,6 @@ class Team:
             seat: torch.cat([reference.critic_states(part, longest) for part in rows.split(size)])
             for seat, rows in firsts.items()
         }
-
-    @torch.no_grad()
-    def distributions(self, seat: str, batch: Batch) -> Iterator[tuple[slice, Tensor]]:
-        """Log-probs over the vocabulary at the chosen tokens: slices of K with [N, V], chunk by chunk.
-
-        K runs over the chosen tokens, row by row; a chunk is freed when the next one is made.
-        """
-        policy = self.policies[seat]
-        state_KD = all_hidden_states(policy, batch)
-        for at in chunks(len(state_KD), policy.max_logit_rows()):
-            yield at, policy.logits(state_KD[at]).float().log_softmax(-1)
 
 
 def check_advantages(

@@ -79,14 +79,6 @@ def make_batch(
     )
 
 
-def all_hidden_states(policy: Policy, rows: Rows) -> Tensor:
-    """`policy.hidden_states` without gradient, in as many passes as memory requires."""
-    with policy.whole_weights():
-        return policy.in_smaller_passes(
-            "while scoring", lambda: _all_hidden_states(policy, rows), sizes=lambda: _sizes(policy, rows)[0]
-        )
-
-
 def _sizes(policy: Policy, rows: Rows) -> tuple[int, int]:
     """Rows of a pass, and tokens whose logits are held at once."""
     tokens = int(rows.response_length_B.sum())

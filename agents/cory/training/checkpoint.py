@@ -1,11 +1,9 @@
 """Checkpoints of a run: safetensors and JSON, with a manifest of sizes and sha256 sums written last."""
 
-import errno
 import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -118,7 +116,7 @@ def save(
     It holds weights, value heads and optimisers by policy name, those of a central critic under `critic`,
     `state` as JSON, `algorithm` (numbers and tensors), and `documents`, texts by file name. Written under a
     temporary name with the manifest last, synced, then renamed. A complete checkpoint of this iteration is
-    not written again. If the disk has too little space, OSError is raised before anything is written.
+    not written again.
     """
     final = folder_of(run, iteration)
     if final.exists() and is_whole(final):
@@ -127,7 +125,6 @@ def save(
     remove(part)
     part.mkdir(parents=True)
     trained = _trained(learners, critic)
-    _check_free_space(part, trained)
     with _system_errors(part):
         for name, (module, optimizer) in trained.items():
             module.save(part / name)
@@ -290,21 +287,6 @@ def write_best(run: Path, iteration: int, score: float) -> None:
         run / "checkpoints/best.json",
         json.dumps({"iteration": iteration, "score": score, "split": "validation"}),
     )
-
-
-def _check_free_space(folder: Path, trained: Mapping[str, tuple[Any, torch.optim.Optimizer]]) -> None:
-    """Raise OSError if weights and optimiser states do not fit on the disk; other files are small."""
-    needed = 1 << 20
-    for _, optimizer in trained.values():
-        tensors = [*_parameters(optimizer), *optimizer_tensors(optimizer).values()]
-        needed += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise OSError(
-            errno.ENOSPC,
-            f"a checkpoint needs {needed / 1e6:.0f} MB and {free / 1e6:.0f} MB are free",
-            str(folder),
-        )
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Shapes: B games, T response tokens.
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -122,56 +123,52 @@ VALIDATION = ("task_reward", "kl", "combined_reward", "accuracy")
 """What is logged of the validation split, which is for choices only."""
 
 
-def validation_metrics(
-    responses: Mapping[str, Responses], *, kl_coef: float, threshold: float | None
+def response_metrics(
+    place: str, responses: Mapping[str, Responses], *, kl_coef: float, threshold: float | None
 ) -> dict[str, float]:
-    """Metrics of the validation split as `validation/<policy>/<quantity>`."""
+    """Metrics of responses by name as `<place>/<name>/<quantity>`."""
     return {
-        f"validation/{name}/{quantity}": value
-        for name, found in responses.items()
-        for quantity, value in found.metrics(kl_coef=kl_coef, threshold=threshold).items()
-        if quantity in VALIDATION
+        f"{place}/{name}/{quantity}": value
+        for name, of_name in responses.items()
+        for quantity, value in of_name.metrics(kl_coef=kl_coef, threshold=threshold).items()
     }
 
 
-def team_metrics(
-    responses: Mapping[str, Responses], *, kl_coef: float, threshold: float | None
-) -> dict[str, float]:
+def validation_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str, float]:
+    """Metrics of the validation split, which is for choices only; `options` as `response_metrics`."""
+    metrics = response_metrics("validation", responses, **options)
+    return {key: value for key, value in metrics.items() if key.rpartition("/")[2] in VALIDATION}
+
+
+def team_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str, float]:
     """Metrics of games of the team: `team/<seat>/<quantity>`, and under `team/all` those of all seats.
 
     Of all seats: the collective reward (sum of the scores), the best score of a game, and the sum of the
-    seats' combined rewards.
+    seats' combined rewards. `options` as `response_metrics`.
     """
-    found = {
-        f"team/{seat}/{quantity}": value
-        for seat, of_seat in responses.items()
-        for quantity, value in of_seat.metrics(kl_coef=kl_coef, threshold=threshold).items()
-    }
+    metrics = response_metrics("team", responses, **options)
     scores_NQS = np.stack([of_seat.arrays["task_reward"] for of_seat in responses.values()])
-    return found | {
+    return metrics | {
         "team/all/collective_reward": float(scores_NQS.sum(0).mean()),
         "team/all/best_reward": float(scores_NQS.max(0).mean()),
-        "team/all/combined_reward": sum(found[f"team/{seat}/combined_reward"] for seat in responses),
+        "team/all/combined_reward": sum(metrics[f"team/{seat}/combined_reward"] for seat in responses),
     }
 
 
 def evaluation_metrics(
-    responses: Mapping[str, Responses], policies: Sequence[str], *, kl_coef: float, threshold: float | None
+    responses: Mapping[str, Responses], policies: Sequence[str], **options: Any
 ) -> dict[str, float]:
     """Standalone metrics as `eval/<policy>/<quantity>`, and under `all/policies` the diversity of `policies`.
 
     Diversity is the mean over pairs of policies of how differently they respond to the same queries.
+    `options` as `response_metrics`.
     """
-    metrics = {
-        f"eval/{name}/{quantity}": value
-        for name, found in responses.items()
-        for quantity, value in found.metrics(kl_coef=kl_coef, threshold=threshold).items()
-    }
-    for name, found in responses.items():
-        metrics[f"eval/{name}/score_std"] = standard_deviation(found.arrays["task_reward"])
+    metrics = response_metrics("eval", responses, **options)
+    for name, of_policy in responses.items():
+        metrics[f"eval/{name}/score_std"] = standard_deviation(of_policy.arrays["task_reward"])
     pairs = list(combinations(policies, 2))
-    for one, other in pairs:
-        for quantity, values_Q in diversity(responses[one].texts, responses[other].texts).items():
+    for first, second in pairs:
+        for quantity, values_Q in diversity(responses[first].texts, responses[second].texts).items():
             key = f"all/policies/{quantity}"
             metrics[key] = metrics.get(key, 0.0) + float(values_Q.mean()) / len(pairs)
     return metrics

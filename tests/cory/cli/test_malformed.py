@@ -53,7 +53,7 @@ FLAGS = {
     ),
     "a model too many": ((*ECHO, "--policy.models", "a", "b", "c"), "policy.models"),
     "an adapter of rank 0": ((*ECHO, "--lora.rank", "0"), "lora.rank is 0"),
-    "a class that is none": (("train", "--task", "json:Nope"), "has no class 'Nope'"),
+    "a class that is none": (("train", "--task", "json:Nope"), "json has no 'Nope'"),
     "a class that is no task": (
         ("train", "--task", "json:JSONDecoder", "--policy.kind", "table"),
         "JSONDecoder has no tokenizer",

@@ -157,7 +157,7 @@ def test_a_kl_estimator_of_a_user_is_used_in_the_rewards(tmp_path):
         ("--policy.kind", f"{__name__}:Nope", "policy.kind '{name}' cannot be imported"),
         ("--policy.kind", "no_such_module:Policy", "write module:Class"),
         ("--policy.kind", f"{__name__}:NoLoad", "has no classmethod load(name, path, *, device, **options)"),
-        ("--policy.kind", "tables", "there are causal_lm, lora_team, table, or module:Class"),
+        ("--policy.kind", "tables", "there are causal_lm, lora_team, table, module:Class"),
         ("--critic.kind", f"{__name__}:Nope", "critic.kind '{name}' cannot be imported"),
         ("--critic.kind", "shared", "critic.kind is 'shared'; there are own, central"),
         ("--kl.kind", f"{__name__}:nope", "kl.kind '{name}' cannot be imported"),
