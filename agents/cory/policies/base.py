@@ -20,7 +20,7 @@ from cory.generation.acting import Actor
 from cory.generation.sampling import Decoder, Sampled, merge, sample
 from cory.generation.strategies import with_strategy
 from cory.policies.chunked_loss import KLLoss, SumOverChunks
-from cory.runtime.attempts import in_smaller_passes
+from cory.runtime.attempts import Attempts
 from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, pass_bytes
 from cory.token_loss import LossFunction, TokenLoss
 
@@ -199,7 +199,11 @@ class Policy(nn.Module):
 
     def in_smaller_passes(self, work: str, do: Callable[[], T], *, sizes: Callable[[], object]) -> T:
         """`do()`, again with half the memory budget while memory runs out (`cory.runtime.attempts`)."""
-        return in_smaller_passes(work, do, budget=self.memory, device=self.device, sizes=sizes)
+        attempts = Attempts(work, budget=self.memory, device=self.device, sizes=sizes)
+        while attempts.go_on():
+            with attempts:
+                result = do()
+        return result
 
     def _sample(
         self,

@@ -120,9 +120,7 @@ class CausalLMPolicy(Policy):
     def tolerance(self) -> float:  # type: ignore[override]
         """Accepted difference in nats between sampler and learner on a token.
 
-        Infinite if `mismatch` is released. In float32 a sharp model rounds to 1.5e-4 (pocket arithmetic).
-        Bfloat16 keeps 8 bits: 0.12 was the most on 6,400 tokens of a small pretrained Llama, and logits of
-        larger models are larger.
+        Infinite if `mismatch` is released; else by the bits that bfloat16 and float32 keep.
         """
         if self.mismatch == "released":
             return math.inf

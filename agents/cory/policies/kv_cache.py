@@ -1,11 +1,7 @@
 """Decoding a causal LM step by step with the KV caches of transformers.
 
 On a CPU the cache grows by a column at every token, since attention over empty columns takes time. On an
-accelerator it has columns for prompt and response from the start: every step has the same shapes, writes to
-the same tensors at a column that the device holds, and reads nothing back. Thus a CUDA graph could capture a
-step; none is captured. It would need a first step on the stream of the capture, weights cast outside the
-graph (`cast_linear_weights`, autocast without its cache), sampling from a copy of the logits, and rotary
-positions that do not depend on the length (not `dynamic` or `longrope`).
+accelerator it has all columns from the start: every step has the same shapes and reads nothing back.
 
 Shapes: B rows, P prompt tokens, L columns of prompt + response, X tokens of one call, D width.
 """

@@ -121,11 +121,8 @@ class LoraPolicy(CausalLMPolicy):
     def save(self, folder: str | Path, *, value_head: bool = True) -> None:
         """Write a PEFT folder: adapter, tokenizer, value head, and the backbone they belong to.
 
-        `base_model_name_or_path` is the backbone's hub name, the name of an embedded model (`pocket`), or the
-        absolute path of a folder; backbone.json adds the sha256 of its weights. `cory` loads the folder as it
-        is. PEFT and transformers know neither embedded names nor folders of other machines: load the backbone
-        first, then `PeftModel.from_pretrained(backbone, folder)`. An embedded one is
-        `AutoModelForCausalLM.from_pretrained(cory.pocket.lm_path("pocket"), dtype=torch.float32)`.
+        `base_model_name_or_path` is the hub name, the name of an embedded model (`pocket`), which PEFT
+        does not know, or the absolute path of a folder; backbone.json adds the sha256 of its weights.
         """
         team = self._team[0]
         lora_adapters.write(self.model, self.adapter_name, team.settings, folder)

@@ -2,14 +2,11 @@
 
 import gc
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 
 from cory.runtime.device import empty_cache
 from cory.runtime.memory import MemoryBudget
-
-T = TypeVar("T")
 
 REMEDIES = (
     "set policy.gradient_checkpointing, policy.kind lora_team, policy.frozen bfloat16, lora.four_bit yes or "
@@ -70,19 +67,3 @@ class Attempts:
         self.unfinished = failed
         self.reason = str(error).partition("\n")[0]
         return failed
-
-
-def in_smaller_passes(
-    work: str,
-    do: Callable[[], T],
-    *,
-    budget: MemoryBudget,
-    device: torch.device,
-    sizes: Callable[[], object],
-) -> T:
-    """`do()`; while the memory of an accelerator runs out, again with half the budget (`Attempts`)."""
-    attempts = Attempts(work, budget=budget, device=device, sizes=sizes)
-    while attempts.go_on():
-        with attempts:
-            result = do()
-    return result

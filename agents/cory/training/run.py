@@ -93,7 +93,7 @@ def train(
             ending=ENDING if report else 0.0,
             log=shown,
         ) as progress:
-            warn = progress.warn if ranks.is_main_process() else unheard
+            warn = progress.warn if ranks.is_main_process() else lambda text: None
             for line in (*(about if resumed is None else ()), *opening_lines(trainer, run, start, resumed)):
                 progress.say(line)
             skipped = (f"skipped: {reason}" for reason in plan.skipped)
@@ -193,10 +193,6 @@ def run_of_rank(run: Path, plan: Plan) -> Iterator[tuple[Path, list[str]]]:
 
         notes = ranks.broadcast_object("the lock", lock)
         yield run if ranks.is_main_process() else Path(stack.enter_context(TemporaryDirectory())), notes
-
-
-def unheard(text: str) -> None:
-    """Print nothing: what a rank other than 0 has to say, rank 0 says."""
 
 
 def opening_lines(trainer: Trainer, run: Path, start: int, resumed: Path | None) -> list[str]:
