@@ -22,9 +22,9 @@ from cory.learner.sharing import SharingConfig
 from cory.policies.lora_config import LoRAConfig
 from cory.rng import check_seed
 from cory.rollout.role_exchange import ExchangeConfig
-from cory_env.nearest import did_you_mean
 from cory.tracking import log_to
 from cory.tracking.alerts import AlertsConfig as AlertsConfig
+from cory_env.nearest import did_you_mean
 from cory_env.payoff import Linear, Mix, Payoff, rule
 
 

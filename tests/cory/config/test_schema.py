@@ -59,7 +59,7 @@ def test_a_task_in_any_module_is_named_module_and_class(tmp_path, monkeypatch):
     config = config_of("--task", "loose_tasks:Backwards", "--task.length", "4", "--task.note", "x")
     assert vars(config.task_options) == {"length": 4, "note": "x"}
     assert vars(task_options("loose_tasks:Backwards")()) == {"length": 2, "note": None}
-    with pytest.raises(ValueError, match="has no class 'Forwards'"):
+    with pytest.raises(ValueError, match="loose_tasks has no 'Forwards'"):
         config_of("--task", "loose_tasks:Forwards")
     with pytest.raises(ValueError, match="cannot be imported"):
         config_of("--task", "no_such_module:Task")
