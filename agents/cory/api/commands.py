@@ -203,14 +203,7 @@ def _prepared(
     elif reward is not None:
         judge = judge_of(reward)
         given["judge"] = remembered(reward)
-    preset, start = base_settings(
-        given,
-        preset=options.preset,
-        config=options.config,
-        run=options.run,
-        resume=options.resume,
-        model=model[0] if isinstance(model, tuple) else None,
-    )
+    preset, start = base_settings(given, options, model=model[0] if isinstance(model, tuple) else None)
     task_object = None if isinstance(task, str) else task
 
     def make(config: Config) -> Trainer:

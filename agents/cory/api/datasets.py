@@ -101,33 +101,25 @@ def _jsonl(data: Any, where: str) -> str:
             raise ValueError(
                 f"row {number} of {where} is {row!r:.80}; give texts, or dicts such as {{'prompt': '...'}}"
             )
-        try:
-            lines.append(_as_json(dict(row)))
-        except (TypeError, ValueError):
-            _refuse_value(row, f"row {number} of {where}")
-            raise
+        lines.append(_as_json(row, f"row {number} of {where}"))
     if not lines:
         raise ValueError(f"{where} is empty; give one row or more")
     return "\n".join(lines) + "\n"
 
 
-def _as_json(value: Any) -> str:
-    """One line of JSON; ValueError or TypeError for what JSON in UTF-8 cannot hold."""
-    text = json.dumps(value, ensure_ascii=False, default=_plain)
-    text.encode()
-    return text
-
-
-def _refuse_value(row: Mapping[str, Any], where: str) -> None:
-    """Raise a ValueError for the first column of a row that cannot be written."""
+def _as_json(row: Mapping[str, Any], where: str) -> str:
+    """One line of JSON; ValueError with the column for a value that JSON in UTF-8 cannot hold."""
+    cells = []
     for name, value in row.items():
         try:
-            _as_json(value)
+            cells.append(json.dumps({name: value}, ensure_ascii=False, default=_plain)[1:-1])
+            cells[-1].encode()
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{where} cannot be written as JSON: column {name!r} holds {value!r:.80} ({error}); give "
                 "texts, numbers, dates, and lists and dicts of them"
             ) from error
+    return "{" + ", ".join(cells) + "}"
 
 
 def _plain(value: Any) -> Any:

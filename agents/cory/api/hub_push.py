@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,33 +26,14 @@ UPLOADED = (
 """Names of the files that make a policy; nothing else of its folder is uploaded."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Upload:
-    """What is uploaded."""
+def prepare(
+    run: str | Path, repo: str, *, policies: Sequence[str] = (), online: bool = True
+) -> dict[str, Path | str]:
+    """Files of the exported policies, by default of all, and texts, by their path in the repository.
 
-    repo: str
-    files: dict[str, Path]
-    """Files by their path in the repository."""
-    texts: dict[str, str]
-    """Texts by their path in the repository: the settings without folders of this machine, and the card."""
-
-    @property
-    def card(self) -> str:
-        """The model card."""
-        return self.texts["README.md"]
-
-    @property
-    def bytes(self) -> int:
-        """Size of all files."""
-        texts = sum(len(text.encode()) for text in self.texts.values())
-        return texts + sum(path.stat().st_size for path in self.files.values())
-
-
-def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = (), online: bool = True) -> Upload:
-    """Collect the exported policies of a run, by default all of them, and make their card.
-
-    One policy lies at the root of the repository, several in a subfolder each. ValueError for a run without
-    exported policies, an unknown policy, and adapters on a base that only this machine has.
+    The texts are `README.md`, the card, and the settings without folders of this machine. One policy lies at
+    the root of the repository, several in a subfolder each. ValueError for a run without exported policies,
+    an unknown policy, and adapters on a base that only this machine has.
     """
     run = Path(run).expanduser()
     if not HUB_NAME.fullmatch(repo):
@@ -64,7 +44,7 @@ def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = (), online:
     if unknown := [name for name in policies if name not in folders]:
         raise ValueError(f"{run} has no policy {unknown[0]!r}; it has {', '.join(folders)}")
     names = list(policies) or list(folders)
-    files: dict[str, Path] = {}
+    files: dict[str, Path | str] = {}
     for name in names:
         _check_base(folders[name])
         prefix = "" if len(names) == 1 else f"{name}/"
@@ -90,7 +70,7 @@ def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = (), online:
     settings = yaml.safe_dump(
         {name: without_folders(value) for name, value in stored.items()}, sort_keys=False
     )
-    return Upload(repo=repo, files=files, texts={"config.yaml": settings, "README.md": card})
+    return files | {"config.yaml": settings, "README.md": card}
 
 
 def push(
@@ -108,13 +88,15 @@ def push(
     """
     from huggingface_hub import CommitOperationAdd, HfApi, constants
 
-    upload = prepare(run, repo, policies=policies)
+    files = prepare(run, repo, policies=policies)
     if not hub.is_reachable():
         raise ValueError(f"the hub ({constants.ENDPOINT}) cannot be reached; go online, or try a dry run")
     api = HfApi(token=token)
     address = api.create_repo(repo, private=not public, exist_ok=True)
-    operations = [CommitOperationAdd(path, str(file)) for path, file in upload.files.items()]
-    operations += [CommitOperationAdd(path, text.encode()) for path, text in upload.texts.items()]
+    operations = [
+        CommitOperationAdd(path, str(file) if isinstance(file, Path) else file.encode())
+        for path, file in files.items()
+    ]
     api.create_commit(repo, operations, commit_message=f"Upload policies of {Path(run).resolve().name}")
     return str(address)
 

@@ -37,10 +37,14 @@ def command(argv: Sequence[str]) -> None:
     from cory.api import hub_push
 
     if options.dry_run:
-        upload = hub_push.prepare(options.run, options.repo, policies=options.policies, online=False)
-        for path, file in upload.files.items():
-            say(f"{file.stat().st_size:>12,}  {path}")
-        say(f"{upload.bytes:>12,}  in all, with this README.md:\n\n{upload.card}")
+        files = hub_push.prepare(options.run, options.repo, policies=options.policies, online=False)
+        sizes = {
+            path: file.stat().st_size if isinstance(file, Path) else len(file.encode())
+            for path, file in files.items()
+        }
+        for path, size in sizes.items():
+            say(f"{size:>12,}  {path}")
+        say(f"{sum(sizes.values()):>12,}  in all, with this README.md:\n\n{files['README.md']}")
         return
     address = hub_push.push(options.run, options.repo, policies=options.policies, public=options.public)
     say(f"uploaded: {address}")

@@ -50,12 +50,15 @@ def read(argv: Sequence[str], *, command: str) -> dict[str, Any]:
     for flag in ("--preset", "--config", "--run"):
         if (value := value_of(argv, flag)) is not None and not value.strip():
             raise ValueError(f"{flag} needs a value")
-    paths = {name: value_of(argv, f"--{name}") for name in ("config", "run")}
+    file, run = (Path(value) if (value := value_of(argv, flag)) else None for flag in ("--config", "--run"))
     preset, default = base_settings(
         {name: value for name in ("policy.model", "policy.kind") if (value := value_of(argv, f"--{name}"))},
-        preset=value_of(argv, "--preset"),
-        resume=value_of(argv, "--resume") or "never",
-        **{name: Path(value) if value else None for name, value in paths.items()},
+        RunOptions(
+            preset=value_of(argv, "--preset"),
+            config=file,
+            run=run,
+            resume=value_of(argv, "--resume") or "never",  # type: ignore[arg-type]
+        ),
     )
     shown = [one.name for one in fields(RunOptions)] + list(COMMON)
     shown += [f"{group}." for group in ("task", "algorithm") if value_of(argv, f"--{group}")]

@@ -36,33 +36,25 @@ GONE = {
 setting that changed no result."""
 
 
-def base_settings(
-    given: Mapping[str, Any],
-    *,
-    preset: str | None = None,
-    config: Path | None = None,
-    run: Path | None = None,
-    resume: str = "never",
-    model: Any = None,
-) -> tuple[str, Config]:
+def base_settings(given: Mapping[str, Any], options: RunOptions, *, model: Any = None) -> tuple[str, Config]:
     """The preset that a run's settings start from, and the settings that those `given` change.
 
-    They are those of the preset, changed by the file `config`; without either those of the run to resume. A
+    They are those of the preset, changed by the settings file; without either those of the run to resume. A
     preset that is not named depends on the model, which may be an object (`cory.config.own_model`).
     """
-    saved = run / "config.yaml" if run is not None and resume != "never" else None
-    resumed = saved if config is None and preset is None and saved is not None and saved.exists() else None
-    stored = {} if config is None else settings_of(config)
-    if options := [one.name for one in fields(RunOptions) if one.name in stored]:
+    file, preset = options.config, options.preset
+    if file is None and preset is None and options.run is not None and options.resume != "never":
+        saved = options.run / "config.yaml"
+        file, preset = (saved, "pocket") if saved.exists() else (None, None)
+    stored = {} if file is None else settings_of(file)
+    if places := [one.name for one in fields(RunOptions) if one.name in stored]:
         raise ValueError(
-            f"the settings file {config} sets {', '.join(options)}, which only the command line sets "
-            f"({', '.join(f'--{name}' for name in options)}); remove {'it' if len(options) == 1 else 'them'}"
+            f"the settings file {file} sets {', '.join(places)}, which only the command line sets "
+            f"({', '.join(f'--{name}' for name in places)}); remove {'it' if len(places) == 1 else 'them'}"
         )
-    if resumed is not None:
-        stored = settings_of(resumed)
     named = {**stored, **given}
     model, kind = model or named.get("policy.model"), named.get("policy.kind")
-    name = own_model.chosen("pocket" if resumed is not None else preset, model, kind)
+    name = own_model.chosen(preset, model, kind)
     return name, Config.from_flat(stored, own_model.start(name, model=model, kind=kind))
 
 

@@ -7,7 +7,7 @@ from cory.cli.train import read
 from cory.config import own_model, presets
 from cory.config.own_model import Shape, by_shape, chosen, shape_of, start
 from cory.config.parsing import base_settings
-from cory.config.schema import Config
+from cory.config.schema import Config, RunOptions
 from tests.helpers.models import make_model, save_backbone
 
 
@@ -66,7 +66,7 @@ def test_a_model_is_measured_by_its_configuration_in_a_folder_and_in_memory(tiny
 
 def test_flags_change_the_settings_of_an_own_model_and_help_names_them(tiny, capsys):
     given = read(["--policy.model", str(tiny), "--learner.lr", "0.5"], command="cory train")
-    preset, base = base_settings(given)
+    preset, base = base_settings(given, RunOptions())
     config = Config.from_flat(
         {name: given[name] for name in given if name in ("policy.model", "learner.lr")}, base
     )

@@ -10,7 +10,7 @@ import yaml
 
 from cory.config import presets
 from cory.config.parsing import base_settings, completed, settings_of
-from cory.config.schema import Config
+from cory.config.schema import Config, RunOptions
 from cory.config.values import convert, flat
 from cory.functional.kl import KLConfig
 
@@ -99,10 +99,10 @@ def test_a_preset_that_is_named_holds_for_a_run_that_is_resumed_too(tmp_path):
         ({}, 7),
         ({"preset": "pocket-arithmetic"}, presets.get("pocket-arithmetic").iterations),
     ):
-        _, config = base_settings({}, run=tmp_path, resume="must", **options)
+        _, config = base_settings({}, RunOptions(run=tmp_path, resume="must", **options))
         assert config.iterations == iterations
-    assert base_settings({}, run=tmp_path, resume="never")[1] == presets.get("pocket")
-    assert base_settings({}, config=tmp_path / "config.yaml", run=tmp_path)[1].iterations == 7
+    assert base_settings({}, RunOptions(run=tmp_path))[1] == presets.get("pocket")
+    assert base_settings({}, RunOptions(config=tmp_path / "config.yaml", run=tmp_path))[1].iterations == 7
 
 
 def test_a_setting_that_has_gone_counts_only_at_its_default(tmp_path):
