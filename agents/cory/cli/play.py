@@ -79,33 +79,20 @@ def command(argv: Sequence[str]) -> None:
     for game in rng.permutation((options.seed, "play"), len(queries))[: options.games].tolist():
         print(f"\nquery {game} of {len(queries)}")
         env.reset(seed=options.seed + game, options={"query": queries[game]})
-        play_game(env, policies_by_seat, you=options.seat, key=(options.seed, "play", game))
+        play_game(env, policies_by_seat, you=options.seat, seed=options.seed)
 
 
-def play_game(env: raw_env, policies_by_seat: Mapping[str, Policy], *, you: str | None, key: rng.Key) -> None:
+def play_game(env: raw_env, policies_by_seat: Mapping[str, Policy], *, you: str | None, seed: int) -> None:
     """Play one game, rendered after every turn, and print the payoffs."""
     env.render()
     while (seat := env.game.turn) is not None:
-        ids = ask_user(env, seat) if seat == you else sample(env, seat, policies_by_seat[seat], key)
-        for token in env.game.begun(ids):
-            env.step(token)
+        if seat == you:
+            for token in env.game.begun(ask_user(env, seat)):
+                env.step(token)
+            continue
+        observation, *_, info = env.last()
+        env.step(policies_by_seat[seat].act(observation, info, seed=seed + env.possible_agents.index(seat)))
     print("paid: " + ", ".join(f"{seat} {payoff:.3g}" for seat, payoff in env.rewards.items()))
-
-
-def sample(env: raw_env, seat: str, policy: Policy, key: rng.Key) -> list[int]:
-    """The response of `policy`."""
-    import numpy as np
-    import torch
-
-    prompt, cap = env.game.prompt(seat), env.infos[seat]["cap"]
-    sampled = policy.sample(
-        torch.tensor([prompt]),
-        torch.tensor([len(prompt)]),
-        uniforms_BT=torch.from_numpy(rng.uniforms((*key, seat), np.zeros(1), cap)),
-        caps_B=torch.tensor([cap]),
-    )
-    response: list[int] = sampled.response_BT[0, : int(sampled.response_length_B[0])].tolist()
-    return response
 
 
 def ask_user(env: raw_env, seat: str) -> list[int]:

@@ -4,15 +4,15 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
 
-from cory.config.parsing import changes, completed
+from cory.config.parsing import MEASURED, changes, completed
 from cory.config.schema import Config
+from cory.config.values import flat
 from cory.runtime.files import remove, write_text
 from cory.runtime.yaml_files import read_yaml
 from cory.tracking.tracker import METRICS, SAMPLES, read_lines
@@ -118,14 +118,8 @@ def check_settings_unchanged(run: Path, folder: Path, now: Mapping[str, Any]) ->
 
 def with_measured(config: Config, folder: Path) -> Config:
     """The settings with what the run measured that a checkpoint is of, in place of `auto`."""
-    saved = completed(read_yaml(folder / "config.yaml"))
-    if config.memory == "auto":
-        config = replace(config, memory=saved["memory"])
-    if config.lora.four_bit == "auto":
-        config = replace(config, lora=replace(config.lora, four_bit=saved["lora.four_bit"]))
-    if config.policy.compile == "auto":
-        config = replace(config, policy=replace(config.policy, compile=saved["policy.compile"]))
-    return config
+    now, saved = flat(config), completed(read_yaml(folder / "config.yaml"))
+    return Config.from_flat({name: saved[name] for name in MEASURED if now[name] == "auto"}, config)
 
 
 def rewind(run: Path, iteration: int) -> None:
