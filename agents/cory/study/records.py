@@ -46,27 +46,29 @@ def log_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.log")
 
 
-def why_another(folder: Path, planned: PlannedRun) -> str:
-    """Why the directory holds another run: settings, learning version or sources; empty if it does not."""
-    settings = settings_in(folder)
-    if settings is None:
-        return ""
+def why_another(settings: Mapping[str, Any], begun: Iterable[Mapping[str, Any]], planned: PlannedRun) -> str:
+    """Why a run is not the planned one: settings, learning version or sources; empty if it is.
+
+    `begun` says of each time it was begun or resumed the version, and the sources of what settings name.
+    """
     if others := differing(settings, planned.settings):
-        return f"holds a run with other settings: {'; '.join(others[:5])}"
-    path = folder / "environment.json"
-    made = read_json(path) if path.exists() else {"sources": planned.sources}  # killed before it began
-    for began in (made, *made.get("resumed", ())):
-        if (version := began.get("learning_version", 1)) != LEARNING_VERSION:
-            return f"was begun with learning version {version}, this is {LEARNING_VERSION}"
-        if words := since_trained(began.get("sources", {}), planned):
-            return words
+        return f"other settings: {'; '.join(others[:5])}"
+    for one in begun:
+        if (version := one.get("learning_version", 1)) != LEARNING_VERSION:
+            return f"learning version {version}, now {LEARNING_VERSION}"
+        if words := changed(one.get("sources", {}), planned.sources):
+            return f"{words} since seed {planned.seed} was trained"
     return ""
 
 
-def since_trained(sources: Mapping[str, str], planned: PlannedRun) -> str:
-    """Which of the files that the settings name are not those a run was trained with; empty if all are."""
-    words = changed(sources, planned.sources)
-    return f"{words} since seed {planned.seed} was trained" if words else ""
+def why_holds_another(folder: Path, planned: PlannedRun) -> str:
+    """Why a directory holds another run (`why_another`); empty for the same run, and for none."""
+    settings = settings_in(folder)
+    if settings is None:
+        return ""
+    path = folder / "environment.json"
+    made = read_json(path) if path.exists() else {"sources": planned.sources}  # killed before it began
+    return why_another(settings, (made, *made.get("resumed", ())), planned)
 
 
 def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:

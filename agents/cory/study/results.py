@@ -10,8 +10,8 @@ from typing import Any
 
 from cory.runtime.files import write_text
 from cory.runtime.provenance import LEARNING_VERSION, environment
-from cory.study.plan import Plan, PlannedRun, differing
-from cory.study.records import since_trained
+from cory.study.plan import Plan, differing
+from cory.study.records import why_another
 from cory.study.spec import Spec
 
 SCHEMA = "cory-study/4"
@@ -98,11 +98,12 @@ def stored_runs(path: Path, plan: Plan, *, retrain: bool) -> dict[str, dict[str,
     kept: dict[str, dict[str, Any]] = {}
     lost: dict[tuple[str, str], list[str]] = {}
     for row in stored["runs"]:
-        place = row["arm"], row["task"]
-        run = wanted.get(place)
-        why = "not in the study" if run is None else _why_another(stored, row, replace(run, seed=row["seed"]))
-        if run is not None and not why:
+        place, why = (row["arm"], row["task"]), "not in the study"
+        if (run := wanted.get(place)) is not None:
             configs = stored["arms"][row["arm"]]["config"]
+            settings = {**configs[row["task"]], "seed": run.seed}
+            why = why_another(settings, [row], replace(run, seed=row["seed"]))
+        if run is not None and not why:
             on = {
                 task: one
                 for task, one in row.get("on", {}).items()
@@ -123,14 +124,6 @@ def stored_runs(path: Path, plan: Plan, *, retrain: bool) -> dict[str, dict[str,
             "the study file, or give the changed arm another name"
         )
     return kept
-
-
-def _why_another(stored: Results, row: Mapping[str, Any], run: PlannedRun) -> str:
-    """Why a stored row is not a planned run: learning version, settings or sources; empty if it is."""
-    if stored["learning_version"] != LEARNING_VERSION:
-        return f"learning version {stored['learning_version']}, now {LEARNING_VERSION}"
-    settings = {**stored["arms"][row["arm"]]["config"][row["task"]], "seed": run.settings["seed"]}
-    return "; ".join(differing(settings, run.settings)[:3]) or since_trained(row.get("sources", {}), run)
 
 
 def check_one_learning_version(runs: Sequence[Mapping[str, Any]]) -> None:

@@ -148,7 +148,7 @@ class Study:
         if todo and spec.results is not None and (commit() or "").endswith("-dirty"):
             say(f"warning: this tree has uncommitted changes; {path} will be marked dirty")
         for run in todo:
-            if records.why_another(spec.out / run.name, run):
+            if records.why_holds_another(spec.out / run.name, run):
                 move_aside(spec.out / run.name)
         try:
             outcomes = chosen_engine(spec.out, jobs=jobs, say=say).train(todo) if todo else []
@@ -220,9 +220,12 @@ def _missing(
     missing, lost = [], []
     for run in plan.runs:
         folder = spec.out / run.name
-        if why := records.why_another(folder, run):
+        if why := records.why_holds_another(folder, run):
             if not retrain:
-                raise ValueError(f"{folder}: {why}; --retrain, or another name for the arm, or another --out")
+                raise ValueError(
+                    f"{folder} holds another run ({why}); --retrain, or another name for the arm, or another "
+                    "--out"
+                )
             known.pop(run.name, None)
         elif records.finished(folder, run):
             known[run.name] = records.record(run, folder)

@@ -180,18 +180,18 @@ def test_stored_setting_that_has_been_removed_counts_where_it_had_its_default(va
 def test_run_directory_with_other_settings_or_learning_version_holds_another_run(values, tmp_path):
     run = planned(values).runs[0]
     folder = tmp_path / run.name
-    assert records.why_another(folder, run) == ""
+    assert records.why_holds_another(folder, run) == ""
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(
         "\n".join(f"{k}: {v!r}" for k, v in run.settings.items() if v is not None)
     )
     (folder / "environment.json").write_text('{"learning_version": 0}')
-    assert "learning version 0, this is 1" in records.why_another(folder, run)
+    assert "learning version 0, now 1" in records.why_holds_another(folder, run)
     (folder / "environment.json").write_text(
         '{"learning_version": 1, "resumed": [{"sources": {"a.py": "0"}}]}'
     )
-    assert "a.py has changed" in records.why_another(folder, run)
+    assert "a.py has changed" in records.why_holds_another(folder, run)
     (folder / "environment.json").write_text('{"learning_version": 1}')
-    assert records.why_another(folder, run) == ""
+    assert records.why_holds_another(folder, run) == ""
     other = planned(values, settings=values["settings"] | {"batch": 16}).runs[0]
-    assert "other settings: batch was 32 and is 16" in records.why_another(folder, other)
+    assert "other settings: batch was 32 and is 16" in records.why_holds_another(folder, other)

@@ -78,11 +78,11 @@ def test_missing_file_is_none(tmp_path):
 
 @pytest.fixture
 def saved(spec, plan, clean, tmp_path):
-    """A results file of made-up runs, with changes."""
+    """A results file of made-up runs."""
 
-    def write(runs, **changes):
+    def write(runs):
         path = tmp_path / "results.json"
-        results.save(path, assembled(spec, plan, runs) | changes)
+        results.save(path, assembled(spec, plan, runs))
         return path
 
     return write
@@ -112,7 +112,7 @@ def test_a_setting_that_is_new_since_does_not_repeat_runs(plan, saved):
 
 
 def test_runs_of_another_learning_version_are_not_used_again(plan, saved):
-    path = saved([made_up_run("cooperative", 0, 0.5)], learning_version=0)
+    path = saved([made_up_run("cooperative", 0, 0.5, learning_version=0)])
     assert results.stored_runs(path, plan, retrain=True) == {}
     with pytest.raises(ValueError, match=r"cooperative on relay \(1 runs; learning version 0, now 1\)"):
         results.stored_runs(path, plan, retrain=False)
@@ -122,7 +122,8 @@ def test_runs_whose_settings_changed_are_named_before_they_would_be_lost(values,
     path = saved([made_up_run("independent", seed, 0.5) for seed in range(3)])
     assert len(results.stored_runs(path, plan, retrain=False)) == 3
     changed = make_plan(make_spec(values | {"arms": values["arms"] | {"independent": {"batch": 16}}}))
-    with pytest.raises(ValueError, match=r"independent on relay \(3 runs; batch was 32 and is 16; payoff"):
+    message = r"independent on relay \(3 runs; other settings: batch was 32 and is 16; payoff"
+    with pytest.raises(ValueError, match=message):
         results.stored_runs(path, changed, retrain=False)
     assert results.stored_runs(tmp_path / "none.json", changed, retrain=False) == {}
 

@@ -260,7 +260,8 @@ def test_report_counts_again_without_training(copied, no_training, capsys, tmp_p
 def test_changed_arm_is_refused_and_not_mixed_with_its_old_runs(copied, no_training):
     values, folder = copied
     arms = without_broken(values) | {"cooperative": {"payoff": "cooperative", "learner.lr": 0.2}}
-    with pytest.raises(ValueError, match=r"cooperative on relay \(2 runs; learner\.lr was 0\.1 and is"):
+    message = r"cooperative on relay \(2 runs; other settings: learner\.lr was 0\.1 and is"
+    with pytest.raises(ValueError, match=message):
         Study(**{**values, "arms": arms}).run()
     (folder / "results.json").unlink()
     with pytest.raises(ValueError, match=r"other settings: learner\.lr was 0\.1 and is 0\.2"):
