@@ -10,14 +10,15 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cory.study.engines import worker
 from cory.study.engines.base import POLL, Engine
 from cory.study.plan import PlannedRun
 
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([worker.__name__])  # torch is imported once, not once for each run
+# A fork of a process with torch, which is then imported once, is not safe on macOS.
+CONTEXT: Any = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
+CONTEXT.set_forkserver_preload([worker.__name__])
 
 
 class Process(NamedTuple):
