@@ -4,11 +4,11 @@ import re
 from collections import deque
 from collections.abc import Generator
 from contextlib import closing
-from typing import NamedTuple
+from typing import Any
 
 from cory.judges.config import JudgeConfig
 from cory.judges.process_pool import Call, Pool, Source
-from cory_env.grading.reward_functions import CaseJudge, Cases, Prompt
+from cory_env.grading.reward_functions import CaseJudge, Cases
 
 FAILURE_WINDOW = 1024
 """Number of latest scores over which the share of failures is computed."""
@@ -24,15 +24,6 @@ NO_LIST = re.compile(r"returned .* for \d+ responses; return one number for each
 
 MAX_LOGGED = 10
 """Failures that are stored until they are logged."""
-
-
-class Failure(NamedTuple):
-    """A response that could not be scored."""
-
-    judge: str
-    reason: str
-    prompt: Prompt
-    response: str
 
 
 class UserFunction(CaseJudge):
@@ -53,7 +44,8 @@ class UserFunction(CaseJudge):
             raise ValueError(f"judge {name!r} {error}{hint}") from error
         self.failed = self.retried = 0
         """Responses without a score, and batches that were repeated, since the last call of `metrics`."""
-        self.failures: list[Failure] = []
+        self.failures: list[dict[str, Any]] = []
+        """Rows of samples.jsonl."""
         self._recent: deque[bool] = deque(maxlen=FAILURE_WINDOW)
 
     def judge(self, cases: Cases) -> list[float]:
@@ -69,11 +61,19 @@ class UserFunction(CaseJudge):
                     scores.append(outcome)
                     continue
                 scores.append(self.config.failed_score)
-                failure = Failure(self.name, outcome, cases.prompts[i], cases.answers[i])
-                self.failures += [failure] * (len(self.failures) < MAX_LOGGED)
+                prompt, response = cases.prompts[i], cases.answers[i]
+                query = prompt if isinstance(prompt, str) else [dict(message) for message in prompt]
+                if len(self.failures) < MAX_LOGGED:
+                    row = {"query": query, "response": response, "judge": self.name, "failure": outcome}
+                    self.failures.append(row)
                 self.failed += 1
                 if (failed := sum(self._recent)) > self.config.max_failures * max(total, MIN_SCORES):
-                    raise ValueError(self._failure_text(failed, total, failure))
+                    raise ValueError(
+                        f"judge {self.name!r} failed on {failed} of {total} responses, above "
+                        f"judge.max_failures {self.config.max_failures:g}. The last: {outcome}, for the "
+                        f"response {response[:200]!r} to {str(prompt)[:200]!r}. Fix the function, or allow "
+                        "more failures with --judge.max-failures"
+                    )
         return scores
 
     def check(self, cases: Cases) -> None:
@@ -117,11 +117,3 @@ class UserFunction(CaseJudge):
         except ValueError as error:
             raise ValueError(f"judge {self.name!r}: {error}") from error
         return Call(self.source, positional, named, len(cases))
-
-    def _failure_text(self, failed: int, total: int, last: Failure) -> str:
-        return (
-            f"judge {self.name!r} failed on {failed} of {total} responses, above judge.max_failures "
-            f"{self.config.max_failures:g}. The last: {last.reason}, for the response "
-            f"{last.response[:200]!r} to {str(last.prompt)[:200]!r}. Fix the function, or allow more "
-            "failures with --judge.max-failures"
-        )

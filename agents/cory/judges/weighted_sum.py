@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cory.distributed import ranks
-from cory.judges.user_function import Failure, UserFunction
+from cory.judges.user_function import UserFunction
 from cory.judges.worker import MAX_SCORE, scores
 from cory_env.grading.reward_functions import CaseJudge, Cases, Judge, Signature, ask
 from cory_env.tasks.base import JudgesCases
@@ -89,7 +89,7 @@ class WeightedSum(CaseJudge):
         rows: list[dict[str, Any]] = []
         for term in self.terms:
             if isinstance(term.judge, UserFunction):
-                rows += [_row(failure) for failure in term.judge.failures]
+                rows += term.judge.failures
                 term.judge.failures.clear()
         return rows
 
@@ -167,9 +167,3 @@ def _check_parameters(term: Term, cases: Cases) -> None:
 def _judge_of(task: object) -> WeightedSum | None:
     judge = getattr(task, "judge", None)
     return judge if isinstance(judge, WeightedSum) else None
-
-
-def _row(failure: Failure) -> dict[str, Any]:
-    prompt = failure.prompt
-    query = prompt if isinstance(prompt, str) else [dict(message) for message in prompt]
-    return {"query": query, "response": failure.response, "judge": failure.judge, "failure": failure.reason}

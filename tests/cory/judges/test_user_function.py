@@ -73,9 +73,9 @@ def test_a_fault_costs_one_score_and_is_recorded_with_the_response(faulty, fault
     assert faulty(["ab", fault, "abcd"]) == [2, -5, 4]
     (failure,) = faulty.failures
     faulty.failures.clear()
-    assert failure.reason.startswith(reason)
-    assert len(failure.reason) <= 400
-    assert (failure.judge, failure.response) == ("faulty", fault)
+    assert failure["failure"].startswith(reason)
+    assert len(failure["failure"]) <= 400
+    assert (failure["judge"], failure["response"]) == ("faulty", fault)
     assert faulty.metrics()["failures"] == 1
     assert faulty(["abc"]) == [3]
 
@@ -94,7 +94,7 @@ def test_a_fork_that_returns_does_not_reply_too(faulty):
 def test_forks_are_killed_with_the_process_they_came_from(forked):
     judge = user_function("faulty")
     assert judge(["ab", "fork"]) == [2, -5]
-    assert judge.failures[0].reason == "took more than 1 s"
+    assert judge.failures[0]["failure"] == "took more than 1 s"
     pids = [int(pid) for pid in forked.read_text().split()]
     assert len(pids) >= 6  # three for the batch, three for the response by itself
     assert gone(pids)
@@ -110,7 +110,7 @@ def test_too_many_processes_or_too_much_memory_in_all_of_them_ends_a_call_at_onc
     monkeypatch.setattr(process_pool, "MAX_PROCESSES", 8)
     judge = user_function("faulty", seconds=60, memory_mb=memory_mb)
     assert judge([fault]) == [-5]
-    assert judge.failures[0].reason.startswith(reason)
+    assert judge.failures[0]["failure"].startswith(reason)
     assert gone(int(pid) for pid in forked.read_text().split())
     judge.pool.close()
 
@@ -121,7 +121,7 @@ def test_too_many_processes_or_too_much_memory_in_all_of_them_ends_a_call_at_onc
 def test_a_wrong_number_of_scores_costs_those_that_are_missing(name, texts, scores):
     judge = user_function(name)
     assert judge(texts) == scores
-    assert judge.failures[0].reason.startswith("ValueError: returned")
+    assert judge.failures[0]["failure"].startswith("ValueError: returned")
     judge.pool.close()
 
 
