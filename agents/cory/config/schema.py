@@ -22,6 +22,7 @@ from cory.learner.sharing import SharingConfig
 from cory.policies.lora_config import LoRAConfig
 from cory.rng import check_seed
 from cory.rollout.role_exchange import ExchangeConfig
+from cory.runtime.checks import check_choices, check_fields
 from cory.tracking import log_to
 from cory.tracking.alerts import AlertsConfig as AlertsConfig
 from cory_env.nearest import did_you_mean
@@ -77,14 +78,12 @@ class PolicyConfig:
     """Where policies and judge live: cpu, cuda, cuda:1, ...; `auto` is cuda where there is one, else cpu."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"policy.temperature is {self.temperature}; give a finite number above 0")
+        check_fields(self, "policy", rate="temperature")
+        check_choices(self, "policy", compile=("auto", "yes", "no"))
         if self.models and (self.shared or self.kind != "causal_lm"):
             raise ValueError(
                 "policy.models names one model per policy; it needs policy.kind causal_lm, unshared"
             )
-        if self.compile not in ("auto", "yes", "no"):
-            raise ValueError(f"policy.compile is {self.compile!r}; there are auto, yes, no")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +132,7 @@ class RunOptions:
     """Whether progress is printed as one JSON object a line to stdout, for programs that watch the run."""
 
     def __post_init__(self) -> None:
-        if self.resume not in ("never", "auto", "must"):
-            raise ValueError(f"resume is {self.resume!r}; there are never, auto, must")
+        check_choices(self, "", resume=("never", "auto", "must"))
         if self.resume != "never" and self.overwrite:
             raise ValueError("resume goes on with a run and overwrite removes it; give one of them")
         if self.quiet and self.json_log:
@@ -272,9 +270,8 @@ class Config:
             names = " or ".join(map(repr, unknown))
             raise ValueError(f"there is no setting {names}{nearest_setting(unknown[0], known)}")
         for group, name in groups.items():
-            of_group = {key.partition(".")[2]: key for key in given if key.startswith(f"{group}.")}
-            of_group = {key: given[whole] for key, whole in of_group.items()}
-            parts[name] = replace(parts[name], **converted(type(parts[name]), of_group, f"{group}."))
+            inside = {k.partition(".")[2]: v for k, v in given.items() if k.startswith(f"{group}.")}
+            parts[name] = replace(parts[name], **converted(type(parts[name]), inside, f"{group}."))
         if algorithm.needs(parts["algorithm_options"]).critic == "central" and parts["critic"].kind == "own":
             parts["critic"] = replace(parts["critic"], kind="central")
         top = {name: value for name, value in given.items() if "." not in name}
@@ -285,19 +282,10 @@ class Config:
         algorithm = algorithms.load(self.algorithm)
         if not 1 <= self.seats <= 16:
             raise ValueError(f"seats is {self.seats}; a game has 1 to 16 seats")
-        for name, least in {
-            "iterations": 1,
-            "batch": 1,
-            "checkpoint_every": 0,
-            "keep_checkpoints": 1,
-            "threads": 0,
-        }.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; give {least} or more")
+        check_fields(self, "", count="iterations batch keep_checkpoints")
+        check_fields(self, "", natural="checkpoint_every checkpoint_minutes threads")
         if self.memory != "auto" and self.memory < 1:
             raise ValueError(f"memory is {self.memory}; give the bytes of a pass, from 1, or auto")
-        if self.checkpoint_minutes < 0:
-            raise ValueError(f"checkpoint_minutes is {self.checkpoint_minutes}; give minutes from 0")
         log_to.split(self.log_to)
         low, high = self.max_response
         if not 1 <= low <= high:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from cory.generation import SamplingStrategy
+from cory.runtime.checks import check_choices, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +42,8 @@ class EvaluationConfig:
     """Random seed of evaluations; the same for all policies, so that comparisons are paired."""
 
     def __post_init__(self) -> None:
-        if self.every < 0:
-            raise ValueError(
-                f"evaluation.every is {self.every}; give iterations, or 0 for before and after only"
-            )
-        for name in ("queries", "samples", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"evaluation.{name} is {getattr(self, name)}; give 1 or more")
-        if self.sampling not in get_args(SamplingStrategy):
-            known = ", ".join(get_args(SamplingStrategy))
-            raise ValueError(f"evaluation.sampling is {self.sampling!r}; there are {known}")
+        check_fields(self, "evaluation", natural="every", count="queries samples batch")
+        check_choices(self, "evaluation", sampling=get_args(SamplingStrategy))
         if self.sampling == "greedy" and self.samples > 1:
             raise ValueError(
                 f"evaluation.samples is {self.samples} and greedy sampling gives the same response each "

@@ -22,18 +22,22 @@ RULES: dict[str, tuple[Callable[[float], bool], str]] = {
 def check_fields(settings: Any, group: str, /, **fields: str) -> None:
     """Raise ValueError for the first field, called `group.field`, that breaks the rule its name is given for.
 
-    Names are separated by spaces; None breaks no rule.
+    Names are separated by spaces; None breaks no rule. Fields at the top have the group "".
     """
     for rule, names in fields.items():
         holds, advice = RULES[rule]
         for name in names.split():
             value = getattr(settings, name)
             if value is not None and not holds(value):
-                raise ValueError(f"{group}.{name} is {value}; {advice}")
+                raise ValueError(f"{_name(group, name)} is {value}; {advice}")
 
 
 def check_choices(settings: Any, group: str, /, **choices: Sequence[str]) -> None:
     """Raise ValueError for the first field, called `group.field`, that is none of its choices."""
     for name, known in choices.items():
         if (value := getattr(settings, name)) not in known:
-            raise ValueError(f"{group}.{name} is {value!r}; there are {', '.join(known)}")
+            raise ValueError(f"{_name(group, name)} is {value!r}; there are {', '.join(known)}")
+
+
+def _name(group: str, field: str) -> str:
+    return f"{group}.{field}" if group else field
