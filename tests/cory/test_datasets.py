@@ -30,6 +30,12 @@ def divided(k, names=("train", "test")):
     return dict(zip(names, (ROWS[:k], ROWS[k:]), strict=True))
 
 
+def test_a_path_is_that_path_whatever_it_is_called_and_options_of_the_task_stay(tmp_path):
+    assert with_dataset({}, "None", tmp_path) == {"task": "prompts", "task.data": "None"}
+    settings = {"task": "svamp", "task.chat": True}
+    assert with_dataset(settings, "-m", tmp_path) == settings | {"task.data": "-m"}
+
+
 def test_the_same_rows_divided_otherwise_are_other_data(tmp_path):
     row = ROWS[:1]
     every = [

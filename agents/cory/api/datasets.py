@@ -22,12 +22,7 @@ SPLIT_NAMES = {name for names in SPLITS.values() for name in names}
 def with_dataset(settings: Mapping[str, Any], dataset: Any, folder: Path) -> dict[str, Any]:
     """Settings with the task `prompts` (unless another is named) on this data."""
     path = Path(dataset) if isinstance(dataset, str | Path) else _written(dataset, folder)
-    task = settings.get("task", "prompts")
-    if not isinstance(task, str):
-        raise ValueError(
-            f"task is a {type(task).__name__}; name the task beside its options, as task='prompts'"
-        )
-    return {**settings, "task": task, "task.data": str(path)}
+    return {"task": "prompts", **settings, "task.data": str(path)}
 
 
 @contextmanager

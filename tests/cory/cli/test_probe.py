@@ -78,6 +78,8 @@ def test_settings_of_the_run_may_follow(place):
     assert not (place / "runs/two/probe.json").exists()
     result = json.loads((place / "found.json").read_text())
     assert result["measured"]["settings"]["payoff"] == "independent"
+    sizes = {"queries": 9, "pioneers": 2, "observers": 3}
+    assert probe("runs/two", **sizes, sees="none", payoff="independent") == result
     for one in result["pairs"]:
         assert one["reading"]["own"] == one["reading"]["none"]  # the observer reads none in any case
 
