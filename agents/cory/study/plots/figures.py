@@ -12,25 +12,18 @@ from cory.study.plots.sweeps import draw_sweeps
 from cory.study.results import Results
 
 FOREST = (
-    "Difference of arm and baseline over the runs at equal seeds, with its 95 % interval; small dots: single "
-    "seeds. The dotted line is the margin of the study file. Without an interval: fewer than "
-    f"{statistics.MIN_RUNS} seeds."
+    "Difference of arm and baseline at equal seeds with its 95 % interval; dots: seeds; dotted line: the "
+    f"margin. No interval below {statistics.MIN_RUNS} seeds."
 )
 EXPLORED = (
     "Difference to the first arm over the runs at equal seeds, with its 95 % interval; small dots: single "
     "seeds. Green: the whole interval is on the better side of zero; red: none of it. These comparisons were "
     f"not fixed before the runs. Without an interval: fewer than {statistics.MIN_RUNS} seeds."
 )
-CURVES = (
-    "Mean over the runs of each arm (a run is the mean of its policies); shaded: its 95 % interval, where "
-    f"there are {statistics.MIN_RUNS} runs or more."
-)
+CURVES = f"Mean over the runs of each arm; shaded: its 95 % interval, from {statistics.MIN_RUNS} runs on."
 FRONTIER = (
-    "Task reward against KL at the end of training: one small point per run, a large one per arm (mean). "
-    "Lines join the arms of a sweep in the order of their settings, which stand beside them, once where two "
-    "sweeps have the same at the same place; bars and the band they span: 95 % intervals of the mean reward. "
-    "The cross is the reference, with its task reward; where it is far from the arms, the reward stands in "
-    "the corner."
+    "Task reward against KL at the end of training: small points are runs, large ones means of arms, with 95 "
+    "% intervals; lines join the arms of a sweep, named by their settings. The cross is the reference."
 )
 SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
 SURVIVAL = (
