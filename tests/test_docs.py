@@ -53,7 +53,7 @@ def test_every_page_is_in_the_table_of_contents():
         ('<iframe src="https://example/"></iframe>', "https://example/"),
     ],
 )
-def test_what_a_page_loads_from_elsewhere_is_found(html, address, tmp_path):
+def test_site_check_finds_what_a_page_loads_from_elsewhere(html, address, tmp_path):
     check_site = load(DOCS / "check_site.py")
     (tmp_path / "index.html").write_text(f"<html>{html}</html>", "utf-8")
     assert check_site.remote(tmp_path) == [f"index.html loads {address}"]

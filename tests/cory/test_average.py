@@ -50,7 +50,7 @@ def test_weights_interpolate(tmp_path):
     assert weights_of(tmp_path / "mean") == {1.75}
 
 
-def test_what_has_no_mean_is_refused_and_nothing_is_written(tmp_path, capsys):
+def test_models_without_a_mean_are_refused_and_nothing_is_written(tmp_path, capsys):
     one, longer = model(tmp_path / "one", 1.0), model(tmp_path / "longer", 4.0, window=32)
     for targets, fault in (([one], "needs two policies or more"), ([one, longer], "differ in shape")):
         assert main(["average", *map(str, targets), "--out", str(tmp_path / "mean")]) == 2

@@ -139,7 +139,7 @@ def test_every_function_has_the_signature_of_a_reward():
         assert same == score
 
 
-def test_they_are_judges_by_name_in_worker_processes():
+def test_bundled_rewards_are_judges_by_name_in_worker_processes():
     judge = make("cory.rewards:overlap + 2*cory.rewards:accuracy", JudgeConfig(timeout=60), device="cpu")
     cases = Cases(
         prompts=["-", "-"],

@@ -106,7 +106,7 @@ def test_the_file_has_at_most_300_lines():
     assert len((ROOT / "examples/cory_single_file.py").read_text().splitlines()) <= 300
 
 
-def test_it_trains(capsys, monkeypatch):
+def test_single_file_trains(capsys, monkeypatch):
     from examples import cory_single_file
 
     monkeypatch.setattr("sys.argv", ["x", "--iterations", "2", "--batch", "4", "--exchange-every", "1"])

@@ -207,7 +207,7 @@ def test_gradients_reach_the_log_prob_or_the_value_and_nothing_recorded(name):
         ),
     ],
 )
-def test_nonsense_is_refused_with_the_value(name, wrong):
+def test_algorithm_settings_out_of_range_are_refused_with_the_value(name, wrong):
     ((field, value),) = wrong.items()
     with pytest.raises(ValueError, match=rf"algorithm\.{field} is {value};"):
         algorithms.load(name).Config(**wrong)

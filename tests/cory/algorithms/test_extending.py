@@ -35,7 +35,7 @@ def written(tmp_path) -> dict[str, str]:
     return paths
 
 
-def test_they_are_as_short_as_the_page_claims():
+def test_algorithms_of_the_page_are_as_short_as_it_claims():
     assert len(block_of("VDAC-sum").splitlines()) <= 40
     assert len(block_of("HAPPO").splitlines()) <= 60
 

@@ -67,7 +67,7 @@ def test_random_orders_differ_between_iterations_and_are_the_same_on_resume(tmp_
     assert len(set(first)) == 2
 
 
-def test_one_seat_is_ppo():
+def test_happo_with_one_seat_is_ppo():
     runs = {}
     for name in ("happo", "ppo"):
         trainer = Trainer(flagged("--algorithm", name, "--seats", "1", "--exchange.every", "0"))
@@ -89,7 +89,7 @@ def test_cooperation_is_learned_on_relay():
 
 
 @pytest.mark.parametrize("wrong", [{"order": "up"}, {"max_correction": 0.5}])
-def test_nonsense_is_refused(wrong):
+def test_happo_settings_out_of_range_are_refused(wrong):
     ((field, value),) = wrong.items()
     with pytest.raises(ValueError, match=rf"algorithm\.{field} is '?{value}"):
         happo.Config(**wrong)

@@ -34,7 +34,7 @@ def test_another_critic_is_refused(monkeypatch):
         flagged("--algorithm", "mappo", "--critic.kind", "mine")
 
 
-def test_it_is_ppo_with_the_central_critic():
+def test_mappo_is_ppo_with_the_central_critic():
     """The same weights as with the setting, and value heads that are not trained."""
     other = replace(TABLES, critic=CriticConfig(kind="central"))
     trainers = [Trainer(flagged("--algorithm", "mappo")), Trainer(other)]

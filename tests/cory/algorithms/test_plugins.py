@@ -83,7 +83,7 @@ def test_an_installed_algorithm_is_listed_with_the_built_in_ones():
     )
 
 
-def test_it_is_gone_with_its_distribution():
+def test_algorithm_is_gone_with_its_distribution():
     assert "vdac_sum" not in algorithms.names()
 
 

@@ -62,7 +62,7 @@ def test_an_observer_that_foresees_the_pioneers_effect_does_not_take_it_from_the
     assert found[0].advantage_BT.any()
 
 
-def test_one_seat_is_ppo():
+def test_vdac_with_one_seat_is_ppo():
     weights = {}
     for name in ("vdac", "ppo"):
         trainer = Trainer(flagged("--algorithm", name, "--seats", "1", "--exchange.every", "0"))
@@ -79,7 +79,7 @@ def test_seats_that_are_paid_differently_are_refused(name):
 
 
 @pytest.mark.parametrize("name", ["vdac", "vdac_mix"])
-def test_what_does_not_fit_is_refused_before_a_run(name):
+def test_vdac_refuses_settings_that_do_not_fit_before_a_run(name):
     with pytest.raises(ValueError, match=f"'{name}' needs payoffs as they are paid; leave out --payoff-scal"):
         flagged("--algorithm", name, "--payoff-scaling.scaling", "scale")
     with pytest.raises(ValueError, match=f"'{name}' has a critic of its own, the kind own; leave out"):
@@ -222,7 +222,7 @@ def test_a_mixer_that_diverges_is_named():
 
 
 @pytest.mark.parametrize("wrong", [{"mixer_lr": 0.0}, {"mixer_epochs": 0}, {"mixer_hidden": 0}])
-def test_nonsense_is_refused(wrong):
+def test_vdac_settings_out_of_range_are_refused(wrong):
     ((field, value),) = wrong.items()
     with pytest.raises(ValueError, match=rf"algorithm\.{field} is {value};"):
         vdac_mix.Config(**wrong)

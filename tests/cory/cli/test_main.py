@@ -131,7 +131,7 @@ def test_a_run_repeats_its_evaluation_exactly(tmp_path, capsys, tiny_folder):
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii", "latin-1", "utf-8"])
-def test_what_a_console_cannot_show_is_replaced(encoding, monkeypatch):
+def test_characters_that_a_console_cannot_show_are_replaced(encoding, monkeypatch):
     module = import_module("cory.cli.main")
     streams = {name: io.TextIOWrapper(io.BytesIO(), encoding=encoding) for name in ("stdout", "stderr")}
     for name, stream in streams.items():

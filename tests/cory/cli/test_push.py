@@ -117,7 +117,7 @@ def test_a_hub_that_cannot_be_reached_is_one_error(run, monkeypatch, capsys):
         (["{run}", "me/films", "--policies", "llm_3"], "has no policy 'llm_3'; it has llm_1, llm_2"),
     ],
 )
-def test_what_cannot_be_pushed_is_refused(run, words, message, capsys):
+def test_push_refuses_a_run_without_policies_or_a_malformed_name(run, words, message, capsys):
     assert main(["push", *(word.format(run=run) for word in words)]) == 2
     assert message in capsys.readouterr().err
 

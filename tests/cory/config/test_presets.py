@@ -137,7 +137,7 @@ def test_the_error_for_an_unknown_preset_lists_the_known_ones():
         presets.get("imbd")
 
 
-def test_what_a_preset_changes_of_ppo_holds_for_the_algorithms_that_share_the_default():
+def test_presets_settings_of_ppo_hold_for_the_algorithms_that_share_the_default():
     arithmetic = presets.get("pocket-arithmetic")
     assert (arithmetic.algorithm_options.lam, arithmetic.algorithm_options.value_clip) == (1.0, 5.0)
     for name in ("seq", "mappo", "coma"):

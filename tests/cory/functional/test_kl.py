@@ -138,7 +138,7 @@ def test_in_the_loss_kl_has_the_gradient_of_the_plain_formula(kind, of):
         {"final": 0.1},
     ],
 )
-def test_nonsense_is_refused(wrong):
+def test_kl_settings_out_of_range_are_refused(wrong):
     with pytest.raises(ValueError, match=f"kl.{next(iter(wrong))} is "):
         kl.KLConfig(**wrong)
 

@@ -67,7 +67,7 @@ def play(task, policies, *, env_seed: int = 3, seed: int = 0, **options):
 
 @pytest.mark.parametrize("action_mask", [None, "info", "obs"])
 @pytest.mark.parametrize("players", PLAYERS)
-def test_it_plays_legal_tokens_and_the_same_game_twice_for_the_same_seed(players, action_mask):
+def test_policy_acts_legal_tokens_and_the_same_game_twice_for_the_same_seed(players, action_mask):
     task, policies = PLAYERS[players]()
     first, env, paid = play(task, policies, action_mask=action_mask)
     for seat, ids in env.game.responses.items():
@@ -85,7 +85,7 @@ def test_it_plays_legal_tokens_and_the_same_game_twice_for_the_same_seed(players
 
 
 @pytest.mark.parametrize("players", PLAYERS)
-def test_it_plays_the_tokens_that_sampling_chooses_for_the_same_uniforms(players):
+def test_policy_acts_the_tokens_that_sampling_chooses_for_the_same_uniforms(players):
     """Sampling decodes whole responses in one call; the actor one token per call, with a cache between."""
     task, policies = PLAYERS[players]()
     for seed in range(10):

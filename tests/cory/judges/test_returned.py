@@ -77,7 +77,7 @@ def test_a_reward_that_gives_a_number_for_each_response_is_served(reward):
         ([10**400, 1], "which is no number .int too large to convert to float.; return one number"),
     ],
 )
-def test_what_is_no_list_of_scores_is_refused_with_the_judge_and_the_value(returned, what):
+def test_judge_that_returns_no_list_of_scores_is_refused_with_its_value(returned, what):
     judge = WeightedSum([Term("mine", 1.0, lambda completions: returned)])
     with pytest.raises(ValueError, match=f"judge 'mine' .*{what}"):
         judge.check(CASES)
@@ -119,7 +119,7 @@ def test_token_ids_go_to_functions_that_name_them_only():
 
 
 @pytest.mark.parametrize("reward", [[], None, 5, {"a": len}, "name", [len, "name"], {len}])
-def test_what_is_no_reward_function_is_refused(reward):
+def test_judge_that_is_no_reward_function_is_refused(reward):
     with pytest.raises(
         ValueError, match=r"^reward is .*; give a function, a list of functions, or a judge's name"
     ):
@@ -167,7 +167,7 @@ def test_an_async_reward_of_a_worker_is_served_and_its_failures_do_not_refuse_a_
     weighted_sum.check(prompts_of("fails"))
 
 
-def test_what_a_worker_prints_goes_to_the_log_of_the_run_from_its_import_on(prompts_of, tmp_path, capfd):
+def test_prints_of_a_reward_function_go_to_the_log_of_the_run_from_its_import_on(prompts_of, tmp_path, capfd):
     task, log = prompts_of("prints"), tmp_path / "judge.log"
     weighted_sum.check(task)
     weighted_sum.log_to(task, log)

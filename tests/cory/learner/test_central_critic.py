@@ -109,7 +109,7 @@ def test_values_stand_where_tokens_were_chosen_and_all_else_is_as_it_was():
         assert not before[seat].values_BT.any()
 
 
-def test_it_starts_at_zero_and_learns_the_returns_of_every_seat():
+def test_central_critic_starts_at_zero_and_learns_the_returns_of_every_seat():
     """The first loss is the mean of squared returns over 5 + 3 + 3 chosen tokens: (5 + 3 * 4 + 0) / 11."""
     critic, played = small(table()), games()
     returns = {

@@ -117,6 +117,6 @@ def test_adapters_of_a_team_have_averages_and_are_back_afterwards(seen):
 
 
 @pytest.mark.parametrize("ema", ["-0.1", "1"])
-def test_nonsense_is_refused(ema):
+def test_moving_average_outside_0_to_1_is_refused(ema):
     with pytest.raises(ValueError, match=r"learner\.ema is"):
         flagged("--learner.ema", ema)

@@ -87,7 +87,7 @@ def test_gradients_are_scaled_down_to_the_norm_and_reported_as_they_were():
         ),
     ],
 )
-def test_nonsense_is_refused(wrong, message):
+def test_optimizer_settings_out_of_range_are_refused(wrong, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         LearnerConfig(**wrong)
 

@@ -71,6 +71,6 @@ def test_runs_learn_with_sharing(algorithm):
         (("--payoff-scaling.scaling", "scale"), "each policy's own critic and unscaled payoffs"),
     ],
 )
-def test_what_cannot_be_shared_is_refused(flags, fault):
+def test_sharing_of_responses_that_do_not_fit_is_refused(flags, fault):
     with pytest.raises(ValueError, match=fault):
         flagged("--sharing.same-view", *flags)

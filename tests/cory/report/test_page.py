@@ -155,7 +155,7 @@ def test_samples_show_the_last_evaluation_open_and_name_the_policy_of_each_seat(
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_what_changed_and_three_samples_come_before_the_rest(tmp_path):
+def test_report_begins_with_gains_and_three_samples(tmp_path):
     page = page_of(write_run(tmp_path, iterations=12, evaluate=5))
     sections = re.findall(r'<h2 id="([^"]*)">', page)
     assert sections == ["summary", "samples", "held-out", "training", "sample-games", "settings"]

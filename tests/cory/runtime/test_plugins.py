@@ -75,7 +75,7 @@ def test_modules_and_entry_points_are_loaded(tmp_path, monkeypatch):
         ("x = 1 / 0", "mine.py:x", "ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_cannot_be_loaded_is_named_with_the_setting(file, tmp_path, code, name, fault):
+def test_plugin_that_cannot_be_loaded_is_named_with_the_setting(file, tmp_path, code, name, fault):
     file(code)
     with pytest.raises(ValueError, match=rf"(?s)x\.kind '.*{name}' cannot be imported.*{fault}"):
         load(str(tmp_path / name))

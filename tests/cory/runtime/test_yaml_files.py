@@ -37,7 +37,7 @@ def written(tmp_path):
         (b"\xff\xfe\x00", "codec can't decode byte 0xff"),
     ],
 )
-def test_what_is_no_small_data_is_refused_quickly(written, text, reason):
+def test_yaml_with_aliases_or_control_characters_is_refused_quickly(written, text, reason):
     began = time.process_time()
     with pytest.raises(ValueError, match=reason):
         read_yaml(written(text))

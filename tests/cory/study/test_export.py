@@ -43,7 +43,7 @@ def test_layout_is_environment_task_algorithm_run_step(results, tmp_path):
     assert list(found["cory"]["relay"]) == ["cooperative", "independent"]
 
 
-def test_what_not_all_arms_have_is_left_out(results):
+def test_export_leaves_out_metrics_that_not_all_arms_have(results):
     """marl-eval takes equal runs, steps and metrics only."""
     results["runs"] = [r for r in results["runs"] if (r["arm"], r["seed"]) != ("cooperative", 1)]
     for policy in ("llm_1", "llm_2"):

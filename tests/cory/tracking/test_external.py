@@ -97,7 +97,7 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning_and_the_run_goes_on(t
     assert [row["iteration"] for row in read(tmp_path)] == [0, 1]
 
 
-def test_what_trackers_print_does_not_mix_with_json_on_stdout(tmp_path, calls, capsys):
+def test_prints_of_trackers_do_not_mix_with_json_on_stdout(tmp_path, calls, capsys):
     started(tmp_path).close()
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "wandb: goodbye\n")

@@ -121,7 +121,7 @@ def test_a_reward_that_always_fails_stops_the_run_and_leaves_its_failures(flags,
         ),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_written(flags, judge, message, capsys):
+def test_prompts_run_that_cannot_work_is_refused_before_anything_is_written(flags, judge, message, capsys):
     assert main([*flags, *judge]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not Path("run").exists()

@@ -174,7 +174,7 @@ def test_shards_need_several_processes():
         ({"policy.kind": "lora_team", "lora.four_bit": "yes"}, "lora.four_bit yes"),
     ],
 )
-def test_what_needs_whole_weights_is_refused_with_shards(settings, what):
+def test_shards_refuse_settings_that_need_whole_weights(settings, what):
     with pytest.raises(ValueError, match=f"--shard does not go with {what}"):
         Config.from_flat({"shard": True} | settings, Config())
 
@@ -226,7 +226,7 @@ def test_two_ranks_resume_what_one_process_saved_and_the_reverse(folder, tmp_pat
         ("ranks at other places", "RuntimeError: rank 0 is at 'here' and rank 1 at 'there'"),
     ],
 )
-def test_what_ends_one_rank_ends_all_with_the_same_error(found, what, error):
+def test_error_of_a_rank_ends_all_ranks_with_the_same_error(found, what, error):
     first, second = (ranked["failures"][what] for ranked in (found.first, found.second))
     assert first.startswith(error)
     assert second.partition(":")[0] == first.partition(":")[0]

@@ -176,7 +176,7 @@ def test_two_processes_never_share_a_run(tmp_path, finished, capsys):
     assert f"process {os.getpid()} is training in" in capsys.readouterr().err
 
 
-def test_what_another_process_saved_meanwhile_is_not_lost(tmp_path, finished, monkeypatch, capsys):
+def test_resume_keeps_the_checkpoints_of_another_process(tmp_path, finished, monkeypatch, capsys):
     """It trained when this one looked, and had ended before this one locked the directory."""
     run = first_iterations(finished, tmp_path / "run", 2)
 

@@ -93,7 +93,7 @@ def test_a_run_resumed_with_other_free_memory_is_the_run_in_one(tiny, tmp_path, 
     assert equal(whole, trained(tmp_path / "halves", tiny, "causal_lm", resume="must"))
 
 
-def test_what_a_run_measures_is_in_its_settings_and_a_resume_takes_it(tmp_path, monkeypatch):
+def test_measured_values_are_in_the_settings_of_a_run_and_a_resume_takes_them(tmp_path, monkeypatch):
     """A table stands in for policies on an accelerator with 4 GiB at first, and 1 GiB at the resume."""
     free = [4 * GIB, GIB]
 

@@ -52,7 +52,7 @@ def test_tables_learn_to_echo(seats):
     assert after["reference"] == before
 
 
-def test_what_equals_its_reference_is_not_evaluated_again(monkeypatch):
+def test_policy_that_equals_its_reference_is_not_evaluated_again(monkeypatch):
     evaluation = EvaluationConfig(queries=8, samples=2, average=True)
     trainer, other = (Trainer(replace(TABLES, evaluation=evaluation)) for _ in range(2))
     monkeypatch.setattr(type(other.policies["llm_1"]), "equals_reference", lambda one: one is one.reference)

@@ -97,5 +97,5 @@ def test_payout_settle_is_refused():
         parallel_env(payout="settle")
 
 
-def test_it_is_in_the_registry_of_pettingzoo():
+def test_parallel_env_is_in_the_registry_of_pettingzoo():
     assert pettingzoo.make("parallel", "cory/token-v0", seats=3).possible_agents[2] == "observer_2"

@@ -29,7 +29,7 @@ def begin(seat, **options):
 
 
 @pytest.mark.parametrize("seat", ["pioneer_0", "observer_1", "observer_2"])
-def test_it_passes_the_checks_of_gymnasium_and_stable_baselines(seat):
+def test_seat_env_passes_the_checks_of_gymnasium_and_stable_baselines(seat):
     sb3 = pytest.importorskip("stable_baselines3.common.env_checker")
     env = gymnasium.make("cory/Seat-v0", seat=seat, seats=3, render_mode="ansi")
     with warnings.catch_warnings():

@@ -45,7 +45,7 @@ PERFECT_THEN_A = (0, 1, 2, 0, 4)
     ],
     ids=str,
 )
-def test_it_passes_the_pettingzoo_tests_without_a_warning(options):
+def test_token_env_passes_the_pettingzoo_tests_without_a_warning(options):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         api_test(env("echo", **options), num_cycles=30)
@@ -62,7 +62,7 @@ def test_with_a_mask_in_the_observation_they_warn_only_that_the_space_is_a_dict(
     }
 
 
-def test_it_is_in_the_registry_of_pettingzoo():
+def test_token_env_is_in_the_registry_of_pettingzoo():
     game = pettingzoo.make("aec", "cory/token-v0", seats=3)
     game.reset(seed=0)
     assert game.agents == ["pioneer_0", "observer_1", "observer_2"]

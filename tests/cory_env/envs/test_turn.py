@@ -70,7 +70,7 @@ def test_a_mask_is_refused_as_every_row_is_legal():
         raw_env(ECHO, action_mask="info")
 
 
-def test_it_is_in_the_registry_of_pettingzoo():
+def test_turn_env_is_in_the_registry_of_pettingzoo():
     env = pettingzoo.make("aec", "cory/turn-v0", max_response=2)
     assert env.action_space("pioneer_0") == turn_env(max_response=2).action_space("observer_1")
     assert str(env) == "cory_turn_v0"

@@ -51,7 +51,7 @@ def test_tokenizer_reads_all_of_printable_ascii_and_id_0_ends_and_pads(folder):
 
 
 @pytest.mark.parametrize(("model", "share"), [("pocket-arithmetic", 0.38), ("pocket-arithmetic-llama", 0.47)])
-def test_it_answers_as_many_held_out_problems_as_its_card_says(model, share):
+def test_arithmetic_model_answers_as_many_held_out_problems_as_its_card_says(model, share):
     config = replace(PRESET, seats=1, policy=replace(PRESET.policy, model=model))
     task, references, _ = make_players(config)
     responses = evaluate_standalone(
