@@ -171,7 +171,7 @@ def failures(folder: Path) -> dict[str, str]:
     """How runs end that cannot go on."""
     config = config_of(folder, RUN)
     first = ranks.is_main_process()
-    judged = {"task": "tests.helpers.tasks:FailsOnRank1", "task_options": None}
+    judged = {"task": "tests.helpers.tasks:FailsOnRank1"}
     unlike = replace(config, seed=0 if first else 1)
     model = config_of(folder, MODEL_RUN | {"shard": True})
 
@@ -181,7 +181,7 @@ def failures(folder: Path) -> dict[str, str]:
     attempts = {
         "unlike settings": run("unlike", unlike),
         "fewer games than ranks": run("few", replace(config, batch=1)),
-        "a judge that fails on one rank": run("judged", replace(config, **judged)),
+        "a judge that fails on one rank": run("judged", Config.from_flat(judged, config)),
         "a judge that fails on one sharded rank": run("sharded-judged", Config.from_flat(judged, model)),
         "a signal to one rank": run("signalled", config, callbacks=[StopAt(2)]),
         "other weights on one rank": run("meddled", config, callbacks=[Meddle()]),

@@ -94,9 +94,6 @@ def full(logprobs: Tensor, ref_logprobs: Tensor, exact_kl: Tensor) -> Tensor:
 ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "abs": absolute, "full": full}
 """By the names that `kl.kind` takes (http://joschu.net/blog/kl-approx.html)."""
 
-BUILT_IN = tuple(ESTIMATORS)
-"""Estimators of this file."""
-
 SAMPLED = ("k1", "k2", "k3", "abs")
 """Estimators that look at the sampled token only; others need the exact KL."""
 
@@ -127,7 +124,7 @@ def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_B
     if not isinstance(found_BT, Tensor) or found_BT.shape != logprobs_BT.shape:
         got = tuple(found_BT.shape) if isinstance(found_BT, Tensor) else type(found_BT).__name__
         raise ValueError(f"kl.kind {kind!r} returned {got}; return estimates {tuple(logprobs_BT.shape)}")
-    if kind not in BUILT_IN and not bool(found_BT[logprobs_BT != 0].isfinite().all()):
+    if kind not in ESTIMATORS and not bool(found_BT[logprobs_BT != 0].isfinite().all()):
         raise FloatingPointError(f"kl.kind {kind!r} returned an estimate that is not finite")
     return found_BT
 

@@ -5,10 +5,9 @@ Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, D width, V 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +26,7 @@ from cory.token_loss import LossFunction, TokenLoss
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossSums:
+class LossSums(NamedTuple):
     """Sums over the chosen tokens of a batch; divide by all `tokens`, micro-batches and ranks, for means."""
 
     loss: Tensor

@@ -65,7 +65,7 @@ def seating_at(
         raise ValueError(
             f"{len(first)} policies for {len(seats)} seats; name one policy per seat (repeats are allowed)"
         )
-    turns = exchanges_before(iteration, every=every)
+    turns = iteration // every if every else 0  # exchanges before it, one at its start included
     if (own_order := registry().load(order)) is not None:
         return _checked(own_order(turns * every, tuple(seats), tuple(first)), order, seats, first)
     if random_key is not None and turns:
@@ -93,8 +93,3 @@ def _checked(
             f"{', '.join(seats)}"
         )
     return {seat: seating[seat] for seat in seats}
-
-
-def exchanges_before(iteration: int, *, every: int) -> int:
-    """Return the number of exchanges before `iteration`, including one at its start."""
-    return iteration // every if every else 0

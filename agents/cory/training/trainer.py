@@ -21,7 +21,7 @@ from cory.learner.learner import Learner
 from cory.learner.sharing import shared_rows
 from cory.learner.team import Team
 from cory.policies.base import Policy
-from cory.rollout.role_exchange import exchanges_before, seating_at
+from cory.rollout.role_exchange import seating_at
 from cory.rollout.rollout import play_shared
 from cory.rollout.spec import RolloutSpec
 from cory.runtime.clock import Clock, OnPhase
@@ -148,9 +148,7 @@ class Trainer:
     def exchanged(self, iteration: int) -> bool:
         """Whether seats change at the start of `iteration`."""
         every = self.config.exchange.every
-        return iteration > 0 and exchanges_before(iteration, every=every) > exchanges_before(
-            iteration - 1, every=every
-        )
+        return bool(every) and iteration > 0 and iteration % every == 0
 
     def begin_iteration(self, iteration: int) -> None:
         """Set what depends on the iteration; RuntimeError if a weight has changed since the last update."""

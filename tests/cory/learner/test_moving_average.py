@@ -78,7 +78,7 @@ def test_games_and_updates_are_those_without_an_average(flags):
     with_it, without = (Trainer(flagged("--learner.ema", ema, *flags)) for ema in ("0.9", "0"))
     for i in range(3):
         assert learned(with_it.iterate(i)) == learned(without.iterate(i))
-        with_it.evaluate()
+        HeldOut(with_it).evaluate()
     for name, policy in with_it.policies.items():
         assert all(map(torch.equal, trained(policy), trained(without.policies[name])))
 
