@@ -1,7 +1,10 @@
 """`cory.train`, `cory.check` and `cory.evaluate`: the commands as functions."""
 
 import copy
+import difflib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -9,7 +12,6 @@ from typing import Any
 from cory.api.datasets import named_as_given, with_dataset
 from cory.api.rewards import Reward, judge_of, remembered
 from cory.api.runs import Run
-from cory.api.settings import check_names
 from cory.config import own_model
 from cory.config.parsing import base_settings
 from cory.config.schema import Config, RunOptions
@@ -30,6 +32,9 @@ from cory.training.run_directory import free_name
 from cory.training.targets import find_all
 from cory.training.trainer import Trainer
 from cory_env.tasks.base import Task
+
+SHOWN_AS = {"quiet": 'log="quiet"', "json_log": 'log="json"'}
+"""Options of the command that the function has under another name."""
 
 
 def train(
@@ -174,6 +179,17 @@ def names_of(targets: Sequence[Run | str | Path]) -> list[str]:
 
 def _path(path: str | Path | None) -> Path | None:
     return None if path is None else Path(path).expanduser()
+
+
+def check_names(settings: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    """Raise ValueError for a name that is close to an argument of `function` and is no setting."""
+    of_runs = {one.name.removesuffix("_options") for one in fields(Config)}
+    arguments = [name for name in inspect.signature(function).parameters if name != "settings"]
+    for name in settings:
+        near = difflib.get_close_matches(name, arguments, n=1, cutoff=0.8)
+        if name.partition(".")[0] not in of_runs and (near or name in SHOWN_AS):
+            hint = SHOWN_AS.get(name) or f"{near[0]}=..."
+            raise ValueError(f"{function.__name__} takes no argument {name!r}; write {hint}")
 
 
 def _prepared(

@@ -23,6 +23,8 @@ EXTRAS = {
 }
 """What each extra is for."""
 
+MISSING = "MISSING"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -76,10 +78,8 @@ def versions() -> Iterator[str]:
     """Versions of this project and of what it requires; a requirement that is not met is named."""
     yield f"cory {__version__}, Python {platform.python_version()}"
     for one in _requirements(""):
-        found = _version(one)
-        yield f"{one.name} {found}" + (
-            "" if _is_met(one) else f", which is not {one.specifier}: pip install -U cory"
-        )
+        wrong = "" if _is_met(one) else f", which is not {one.specifier}: pip install -U cory"
+        yield f"{one.name} {_version(one)}{wrong}"
 
 
 def extras() -> Iterator[str]:
@@ -92,25 +92,21 @@ def extras() -> Iterator[str]:
 
 def _requirements(extra: str) -> list[Requirement]:
     """What the project requires, or what only an extra does."""
-    try:
-        every = [Requirement(line) for line in requires("cory") or ()]
-    except PackageNotFoundError:  # run from a folder
-        return []
-    always = [one for one in every if one.marker is None or one.marker.evaluate({"extra": ""})]
-    if not extra:
-        return always
-    return [
-        one for one in every if one not in always and one.marker and one.marker.evaluate({"extra": extra})
-    ]
+
+    def holds(one: Requirement, extra: str) -> bool:
+        return one.marker is None or one.marker.evaluate({"extra": extra})
+
+    every = map(Requirement, requires("cory") or () if _version(Requirement("cory")) != MISSING else ())
+    return [one for one in every if holds(one, extra) and not (extra and holds(one, ""))]
 
 
 def _version(requirement: Requirement) -> str:
     try:
         return version(requirement.name)
     except PackageNotFoundError:
-        return "MISSING"
+        return MISSING
 
 
 def _is_met(requirement: Requirement) -> bool:
     found = _version(requirement)
-    return found != "MISSING" and requirement.specifier.contains(found, prereleases=True)
+    return found != MISSING and requirement.specifier.contains(found, prereleases=True)
