@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from benchmarks import ROOT
+from cory.report.tables import markdown_rows
 from cory.runtime.files import write_text
 from cory.study import results as study_results
 from cory.study.analysis import analyse, is_measured, result_words
 from cory.study.plan import PlannedRun, make_plan
 from cory.study.plots import draw
 from cory.study.reading import read_spec
-from cory.study.report import RESULT_WORDS, difference, margin, markdown, markdown_rows
+from cory.study.report import RESULT_WORDS, difference, margin, markdown
 from cory.study.results import Results
 
 RESULTS = ROOT / "benchmarks/results/studies"

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from benchmarks import studies_pages
-from cory.report.html import SERIES
+from cory.report.figures import PALETTE
 from cory.study import results as study_results
 from cory.study.analysis import analyse
 from cory.study.plan import make_plan
@@ -126,7 +126,7 @@ def test_reduced_figures_keep_the_colours_of_their_areas(tmp_path):
     figure = Figure(figsize=(6, 4), dpi=160)
     axes = figure.subplots()
     x = np.arange(4)
-    for place, colour in enumerate(SERIES):
+    for place, colour in enumerate(PALETTE):
         axes.plot(x, x * (1 + 0.2 * place), "o-", color=colour)
         axes.fill_between(x, x * (0.9 + 0.2 * place), x * (1.1 + 0.25 * place), color=colour, alpha=0.15)
     figure.savefig(path := tmp_path / "figure.png")

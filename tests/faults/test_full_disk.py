@@ -8,19 +8,17 @@ import errno
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cory.cli.main import main
-from cory.tracking.tracker import Tracker, read_lines
+from cory.tracking.tracker import Tracker, read
 from cory.training import checkpoint
 from cory.training.loop import Loop
 from tests.helpers.runs import FLAGS, finished_run, same, traces, without_report
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-"""TensorBoard's writing thread ends with the disk; a new one gets the lines."""
+"""TensorBoard's writing thread ends with the disk."""
 
 ARGV = ("train", *FLAGS, "--iterations", "6")
 
@@ -36,63 +34,16 @@ def room_for(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def rows_of(path: Path) -> list[int]:
-    return [row["iteration"] for row in read_lines(path)]
-
-
-def test_lines_wait_for_room_in_their_order_and_no_half_line_stays(tmp_path):
+def test_a_line_that_does_not_fit_is_an_error_and_no_half_line_stays(tmp_path):
     """Each line of metrics is 32 bytes: two of them fit into 70, and 6 bytes of the third."""
-    printed: list[str] = []
-    with Tracker(tmp_path, tensorboard=False, say=printed.append) as tracker:
+    with Tracker(tmp_path, tensorboard=False) as tracker:
         with room_for(70):
-            for iteration in range(4):
+            for iteration in range(2):
                 tracker.log(iteration, {"a/b/c": 0.5})
-            assert (tmp_path / "metrics.jsonl").read_bytes() == b"".join(
-                b'{"iteration": %d, "a/b/c": 0.5}\n' % n for n in (0, 1)
-            )
             with pytest.raises(OSError, match="File too large"):
-                tracker.flush()
-            tracker.samples(3, [{"query": "x" * 100}])
-        assert rows_of(tmp_path / "metrics.jsonl") == [0, 1]
-        tracker.log(4, {"a/b/c": 0.5})
-        assert rows_of(tmp_path / "metrics.jsonl") == [0, 1, 2, 3, 4]
-        tracker.flush()
-        assert rows_of(tmp_path / "samples.jsonl") == [3]
-    (warning,) = printed
-    assert warning.endswith("metrics.jsonl cannot be written (File too large); its lines stay in memory")
-
-
-def test_tensorboard_gets_what_it_missed_while_the_disk_was_full(tmp_path):
-    with Tracker(tmp_path, say=lambda text: None) as tracker:
-        tracker.log(0, {"a/b/c": 0.0})
-        with room_for(20):
-            tracker.log(1, {"a/b/c": 1.0})
-        tracker.log(2, {"a/b/c": 2.0})
-    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [(e.step, e.value) for e in board.Scalars("a/b/c")] == [(0, 0.0), (1, 1.0), (2, 2.0)]
-
-
-def test_lines_that_can_never_be_written_are_an_error_at_the_end(tmp_path):
-    tracker = Tracker(tmp_path, tensorboard=False, say=lambda text: None)
-    with room_for(0):
-        tracker.log(0, {"a/b/c": 1.0})
-        tracker.samples(0, [{}])
-        with pytest.raises(OSError, match="2 lines of metrics and samples could not be written") as raised:
-            tracker.close()
-    assert raised.value.errno == errno.EFBIG
-
-
-def test_the_error_that_ended_a_run_is_raised_rather_than_that_of_its_lost_lines(tmp_path):
-    def fail(tracker: Tracker) -> None:
-        with tracker:
-            tracker.log(0, {"a/b/c": 1.0})
-            raise ZeroDivisionError
-
-    printed: list[str] = []
-    tracker = Tracker(tmp_path, tensorboard=False, say=printed.append)
-    with room_for(0), pytest.raises(ZeroDivisionError):
-        fail(tracker)
-    assert "1 lines of metrics and samples could not be written" in printed[-1]
+                tracker.log(2, {"a/b/c": 0.5})
+        tracker.log(2, {"a/b/c": 0.5})
+    assert [row["iteration"] for row in read(tmp_path)] == [0, 1, 2]
 
 
 @pytest.fixture(scope="module")

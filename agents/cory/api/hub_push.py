@@ -26,14 +26,12 @@ UPLOADED = (
 """Names of the files that make a policy; nothing else of its folder is uploaded."""
 
 
-def prepare(
-    run: str | Path, repo: str, *, policies: Sequence[str] = (), online: bool = True
-) -> dict[str, Path | str]:
-    """Files of the exported policies, by default of all, and texts, by their path in the repository.
+def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = ()) -> dict[str, Path | bytes]:
+    """Collect the exported policies of a run, by default all of them: files by their path in the repository.
 
-    The texts are `README.md`, the card, and the settings without folders of this machine. One policy lies at
-    the root of the repository, several in a subfolder each. ValueError for a run without exported policies,
-    an unknown policy, and adapters on a base that only this machine has.
+    One policy lies at the root, several in a subfolder each; `README.md` is their card, `config.yaml` the
+    settings without folders of this machine. ValueError for a run without exported policies, an unknown
+    policy, and adapters on a base that only this machine has.
     """
     run = Path(run).expanduser()
     if not HUB_NAME.fullmatch(repo):
@@ -44,7 +42,7 @@ def prepare(
     if unknown := [name for name in policies if name not in folders]:
         raise ValueError(f"{run} has no policy {unknown[0]!r}; it has {', '.join(folders)}")
     names = list(policies) or list(folders)
-    files: dict[str, Path | str] = {}
+    files: dict[str, Path | bytes] = {}
     for name in names:
         _check_base(folders[name])
         prefix = "" if len(names) == 1 else f"{name}/"
@@ -54,7 +52,6 @@ def prepare(
     stored = yaml_files.read_yaml(check_plain(run / "config.yaml"))
     config = flat(Config()) | dict(stored)  # as data: what else the settings name is not imported
     best = checkpoint.read_best(run) if config["export_best"] else None
-    environment = read_json(run / "environment.json")
     results, intervals, measured = held_out(run, config["task"])
     card = make_card(
         names,
@@ -64,13 +61,12 @@ def prepare(
         results=results,
         intervals=intervals,
         measured=measured,
-        templates=environment.get("templates"),
-        online=online,
+        templates=read_json(run / "environment.json").get("templates"),
     )
-    settings = yaml.safe_dump(
-        {name: without_folders(value) for name, value in stored.items()}, sort_keys=False
-    )
-    return files | {"config.yaml": settings, "README.md": card}
+    settings = {name: without_folders(value) for name, value in stored.items()}
+    files["config.yaml"] = yaml.safe_dump(settings, sort_keys=False).encode()
+    files["README.md"] = card.encode()
+    return files
 
 
 def push(
@@ -93,10 +89,7 @@ def push(
         raise ValueError(f"the hub ({constants.ENDPOINT}) cannot be reached; go online, or try a dry run")
     api = HfApi(token=token)
     address = api.create_repo(repo, private=not public, exist_ok=True)
-    operations = [
-        CommitOperationAdd(path, str(file) if isinstance(file, Path) else file.encode())
-        for path, file in files.items()
-    ]
+    operations = [CommitOperationAdd(path, content) for path, content in files.items()]
     api.create_commit(repo, operations, commit_message=f"Upload policies of {Path(run).resolve().name}")
     return str(address)
 
@@ -111,12 +104,12 @@ def held_out(run: Path, task: str) -> tuple[dict[str, dict[str, float]], dict[st
         best = max(evaluations, key=lambda one: one["measured"]["queries"])
         return _finite(best["metrics"]), best["intervals"], records.describe(best["measured"])
     rows = [row for row in read_metrics(run) if any(key.startswith("eval/") for key in row)]
-    found: dict[str, dict[str, float]] = {}
+    metrics: dict[str, dict[str, float]] = {}
     for key, value in (rows[-1] if rows else {}).items():
         if key.startswith("eval/"):
             _, policy, quantity = key.split("/")
-            found.setdefault(policy, {})[quantity] = value
-    return _finite(found), {}, f"task {task}, at the end of the run"
+            metrics.setdefault(policy, {})[quantity] = value
+    return _finite(metrics), {}, f"task {task}, at the end of the run"
 
 
 def check_plain(path: Path) -> Path:

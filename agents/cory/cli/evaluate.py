@@ -55,7 +55,8 @@ def command(argv: Sequence[str]) -> None:
     from cory.api.commands import evaluate
     from cory.evaluation import records
     from cory.evaluation.summary import check_output, write
-    from cory.evaluation.tables import make_tables, print_tables, remarks
+    from cory.report.evaluation import make_tables, remarks
+    from cory.report.tables import print_tables
     from cory.training.targets import run_of
 
     if options.out is not None:

@@ -47,8 +47,8 @@ def command(argv: Sequence[str]) -> None:
     about = "Measure what the two seats of a team do to each other."
     options, words = parse_command(argv, Options, command="cory probe", about=about)
     from cory.api.probe import find_target, probe
-    from cory.evaluation.tables import print_tables
     from cory.report import probe as tables
+    from cory.report.tables import print_tables
     from cory.runtime.files import check_output, write_text
     from cory.training.targets import run_of
 

@@ -37,14 +37,12 @@ def command(argv: Sequence[str]) -> None:
     from cory.api import hub_push
 
     if options.dry_run:
-        files = hub_push.prepare(options.run, options.repo, policies=options.policies, online=False)
-        sizes = {
-            path: file.stat().st_size if isinstance(file, Path) else len(file.encode())
-            for path, file in files.items()
-        }
-        for path, size in sizes.items():
+        files = hub_push.prepare(options.run, options.repo, policies=options.policies)
+        for path, content in files.items():
+            size = len(content) if isinstance(content, bytes) else content.stat().st_size
             say(f"{size:>12,}  {path}")
-        say(f"{sum(sizes.values()):>12,}  in all, with this README.md:\n\n{files['README.md']}")
+            if path == "README.md" and isinstance(content, bytes):
+                say(f"\n{content.decode()}")
         return
     address = hub_push.push(options.run, options.repo, policies=options.policies, public=options.public)
     say(f"uploaded: {address}")

@@ -6,7 +6,7 @@ Imports no game, so that the report can read the files.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,17 @@ def defining(settings: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in settings.items()
         if name not in IRRELEVANT and any(name == one or name.startswith(f"{one}.") for one in DEFINING)
     }
+
+
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the settings that are not equal in all, in the order of the first."""
+    names = dict.fromkeys(name for each in settings for name in each)
+    return [name for name in names if any(each.get(name) != settings[0].get(name) for each in settings)]
+
+
+def written(settings: Mapping[str, Any], names: Iterable[str]) -> str:
+    """Return settings as `seats=1, exchange.every=0`, without those it does not have."""
+    return ", ".join(f"{name}={settings[name]}" for name in names if name in settings)
 
 
 def path_of(run: Path, measured: Mapping[str, Any]) -> Path:

@@ -1,53 +1,33 @@
-"""Results of `cory evaluate` in the report: a section with tables and pass@k for every measurement."""
+"""Results of `cory evaluate`: tables for the terminal, and sections of the report page."""
 
 import math
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-from matplotlib.figure import Figure
-
 from cory.evaluation import records
-from cory.evaluation.tables import make_tables, remarks
-from cory.report import html, svg
-from cory.report.plots import PALETTE, REFERENCE, STYLE, Plot
-from cory.tracking.curves import Curves
-from cory.tracking.labels import label
+from cory.evaluation.bootstrap import MIN_QUERIES
+from cory.report import html
+from cory.report.tables import Table, cell
+from cory.tracking.labels import in_order, label
 
-PASS_AT_K = (
-    "The probability that at least one of k responses to a held-out query is correct, estimated without bias "
-    "from all samples (Chen et al. 2021). Shaded: 95 % intervals, if `cory evaluate` has computed them."
-)
-
-OF_PASS_AT_K = re.compile(r"pass_at_k(_\d+)?\.png")
-"""Figures that are drawn here."""
-
-Points = dict[int, tuple[float, float, float]]
-"""k -> pass@k with the ends of its interval."""
+IN_GAME = (
+    "task_reward", "accuracy", "probability", "second_judge", "payoff", "kl", "kl_per_token",
+    "combined_reward", "length", "eos_share", "repetition", "distinct_2", "reference_perplexity",
+)  # fmt: skip
+"""Quantities in the table of the seats; the JSON has all."""
 
 
-def sections(run: Path, config: Mapping[str, Any], folder: Path) -> list[html.Markup]:
-    """Return a section for every evaluation in a run, those with the run's own settings first.
-
-    The figures of pass@k are drawn into `folder`; earlier ones are removed.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.glob("pass_at_k*.png"):
-        if OF_PASS_AT_K.fullmatch(path.name):
-            path.unlink()
-    results = sorted(records.read_all(run), key=lambda result: len(differing(result, config)))
+def sections(run: Path, config: Mapping[str, Any]) -> list[html.Markup]:
+    """Return a section for every evaluation in a run, those with the run's own settings first."""
+    results = sorted(records.read_all(run), key=lambda result: len(unlike_run(result, config)))
     parts = [html.heading("Intervals", anchor="intervals")] if results else []
-    for number, result in enumerate(results, start=1):
+    for result in results:
         parts += _section(result, config)
-        if points := pass_at_k_of_evaluation(result):
-            plot = _draw(points, folder / f"pass_at_k{'' if number == 1 else f'_{number}'}.png")
-            parts.append(svg.figure(plot.figure, title=plot.title, caption=plot.caption))
     return parts
 
 
-def differing(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+def unlike_run(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
     """Return what an evaluation measured otherwise than its run: `kl.coef 2.0 (run: 0.2)`."""
     measured = result["measured"]
     found = dict(measured["settings"])
@@ -65,8 +45,10 @@ def differing(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]
 
 def _section(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[html.Markup]:
     """Return heading, conditions, tables (the first one open) and remarks of an evaluation."""
+    from cory.report import figures, plots
+
     measured = result["measured"]
-    others = differing(result, config)
+    others = unlike_run(result, config)
     weights = [
         f"{name} {of['folder']}" + (f" (sha256 {of['sha256'][:8]})" if of["sha256"] else "")
         for name, of in measured["weights"].items()
@@ -84,72 +66,87 @@ def _section(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[html.
         rows = [[label(row[0]), *row[1:]] for row in table.rows]
         content = html.table(table.head, rows, kind="numbers")
         parts.append(html.collapsible(table.title, content, is_open=i == 0))
+    if figure := figures.grid([pass_at_k(result)], figures.pass_at_k):
+        figure.draw_without_rendering()
+        caption = f"{plots.PASS_AT_K} Shaded: 95 % intervals."
+        parts.append(figures.on_page(figure, title="pass@k", caption=caption))
     return parts + [html.paragraph(line, muted=True) for line in remarks(result)]
 
 
-def draw_training(curves: Curves, folder: Path) -> list[Plot]:
-    """Draw pass@k of the last evaluation during training, unless `sections` has drawn a figure."""
-    points = pass_at_k_of_training(curves)
-    if not points or (folder / "pass_at_k.png").exists():
-        return []
-    return [_draw(points, folder / "pass_at_k.png")]
-
-
-def _draw(points: Mapping[str, Points], path: Path) -> Plot:
-    """Draw pass@k over k as `path`."""
-    with matplotlib.rc_context(STYLE):
-        figure = _figure(points)
-        figure.savefig(path)
-    return Plot(path, "pass@k", PASS_AT_K, figure)
-
-
-def pass_at_k_of_evaluation(result: Mapping[str, Any]) -> dict[str, Points]:
+def pass_at_k(result: Mapping[str, Any]) -> dict[str, dict[int, tuple[float, float, float]]]:
     """Return pass@k and its interval (NaN if there is none), by policy and k."""
-    points = {
-        name: {
-            _k(quantity): (value, *map(_number, result["intervals"][name][quantity]))
-            for quantity, value in metrics.items()
-            if quantity.startswith("pass_at_")
-        }
+    points: dict[str, dict[int, tuple[float, float, float]]] = {}
+    for name, metrics in result["metrics"].items():
+        for quantity in in_order(metrics):
+            if quantity.startswith("pass_at_"):
+                numbers = (metrics[quantity], *result["intervals"][name][quantity])
+                value, low, high = (math.nan if number is None else number for number in numbers)
+                points.setdefault(name, {})[int(quantity.removeprefix("pass_at_"))] = (value, low, high)
+    return points
+
+
+def remarks(result: Mapping[str, Any]) -> list[str]:
+    """Return lines on missing intervals, data left out, signs of collapse and judge failures."""
+    lines = []
+    if result["queries"] < MIN_QUERIES:
+        lines.append(f"[-]: no intervals, since there are fewer than {MIN_QUERIES} queries.")
+    elif any(" [-]" in cell for table in make_tables(result) for row in table.rows for cell in row):
+        lines.append(
+            "[-]: no interval, since the value is at the edge of its range (a share of 0 or 1, a KL of 0)."
+        )
+    lines += [f"{line}." for line in result["data"]["left_out"]]
+    lines += [f"Signs of collapse: {'; '.join(result['collapse_signs'])}."]
+    lines += [f"{name}: {'; '.join(signs) or 'none'}" for name, signs in result["collapse"].items()]
+    return lines + [f"judge {row['judge']} failed: {row['failure']}" for row in result["failures"]]
+
+
+def make_tables(result: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of an evaluation summary, without empty ones."""
+    standalone = {
+        name: {"metrics": metrics, "intervals": result["intervals"][name]}
         for name, metrics in result["metrics"].items()
     }
-    return _sorted(points)
+    quantities = in_order(quantity for metrics in result["metrics"].values() for quantity in metrics)
+    samples = "" if result["samples"] == 1 else f" x {result['samples']} samples"
+    correct = "" if result["threshold"] is None else f", correct from a reward of {result['threshold']:g}"
+    conditions = (
+        f"{result['queries']} of {result['data']['test']} held-out queries{samples}, "
+        f"{result['sampling']} sampling, "
+        f"KL coefficient {result['kl_coef']:g}{correct}; 95 % intervals"
+    )
+    tables = [
+        _table(f"standalone: {conditions}", quantities, _measured(standalone)),
+        _table(
+            "gain over the reference, query by query", quantities, result["gain_over_reference"], sign="+"
+        ),
+        _table("in the game", IN_GAME, _measured(result["in_game"])),
+        _table("two responses to the same query", ("differing", "ngram_distance"), result["diversity"]),
+        _table("differences, query by query", quantities, result["comparison"], sign="+"),
+    ]
+    return [table for table in tables if table.rows]
 
 
-def pass_at_k_of_training(curves: Curves) -> dict[str, Points]:
-    """Return pass@k of the last evaluation in the curves, without intervals."""
-    points: dict[str, Points] = {}
-    for key, curve in curves.items():
-        if key.place == "eval" and key.quantity.startswith("pass_at_"):
-            points.setdefault(key.policy, {})[_k(key.quantity)] = (curve.values[-1],) * 3
-    return _sorted(points)
+def _measured(columns: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Metrics and intervals by name as estimates."""
+    return {
+        name: {
+            quantity: dict(zip(("value", "low", "high"), (value, *of["intervals"][quantity]), strict=True))
+            for quantity, value in of["metrics"].items()
+        }
+        for name, of in columns.items()
+    }
 
 
-def _sorted(points: Mapping[str, Points]) -> dict[str, Points]:
-    """Sort points by k and drop policies without any."""
-    return {name: dict(sorted(by_k.items())) for name, by_k in points.items() if by_k}
+def _table(
+    title: str, quantities: Sequence[str], columns: Mapping[str, Mapping[str, Any]], *, sign: str = ""
+) -> Table:
+    """Make a table with a column of estimates per name and a row per quantity that any of them has."""
 
+    def text(estimate: Mapping[str, float | None] | None) -> str:
+        if estimate is None:
+            return "-"
+        value = estimate.get("value", estimate.get("gain"))
+        return cell(value, estimate["low"], estimate["high"], sign=sign)
 
-def _k(quantity: str) -> int:
-    return int(quantity.removeprefix("pass_at_"))
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _figure(points: Mapping[str, Points]) -> Figure:
-    figure = Figure(figsize=(4.1, 3.2), layout="constrained")
-    axes = figure.subplots()
-    colours = iter(PALETTE * len(points))
-    for name, by_k in points.items():
-        colour, line = (REFERENCE, "--") if name.startswith("reference") else (next(colours), "-")
-        values, low, high = zip(*by_k.values(), strict=True)
-        axes.plot(list(by_k), values, line, color=colour, marker="o", markersize=3.5, label=name)
-        axes.fill_between(list(by_k), low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set_xlabel("k")
-    axes.set_ylabel("pass@k (share of queries)")
-    axes.set_xticks(list(next(iter(points.values()))))
-    axes.set_ylim(bottom=0)
-    axes.legend()
-    return figure
+    rows = [[quantity, *(text(of.get(quantity)) for of in columns.values())] for quantity in quantities]
+    return Table(title, ["", *columns], [row for row in rows if any(cell != "-" for cell in row[1:])])

@@ -18,7 +18,7 @@ from cory.tracking.tracker import METRICS, NO_CURVE, SAMPLES, Key, curves, read,
 from cory_env.nearest import did_you_mean_path
 
 if TYPE_CHECKING:
-    from cory.report.plots import Plot
+    from cory.report.figures import Plot
 
 WINDOW = 5
 """Iterations that the first and the last training metrics are averaged over, as a single one is noisy; half
@@ -60,9 +60,7 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
     games = [row for row in rows if "failure" not in row]
     config, environment = read_config(run), read_environment(run)
     continues = config.get("task") == "reviews"  # the responses of other tasks answer their queries
-    measured = evaluation.sections(run, config, folder)
     plots = {plot.path.stem: _figure(plot) for plot in draw(run_curves, folder)}
-    plots |= {plot.path.stem: _figure(plot) for plot in evaluation.draw_training(run_curves, folder)}
     parts = [
         *summary.sections(run, config, run_curves),
         *verdict.sections(logged, run_curves, config, environment),
@@ -72,7 +70,7 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
         *_held_out(run_curves),
         *_data(environment),
         *(part for name in ("held_out", "frontier", "pass_at_k") for part in plots.get(name, ())),
-        *measured,
+        *evaluation.sections(run, config),
         *probe.sections(run),
         *_training(run_curves),
         *(part for name in ("training", "team", "updates", "speed") for part in plots.get(name, ())),
@@ -88,11 +86,11 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
 
 def _figure(plot: "Plot") -> list[html.Markup]:
     """Return a figure under its title."""
-    from cory.report import svg
+    from cory.report.figures import on_page
 
     anchor = {"team": "team", "updates": "updates", "speed": "speed"}.get(plot.path.stem, "")
     title = html.heading(plot.title, level=2 if anchor else 3, anchor=anchor)
-    return [title, svg.figure(plot.figure, title=plot.title, caption=plot.caption)]
+    return [title, on_page(plot.figure, title=plot.title, caption=plot.caption)]
 
 
 def _held_out(run_curves: Curves) -> list[html.Markup]:

@@ -2,89 +2,39 @@
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import chain, zip_longest
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
-from cory.report import html
+from cory.report.figures import (
+    DASHES,
+    PALETTE,
+    REFERENCE,
+    Kind,
+    Plot,
+    add_legend,
+    draw_kinds,
+    grid,
+    over_iterations,
+    pass_at_k,
+)
 from cory.tracking.curves import Curves, exchanges, policies, quantities, seats, split_at_exchanges
 from cory.tracking.labels import label
 from cory.tracking.tracker import NO_CURVE, Curve, Key
 
 MAIN = ("task_reward", "kl", "combined_reward")
-PALETTE = html.SERIES
-REFERENCE = "#444444"
-PANEL = (3.7, 2.7)
-"""Width and height of a panel in inches, readable on a phone."""
-DASHES: tuple[Any, ...] = ("-", (0, (3, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
-STYLE: dict[Any, Any] = {
-    "font.size": 10,
-    "axes.labelsize": 10,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "lines.linewidth": 1.7,
-    "savefig.dpi": 160,
-}
-
-
-class Plot(NamedTuple):
-    """A figure, also on disk, with its title and caption."""
-
-    path: Path
-    title: str
-    caption: str
-    figure: Figure
-
-
-T = TypeVar("T")
-Kind: TypeAlias = tuple[str, str, str, Callable[[T], Figure | None]]
-"""Name of the file, title, caption, and what draws the figure (None if there is nothing to show)."""
-
-
-def draw(curves: Curves, folder: Path) -> list[Plot]:
-    """Draw every plot the run has metrics for, as `folder/*.png`."""
-    kinds: list[Kind[Curves]] = [
-        ("training", "Training", TRAINING, _training),
-        ("held_out", "Held-out evaluation, each policy standalone", HELD_OUT, _held_out),
-        ("team", "Held-out games of the team", TEAM, _team),
-        ("frontier", "Task reward against KL", FRONTIER, _frontier),
-        ("updates", "Other training metrics", UPDATES, _updates),
-        ("speed", "Time and speed", SPEED, _speed),
-    ]
-    return draw_kinds(kinds, curves, folder)
-
-
-def draw_kinds(kinds: Sequence[Kind[T]], source: T, folder: Path) -> list[Plot]:
-    """Draw every kind that has something to show, as `folder/<name>.png`; earlier figures are removed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    plots = []
-    for name, title, caption, draw_figure in kinds:
-        path = folder / f"{name}.png"
-        path.unlink(missing_ok=True)
-        with matplotlib.rc_context(STYLE):
-            figure = draw_figure(source)
-            if figure is not None:
-                figure.savefig(path)
-                plots.append(Plot(path, title, caption, figure))
-    return plots
-
+MARKED = 30
+"""Up to so many points of a curve are marked."""
 
 TRAINING = (
     "Means over each iteration's games during training. Colour is the policy, line style the seat it sat in "
-    "(a single iteration is a dot, hollow for observers); faint vertical lines: role exchanges. The seats "
-    "see different prompts: compare a policy with itself in the same seat; the held-out plot shows the "
-    "policies as they are deployed."
+    "(a single iteration is a dot); faint vertical lines: role exchanges. The seats see different prompts: "
+    "compare a policy with itself in the same seat; the held-out plot shows policies as they are deployed."
 )
 HELD_OUT = (
     "Every policy responds to the same held-out queries, given the query only, without a partner. The "
@@ -99,6 +49,10 @@ FRONTIER = (
     "Held-out task reward against the KL to the reference, one point per evaluation; the last one is filled. "
     "Up and to the left is better. The cross is the reference, at KL zero."
 )
+PASS_AT_K = (
+    "The probability that at least one of k responses to a held-out query is correct, estimated without bias "
+    "from all samples (Chen et al. 2021)."
+)
 UPDATES = (
     "Other metrics of each iteration, by policy (colour) and seat (line style); those that never change are "
     "left out."
@@ -106,77 +60,93 @@ UPDATES = (
 SPEED = "Wall-clock seconds of the whole run by phase, and tokens per second."
 
 
+def draw(curves: Curves, folder: Path) -> list[Plot]:
+    """Draw every plot the run has metrics for, as `folder/*.png`."""
+    kinds: list[Kind[Curves]] = [
+        ("training", "Training", TRAINING, _training),
+        ("held_out", "Held-out evaluation, each policy standalone", HELD_OUT, _held_out),
+        ("team", "Held-out games of the team", TEAM, _team),
+        ("frontier", "Task reward against KL", FRONTIER, _frontier),
+        ("pass_at_k", "pass@k", PASS_AT_K, _pass_at_k),
+        ("updates", "Other training metrics", UPDATES, _updates),
+        ("speed", "Time and speed", SPEED, _speed),
+    ]
+    return draw_kinds(kinds, curves, folder)
+
+
+def pass_at_k_of(curves: Curves) -> dict[str, dict[int, tuple[float, float, float]]]:
+    """Return pass@k of the last evaluation by policy and k, without intervals."""
+    points: dict[str, dict[int, tuple[float, float, float]]] = {}
+    for quantity in quantities(curves, ["eval"]):
+        for key, curve in curves.items():
+            if (key.place, key.quantity) == ("eval", quantity) and quantity.startswith("pass_at_"):
+                k = int(quantity.removeprefix("pass_at_"))
+                points.setdefault(key.policy, {})[k] = (curve.values[-1], math.nan, math.nan)
+    return points
+
+
 def _training(curves: Curves) -> Figure | None:
     shown = [quantity for quantity in MAIN if quantity in quantities(curves, seats(curves))]
-    return _panels(curves, shown, draw_by_seat, columns=3, size=PANEL)
+    return _panels(curves, shown, draw_by_seat, by_seat=True)
+
+
+def _updates(curves: Curves) -> Figure | None:
+    shown = [q for q in _changing(curves, seats(curves)) if q not in MAIN]
+    return _panels(curves, shown, draw_by_seat, by_seat=True)
 
 
 def _held_out(curves: Curves) -> Figure | None:
-    shown = [
-        quantity
-        for quantity in quantities(curves, ["eval"])
-        if not quantity.startswith("pass_at_") and not _is_constant(curves, ["eval"], quantity)
-    ]
-    return _panels(curves, shown, _draw_standalone, columns=3, size=PANEL)
+    return _panels(curves, _changing(curves, ["eval"]), _draw_standalone)
 
 
 def _team(curves: Curves) -> Figure | None:
     shown = [q for q in quantities(curves, ["team"]) if not q.startswith("pass_at_")]
-    figure = _panels(curves, shown, _draw_team, columns=3, size=PANEL)
-    if figure is not None:
-        lines = [Line2D([], [], color=colour, label=seat) for seat, colour in _team_colours(curves).items()]
-        figure.legend(handles=lines, loc="outside upper center", ncols=len(lines))
-    return figure
+    return grid(shown, partial(_over_iterations, _draw_team, curves))
 
 
-def _team_colours(curves: Curves) -> dict[str, str]:
-    """The seats of held-out games, `all` last, with their colours."""
-    names = [*seats(curves), "all"]
-    return {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(names)}
+def _pass_at_k(curves: Curves) -> Figure | None:
+    return grid([pass_at_k_of(curves)], pass_at_k)
 
 
-def _draw_team(axes: Axes, curves: Curves, quantity: str) -> None:
-    for seat, colour in _team_colours(curves).items():
-        if (curve := curves.get(Key("team", seat, quantity))) is not None:
-            axes.plot(*curve, color=colour, marker="o" if len(curve.iterations) <= 30 else "", markersize=3.5)
+def _frontier(curves: Curves) -> Figure | None:
+    if not {"kl", "task_reward"} <= set(quantities(curves, ["eval"])):
+        return None
+    return grid([curves], _draw_frontier)
 
 
-def _updates(curves: Curves) -> Figure | None:
-    shown = [
-        quantity
-        for quantity in quantities(curves, seats(curves))
-        if quantity not in MAIN and not _is_constant(curves, seats(curves), quantity)
-    ]
-    return _panels(curves, shown, draw_by_seat, columns=3, size=PANEL)
-
-
-def _is_constant(curves: Curves, places: Sequence[str], quantity: str) -> bool:
-    """Whether a quantity has one value everywhere, in several iterations, such as a fixed coefficient."""
-    found = [curve for key, curve in curves.items() if key.quantity == quantity and key.place in places]
-    finite = [[value for value in curve.values if math.isfinite(value)] for curve in found]
-    return len(set(chain.from_iterable(finite))) == 1 and max(map(len, finite)) > 1
+def _changing(curves: Curves, places: Sequence[str]) -> list[str]:
+    """The quantities of these places but pass@k and those with one value in several iterations."""
+    shown = []
+    for quantity in quantities(curves, places):
+        series = [curve for key, curve in curves.items() if key.quantity == quantity and key.place in places]
+        finite = [[value for value in curve.values if math.isfinite(value)] for curve in series]
+        is_constant = len(set(chain.from_iterable(finite))) == 1 and max(map(len, finite)) > 1
+        if not is_constant and not quantity.startswith("pass_at_"):
+            shown.append(quantity)
+    return shown
 
 
 def _panels(
-    curves: Curves, shown: list[str], panel: Callable[..., None], *, columns: int, size: tuple[float, float]
+    curves: Curves, shown: list[str], panel: Callable[..., None], *, by_seat: bool = False
 ) -> Figure | None:
-    """Return a figure with one panel of `size` inches per quantity; None without quantities."""
-    if not shown:
+    """A panel per quantity, and a legend of the policies and of the seats or the reference."""
+    figure = grid(shown, partial(_over_iterations, panel, curves), legend=False)
+    if figure is None:
         return None
-    columns = min(columns, len(shown))
-    rows = math.ceil(len(shown) / columns)
-    figure = Figure(figsize=(max(5.6, size[0] * columns), size[1] * rows + 0.5), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axes, quantity in zip(grid, shown, strict=False):
-        panel(axes, curves, quantity)
-        axes.set_ylabel(label(quantity).replace(" (", "\n(", 1))
-        over_iterations(axes)
-    for axes in grid[len(shown) :]:
-        axes.remove()
-    figure.align_ylabels()
-    if panel is not _draw_team:
-        _legend(figure, curves, by_seat=panel is draw_by_seat)
+    lines = [Line2D([], [], color=colour, label=policy) for colour, policy in _coloured(curves)]
+    if by_seat:
+        lines += [Line2D([], [], color="0.3", linestyle=_dash(curves, s), label=s) for s in seats(curves)]
+    elif any(key.policy == "reference" for key in curves):
+        lines.append(Line2D([], [], color=REFERENCE, label="reference", linestyle="--"))
+    add_legend(figure, lines, [str(line.get_label()) for line in lines])
     return figure
+
+
+def _over_iterations(panel: Callable[..., None], curves: Curves, axes: Axes, quantity: str) -> bool:
+    panel(axes, curves, quantity)
+    axes.set_ylabel(label(quantity))
+    over_iterations(axes)
+    return True
 
 
 def draw_by_seat(axes: Axes, curves: Curves, quantity: str) -> None:
@@ -191,8 +161,8 @@ def draw_by_seat(axes: Axes, curves: Curves, quantity: str) -> None:
             axes.plot(*zip(*sorted(points), strict=True), color=colour, alpha=0.35, linewidth=0.8)
         for seat, curve in by_seat.items():
             for segment in split_at_exchanges(curve, changes):
-                marker = _single_point_marker(segment, curves, seat)
-                axes.plot(*segment, color=colour, linestyle=_dash(curves, seat), **marker)
+                marker = "o" if len(segment.iterations) == 1 else ""  # a line of one iteration cannot be seen
+                axes.plot(*segment, color=colour, linestyle=_dash(curves, seat), marker=marker, markersize=4)
 
 
 def _draw_standalone(axes: Axes, curves: Curves, quantity: str) -> None:
@@ -203,17 +173,25 @@ def _draw_standalone(axes: Axes, curves: Curves, quantity: str) -> None:
     elif reference:
         axes.plot(*reference, color=REFERENCE, linestyle="--", linewidth=1.2)
     for colour, policy in _coloured(curves):
-        if (curve := curves.get(Key("eval", policy, quantity))) is not None:
-            axes.plot(*curve, color=colour, marker="o" if len(curve.iterations) <= 30 else "", markersize=3.5)
+        _draw_curve(axes, curves.get(Key("eval", policy, quantity)), color=colour)
 
 
-def _frontier(curves: Curves) -> Figure | None:
-    if not {"kl", "task_reward"} <= set(quantities(curves, ["eval"])):
-        return None
-    figure = Figure(figsize=(4.1, 3.2), layout="constrained")
-    axes = figure.subplots()
+def _draw_team(axes: Axes, curves: Curves, quantity: str) -> None:
+    for i, seat in enumerate([*seats(curves), "all"]):
+        colour = PALETTE[i % len(PALETTE)]
+        _draw_curve(axes, curves.get(Key("team", seat, quantity)), color=colour, label=seat)
+
+
+def _draw_curve(axes: Axes, curve: Curve | None, **style: Any) -> None:
+    if curve is not None:
+        axes.plot(*curve, marker="o" if len(curve.iterations) <= MARKED else "", markersize=3.5, **style)
+
+
+def _draw_frontier(axes: Axes, curves: Curves) -> bool:
     if reference := curves.get(Key("eval", "reference", "task_reward")):
-        axes.plot(0, reference.values[-1], "x", color=REFERENCE, markersize=9, markeredgewidth=2)
+        axes.plot(
+            0, reference.values[-1], "x", color=REFERENCE, markersize=9, markeredgewidth=2, label="reference"
+        )
     for colour, policy in _coloured(curves):
         kl, reward = (
             dict(zip(*curves.get(Key("eval", policy, q), NO_CURVE), strict=True))
@@ -222,11 +200,10 @@ def _frontier(curves: Curves) -> Figure | None:
         points = [(kl[i], reward[i]) for i in kl if i in reward]
         if points:
             axes.plot(*zip(*points, strict=True), "-o", color=colour, markerfacecolor="white", markersize=4.5)
-            axes.plot(*points[-1], "o", color=colour, markersize=7)
+            axes.plot(*points[-1], "o", color=colour, markersize=7, label=policy)
     axes.set_xlabel(label("kl"))
     axes.set_ylabel(label("task_reward"))
-    _legend(figure, curves, by_seat=False, cross=True)
-    return figure
+    return bool(axes.lines)
 
 
 def _speed(curves: Curves) -> Figure | None:
@@ -254,25 +231,6 @@ def _speed(curves: Curves) -> Figure | None:
     return figure
 
 
-def _legend(figure: Figure, curves: Curves, *, by_seat: bool, cross: bool = False) -> None:
-    """Add a legend above the panels: one row, or policies above seats if that is too long."""
-    of_policies = [Line2D([], [], color=colour, label=policy) for colour, policy in _coloured(curves)]
-    of_seats = []
-    if by_seat:
-        of_seats = [Line2D([], [], color="0.3", linestyle=_dash(curves, s), label=s) for s in seats(curves)]
-    elif any(key.policy == "reference" for key in curves):
-        style: dict[str, Any] = {"linestyle": "", "marker": "x"} if cross else {"linestyle": "--"}
-        of_seats = [Line2D([], [], color=REFERENCE, label="reference", **style)]
-    handles = [*of_policies, *of_seats]
-    if len(handles) > 6:  # matplotlib fills a legend column by column
-        blank = Line2D([], [], alpha=0, label=" ")
-        handles = [
-            handle for column in zip_longest(of_policies, of_seats, fillvalue=blank) for handle in column
-        ]
-    columns = len(handles) if len(handles) <= 6 else len(handles) // 2
-    figure.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=2.6)
-
-
 def _coloured(curves: Curves) -> list[tuple[str, str]]:
     """Return the policies with their colours."""
     return [(PALETTE[i % len(PALETTE)], policy) for i, policy in enumerate(policies(curves))]
@@ -281,16 +239,3 @@ def _coloured(curves: Curves) -> list[tuple[str, str]]:
 def _dash(curves: Curves, seat: str) -> Any:
     """Return the line style of a seat."""
     return DASHES[seats(curves).index(seat) % len(DASHES)]
-
-
-def _single_point_marker(segment: Curve, curves: Curves, seat: str) -> dict[str, Any]:
-    """Return the marker of a segment of one iteration, which has no line: a dot, hollow for observers."""
-    if len(segment.iterations) > 1:
-        return {}
-    return {"marker": "o", "markersize": 4, "fillstyle": "full" if seat == seats(curves)[0] else "none"}
-
-
-def over_iterations(axes: Axes) -> None:
-    """Name the horizontal axis and give it whole numbers."""
-    axes.set_xlabel("iteration")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))

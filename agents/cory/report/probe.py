@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from cory.evaluation.bootstrap import MIN_QUERIES
-from cory.evaluation.tables import Table, cell
 from cory.report import html
+from cory.report.tables import Table, cell
 
 FILE = "probe.json"
 """Name of a probe's result in a run directory."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from cory.evaluation import averaging, collapse, records
-from cory.evaluation.tables import cell
 from cory.report import html
-from cory.report.evaluation import differing
+from cory.report.evaluation import unlike_run
+from cory.report.tables import cell
 from cory.tracking.curves import Curves, policies, quantities
 from cory.tracking.labels import label
 from cory.tracking.tracker import NO_CURVE, Key, curves, read
@@ -117,7 +117,7 @@ def _reference(curves: Curves, name: str, quantity: str) -> list[float]:
 
 def _gains(run: Path, config: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     """Return the gains with intervals that `cory evaluate` found with the run's own settings."""
-    own = (one for one in records.read_all(run) if not differing(one, config))
+    own = (one for one in records.read_all(run) if not unlike_run(one, config))
     found: Mapping[str, Mapping[str, Any]] = next(own, {}).get("gain_over_reference", {})
     return found
 

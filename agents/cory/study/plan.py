@@ -195,7 +195,7 @@ def settings_in(folder: Path) -> dict[str, Any] | None:
     return dict(settings) if isinstance(settings, dict) else {}
 
 
-def differing(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def changes(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """The settings that differ, in words; empty for the same run."""
     if dict(stored) == dict(wanted):
         return []

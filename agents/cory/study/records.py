@@ -10,7 +10,7 @@ from cory.evaluation.collapse import SIGNS
 from cory.runtime.files import read_json
 from cory.runtime.provenance import LEARNING_VERSION
 from cory.runtime.sources import changed, sources_of
-from cory.study.plan import PlannedRun, differing, settings_in
+from cory.study.plan import PlannedRun, changes, settings_in
 from cory.study.spec import GAME
 from cory.tracking.curves import NOT_SEATS
 from cory.tracking.tracker import METRICS, Key, read, read_lines, split
@@ -51,7 +51,7 @@ def why_another(settings: Mapping[str, Any], begun: Iterable[Mapping[str, Any]],
 
     `begun` says of each time it was begun or resumed the version, and the sources of what settings name.
     """
-    if others := differing(settings, planned.settings):
+    if others := changes(settings, planned.settings):
         return f"other settings: {'; '.join(others[:5])}"
     for one in begun:
         if (version := one.get("learning_version", 1)) != LEARNING_VERSION:
@@ -107,7 +107,7 @@ def cross_evaluations(planned: PlannedRun, folder: Path) -> dict[str, dict[str, 
     for task, settings in planned.cross.items():
         path = cross_path(folder, task)
         stored = read_json(path) if path.is_file() else {}
-        same = stored and not differing({"seed": 0, **stored["settings"]}, {"seed": 0, **settings})
+        same = stored and not changes({"seed": 0, **stored["settings"]}, {"seed": 0, **settings})
         if same and not changed(stored.get("sources", {}), sources_of(settings)):
             rows = [{"iteration": planned.iterations, **stored["metrics"]}]
             found[task] = {"commit": stored["commit"], "eval": evaluations(rows)}

@@ -1,15 +1,18 @@
 """The report of a study: Markdown and one self-contained HTML page, from the results only."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from cory.evaluation.records import differing, written
 from cory.report import html
-from cory.report.groups import differing, written
+from cory.report.figures import on_page
 from cory.report.samples import ROWS
+from cory.report.tables import Table
+from cory.report.tables import markdown as table_markdown
+from cory.report.tables import on_page as table_on_page
 from cory.runtime.files import check_output, write_text
 from cory.study import export, statistics
 from cory.study.analysis import (
@@ -28,8 +31,6 @@ from cory.study.results import Results
 from cory.study.spec import tested_on
 from cory.tracking.tracker import SAMPLES, read_samples
 
-UNBROKEN = re.compile(r"\([-+\d.]+ (?:to|of) [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]")
-"""Intervals, ranges and "19.2 of 20", which no line break should divide."""
 MARKDOWN, PAGE = "report.md", "report.html"
 RESULT_WORDS = {
     "supported": "the whole interval lies beyond the margin; for a claim of equality, within both margins",
@@ -50,18 +51,6 @@ GAME = (
     "iterations",
 )
 """Settings that a reader asks for first."""
-
-
-class Table(NamedTuple):
-    """A table of text."""
-
-    title: str
-    head: list[str]
-    rows: list[list[str]]
-    kind: str = "numbers"
-    """Its class on the page."""
-    note: str = ""
-    """What its cells are."""
 
 
 def check_folder(folder: Path) -> None:
@@ -94,9 +83,9 @@ def tables_and_figures(results: Results, folder: Path, *, declared: bool = True)
     """The tables of comparisons and of arms, all figures, which are drawn into `folder`, and the settings."""
     figures = []
     for plot in draw(results, folder, declared=declared):
-        figures += [html.heading(plot.title), html.image(plot.path, title=plot.title, caption=plot.caption)]
+        figures += [html.heading(plot.title), on_page(plot.figure, title=plot.title, caption=plot.caption)]
     before, after = (
-        [part for table in found for part in _html_table(table)]
+        [part for table in found for part in table_on_page(table)]
         for found in (result_tables(results, declared=declared), setting_tables(results))
     )
     return [*before, *figures, *after]
@@ -148,10 +137,10 @@ def markdown(results: Results, failures: Sequence[str] = (), *, figures: Sequenc
     """
     lines = [f"# Study {results['study']}", "", results["question"]]
     lines += [f"\nNot in these numbers: {text}" for text in failures]
-    lines += [line for table in result_tables(results) for line in _markdown_table(table)]
+    lines += [line for table in result_tables(results) for line in table_markdown(table)]
     lines += [f"\n**Note:** {text}" for text in notes(results)]
     lines += ["", *figures] if figures else []
-    lines += [line for table in setting_tables(results) for line in _markdown_table(table)]
+    lines += [line for table in setting_tables(results) for line in table_markdown(table)]
     return "\n".join([*lines, "", *(f"{line}  " for line in origin(results))]) + "\n"
 
 
@@ -383,23 +372,3 @@ def _in_common(arms: Mapping[str, Any], task: str) -> str:
     configs = [one["config"][task] for one in arms.values()]
     common = [name for name in GAME if name in configs[0] and name not in differing(configs)]
     return f"All arms: {written(configs[0], common)}." if common else ""
-
-
-def _html_table(table: Table) -> list[html.Markup]:
-    note = [html.paragraph(table.note, muted=True)] if table.note else []
-    return [html.heading(table.title), *note, html.table(table.head, table.rows, kind=table.kind)]
-
-
-def _markdown_table(table: Table) -> list[str]:
-    note = ["", table.note] if table.note else []
-    return ["", f"## {table.title}", *note, "", *markdown_rows(table.head, table.rows)]
-
-
-def markdown_rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table; no line break divides an interval."""
-    return [_markdown_row(head), "|---" * len(head) + "|", *map(_markdown_row, rows)]
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    text = f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
-    return UNBROKEN.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)

@@ -10,7 +10,7 @@ from typing import Any
 
 from cory.runtime.files import write_text
 from cory.runtime.provenance import LEARNING_VERSION, environment
-from cory.study.plan import Plan, differing
+from cory.study.plan import Plan, changes
 from cory.study.records import why_another
 from cory.study.spec import Spec
 
@@ -108,7 +108,7 @@ def stored_runs(path: Path, plan: Plan, *, retrain: bool) -> dict[str, dict[str,
                 task: one
                 for task, one in row.get("on", {}).items()
                 if task in run.cross
-                and not differing(configs[task] | {"seed": run.seed}, wanted[row["arm"], task].settings)
+                and not changes(configs[task] | {"seed": run.seed}, wanted[row["arm"], task].settings)
             }
             kept[f"{row['arm']}/{row['task']}/seed-{row['seed']}"] = {**row, "on": on}
             if gone := sorted(row.get("on", {}).keys() - on):

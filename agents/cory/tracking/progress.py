@@ -5,21 +5,13 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
 from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from cory.runtime.terminal import plain
@@ -81,11 +73,16 @@ class RunProgress:
         self._began = self._marked = self._printed = time.monotonic()
         self._line, self._ended = "", threading.Event()
         watched = log == "auto"
-        self._bar = _Bar(console=self.console, left=self._eta) if watched and sys.stderr.isatty() else None
+        columns = TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn()
+        times = TimeElapsedColumn(), TextColumn("{task.fields[left]}")
+        is_terminal = watched and sys.stderr.isatty()
+        self._bar = _Bar(*columns, *times, console=self.console) if is_terminal else None
         self._notebook = _notebook_display() if watched and self._bar is None else None
         self._is_log = watched and self._bar is None and self._notebook is None
         if self._bar is not None:
-            self._task = self._bar.add_task("starting", total=iterations, completed=start, metrics="")
+            self._task = self._bar.add_task(
+                "starting", total=iterations, completed=start, metrics="", left=""
+            )
 
     def update(self, phase: str, metrics: Mapping[str, float]) -> None:
         """Show `phase`; with metrics, an iteration or an evaluation has ended."""
@@ -101,7 +98,8 @@ class RunProgress:
         if self.log == "json":
             self._emit("iteration" if metrics else "phase", phase=phase, metrics=metrics)
         elif self._bar is not None:
-            self._bar.update(self._task, description=shown, completed=self.done, metrics=self._line)
+            now: dict[str, Any] = {"completed": self.done, "metrics": self._line, "left": self._eta()}
+            self._bar.update(self._task, description=shown, **now)
         elif self._notebook is not None:
             text = f"{shown} {self._position()} {self._line}".rstrip()
             self._notebook.update({"text/plain": text}, raw=True)
@@ -253,30 +251,8 @@ class Seconds(NamedTuple):
         return sum(self.iterations) / len(self.iterations), evaluation
 
 
-class _Left(ProgressColumn):
-    """The time left by the run's own estimate."""
-
-    def __init__(self, left: Callable[[], str]) -> None:
-        super().__init__()
-        self._text = left
-
-    def render(self, task: Task) -> Text:  # noqa: ARG002 (rich calls it so)
-        """The estimate of this moment."""
-        return Text(self._text())
-
-
 class _Bar(Progress):
     """A bar on the first line, metrics on the second: both fit 80 columns."""
-
-    def __init__(self, *, console: Console, left: Callable[[], str]) -> None:
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            _Left(left),
-            console=console,
-        )
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from cory.runtime import terminal
@@ -45,17 +44,13 @@ NO_CURVE = Curve([], [])
 
 
 class Tracker:
-    """Writes the metrics and samples of a run; each line is on disk before the call returns.
-
-    If the disk is full, lines are buffered in memory, in order, and every call tries again: nothing is lost
-    as long as `flush` succeeds before a checkpoint is written.
-    """
+    """Writes the metrics and samples of a run; each line is on disk before the call returns."""
 
     def __init__(
         self, run: Path, *, tensorboard: bool = True, external: ExternalTrackers | None = None,
         say: Callable[[str], None] = lambda text: terminal.say(text, file=sys.stderr),
     ) -> None:  # fmt: skip
-        """Open the files in `run`; `say` prints a warning when lines begin to be buffered.
+        """Open the files in `run`; `say` prints a warning where one of them was removed.
 
         `external` trackers also receive all metrics, and are closed with this one.
 
@@ -64,13 +59,13 @@ class Tracker:
         """
         run.mkdir(parents=True, exist_ok=True)
         self._metrics, self._samples = _Lines(run / METRICS), _Lines(run / SAMPLES)
-        self._run, self._folder, self._say, self._warned = run, run.stat(), say, False
+        self._run, self._folder, self._say = run, run.stat(), say
         self._tensorboard, self._board, self._external = tensorboard, None, external
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
         """Append one line of metrics keyed `place/policy/quantity`; values not finite become null."""
         metrics = {"/".join(split(key)): float(value) for key, value in metrics.items()}
-        self._add(self._metrics, [{"iteration": iteration, **metrics}])
+        self._metrics.write([{"iteration": iteration, **metrics}])
         if self._tensorboard:
             self._add_to_tensorboard(iteration, metrics)
         if self._external is not None:
@@ -78,17 +73,15 @@ class Tracker:
 
     def samples(self, iteration: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append games as text, one line each, with the fields that `cory.report.page` tabulates."""
-        self._add(self._samples, [{"iteration": iteration, **row} for row in rows])
+        self._samples.write({"iteration": iteration, **row} for row in rows)
 
     def flush(self) -> None:
-        """Write and sync all lines given so far, those of a file that was removed again; OSError if full."""
+        """Sync all lines; those of a file that was removed are written again."""
         for lines in (self._metrics, self._samples):
             if not lines.is_there():
                 self._say(f"warning: {lines.path} was removed while the run trained; it is written again")
                 lines.write_again(lines.path)
-            lines.write()
             os.fsync(lines.file.fileno())
-        self._warned = False
 
     def is_gone(self) -> bool:
         """Whether the run directory was removed, renamed or replaced since the files were opened."""
@@ -102,24 +95,14 @@ class Tracker:
         self._tensorboard, self._board = False, None
 
     def close(self) -> None:
-        """Close every file, which also writes the last TensorBoard points.
-
-        OSError if lines are still buffered: they are lost.
-        """
+        """Close every file, which also writes the last TensorBoard points."""
         try:
             if self._board is not None:
-                _ignore_full_disk(self._board.close)
+                with contextlib.suppress(OSError):  # its points are in the lines
+                    self._board.close()
             if self._external is not None:
                 self._external.close()
             self.flush()
-        except OSError as error:
-            lost = len(self._metrics.buffered) + len(self._samples.buffered)
-            raise OSError(
-                error.errno,
-                f"{lost} lines of metrics and samples could not be written ({error.strerror}); make room "
-                "and go on with --resume must",
-                str(self._run),
-            ) from error
         finally:
             self._metrics.file.close()
             self._samples.file.close()
@@ -127,41 +110,17 @@ class Tracker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except OSError as full:
-            if kind is None:
-                raise
-            self._say(f"warning: {full}")  # the exception that ended the run matters more
-
-    def _add(self, lines: "_Lines", rows: Iterable[Mapping[str, Any]]) -> None:
-        lines.buffered += [json.dumps(_finite(row), ensure_ascii=False, allow_nan=False) for row in rows]
-        try:
-            lines.write()
-        except OSError as error:
-            if not self._warned:
-                reason = error.strerror
-                self._say(f"warning: {lines.path} cannot be written ({reason}); its lines stay in memory")
-            self._warned = True
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _add_to_tensorboard(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        """Add points to TensorBoard: all lines at the first call and after a full disk, else only these."""
-        try:
-            if self._metrics.buffered:
-                raise OSError("the disk is full")  # TensorBoard's writer thread would die of it
-            if self._board is not None:
-                _add_points(self._board, iteration, metrics)
-                return
-            self._board = _open_board(self._run)
-            for row in read(self._run):
-                _add_points(self._board, row.pop("iteration"), row)
-        except OSError:
-            if self._board is not None:
-                _ignore_full_disk(self._board.close)
-            self._board = None
+        """Add points to TensorBoard: at the first call those of all lines, later only these."""
+        if self._board is not None:
+            _add_points(self._board, iteration, metrics)
+            return
+        self._board = _open_board(self._run)
+        for row in read(self._run):
+            _add_points(self._board, row.pop("iteration"), row)
 
 
 def read(run: Path) -> list[dict[str, Any]]:
@@ -263,19 +222,18 @@ class _Lines:
             written = path.read_bytes()
             os.truncate(path, written.rfind(b"\n") + 1)
         self.path, self.file = path, path.open("a+b", buffering=0)
-        self.buffered: list[str] = []
 
-    def write(self) -> None:
-        """Append the buffered lines; a line that does not fit whole is removed again, and OSError raised."""
-        while self.buffered:
-            start, left = os.fstat(self.file.fileno()).st_size, f"{self.buffered[0]}\n".encode()
+    def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append a line for each row; OSError, and no half line, if the disk is full."""
+        for row in rows:
+            line = f"{json.dumps(_finite(row), ensure_ascii=False, allow_nan=False)}\n".encode()
+            start = os.fstat(self.file.fileno()).st_size
             try:
-                while left:
-                    left = left[self.file.write(left) :]
+                while line:
+                    line = line[self.file.write(line) :]
             except OSError:
                 os.truncate(self.file.fileno(), start)
                 raise
-            del self.buffered[0]
 
     def is_there(self) -> bool:
         """Whether the file still has its name."""
@@ -316,12 +274,6 @@ def _add_points(board: Any, iteration: int, metrics: Mapping[str, float]) -> Non
     for key, value in metrics.items():
         if math.isfinite(value):
             board.add_scalar(key, value, iteration)
-
-
-def _ignore_full_disk(call: Callable[[], None]) -> None:
-    """Call and ignore OSError: TensorBoard's points can be restored from the lines."""
-    with contextlib.suppress(OSError):
-        call()
 
 
 def _finite(value: Any) -> Any:

@@ -68,7 +68,7 @@ def test_a_folder_without_policies_is_refused(tmp_path):
         command([str(tmp_path)])
 
 
-@pytest.mark.parametrize("words", [["play"], ["evaluate", "--queries", "4"]])
+@pytest.mark.parametrize("words", [["play"], ["evaluate", "--queries", "4"], ["probe", "--queries", "4"]])
 def test_code_that_only_training_needs_is_not_imported(echo_run, tmp_path, words):
     copy, evil = shutil.copytree(echo_run, tmp_path / "run"), tmp_path / "evil.py"
     evil.write_text(f"from pathlib import Path\nPath({str(tmp_path / 'canary')!r}).touch()\n")

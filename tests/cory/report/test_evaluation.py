@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from cory.evaluation.records import read_all
-from cory.evaluation.tables import cell, make_tables, print_tables, remarks
-from cory.report.evaluation import differing, pass_at_k_of_evaluation, pass_at_k_of_training
+from cory.report.evaluation import make_tables, pass_at_k, remarks, unlike_run
 from cory.report.page import write_report
+from cory.report.plots import pass_at_k_of
+from cory.report.tables import cell, print_tables
 from cory.tracking.curves import policies
 from cory.tracking.labels import in_order, label
 from cory.tracking.tracker import Curve, Key, Tracker
@@ -78,7 +79,7 @@ def test_an_evaluation_is_in_the_report_with_intervals_and_signs(tmp_path):
     assert "1.000 [0.500, 1.500]" in page
     assert "llm_1: length is below half of the reference&#39;s: 2.000, 5.000" in page
     assert "judge mine failed: [red]1 / 0[/red]" in page
-    assert (tmp_path / "plots/pass_at_k.png").exists()
+    assert 'alt="pass@k (share of queries)"' in page
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -87,10 +88,8 @@ def test_a_file_that_is_no_evaluation_is_left_out(tmp_path, content):
     run = run_with(tmp_path, content)
     assert read_all(run) == []
     assert "Held-out evaluation with intervals" not in write_report(run).read_text(encoding="utf-8")
-    assert not (run / "plots/pass_at_k.png").exists()
 
 
-@pytest.mark.usefixtures("no_plots")
 def test_pass_at_k_of_the_last_evaluation_during_training_is_drawn_too(tmp_path):
     with Tracker(tmp_path, tensorboard=False) as tracker:
         for iteration, share in ((0, 0.25), (5, 0.5)):
@@ -101,8 +100,8 @@ def test_pass_at_k_of_the_last_evaluation_during_training_is_drawn_too(tmp_path)
     assert "<td>pass@2</td>" in page
     assert "of the policies: 0.250 → 0.500  (+0.250)" in page
     curves = {Key("eval", "llm_1", f"pass_at_{k}"): Curve([0, 5], [0.0, k / 16]) for k in (10, 2)}
-    assert pass_at_k_of_training(curves) == {"llm_1": {2: (0.125,) * 3, 10: (0.625,) * 3}}
-    assert list(pass_at_k_of_training(curves)["llm_1"]) == [2, 10]
+    assert {k: value for k, (value, *_) in pass_at_k_of(curves)["llm_1"].items()} == {2: 0.125, 10: 0.625}
+    assert list(pass_at_k_of(curves)["llm_1"]) == [2, 10]
     assert policies({Key("all", "policies", "differing"): Curve([0], [1.0])}) == []
 
 
@@ -116,12 +115,12 @@ def test_the_summary_has_the_gain_with_its_interval_if_measured_with_the_runs_se
 
 
 def test_pass_at_k_of_an_evaluation_has_its_intervals():
-    assert pass_at_k_of_evaluation(SUMMARY)["llm_1"] == {1: (0.375, 0.25, 0.5), 2: (0.5, 0.375, 0.625)}
+    assert pass_at_k(SUMMARY)["llm_1"] == {1: (0.375, 0.25, 0.5), 2: (0.5, 0.375, 0.625)}
 
 
 def test_pass_at_k_without_an_interval_is_a_point():
     intervals = {name: {**of, "pass_at_1": [None, None]} for name, of in SUMMARY["intervals"].items()}
-    points = pass_at_k_of_evaluation({**SUMMARY, "intervals": intervals})["llm_1"]
+    points = pass_at_k({**SUMMARY, "intervals": intervals})["llm_1"]
     assert points[1] == pytest.approx((0.375, float("nan"), float("nan")), nan_ok=True)
 
 
@@ -147,17 +146,15 @@ def test_every_evaluation_has_a_section_of_its_own_that_names_what_was_measured(
          "Measured unlike the run: task echo (run: reviews); evaluation.samples 1 (run: 2); kl.coef 2.0 "
          f"(run: 0.2). {weights}"),
     ]  # fmt: skip
-    assert {path.name for path in (run / "plots").glob("*.png")} == {
-        "pass_at_k.png", "pass_at_k_2.png", "pass_at_k_3.png",
-    }  # fmt: skip
+    assert page.count('alt="pass@k (share of queries)"') == 3
 
 
 def test_fewer_queries_than_the_run_evaluates_are_a_difference():
     """The run asks for 512 of 99 test queries and gets 99; 64 were measured here."""
     config = {**MEASURED["settings"], "evaluation.queries": 512}
-    assert differing(SUMMARY, config) == ["queries 64 (run: 99)"]
-    assert differing(SUMMARY, {**config, "evaluation.queries": 64}) == []
-    assert differing({**SUMMARY, "measured": {**MEASURED, "game": False}}, MEASURED["settings"]) == [
+    assert unlike_run(SUMMARY, config) == ["queries 64 (run: 99)"]
+    assert unlike_run(SUMMARY, {**config, "evaluation.queries": 64}) == []
+    assert unlike_run({**SUMMARY, "measured": {**MEASURED, "game": False}}, MEASURED["settings"]) == [
         "no games"
     ]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cory.cli.main import main, print_error
-from cory.evaluation.tables import Table, print_tables
+from cory.report.tables import Table, print_tables
 from cory.runtime.terminal import plain, say
 from cory.tracking.progress import RunProgress
 

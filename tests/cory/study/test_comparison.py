@@ -163,7 +163,7 @@ def test_differences_to_the_first_arm_are_paired_by_seed(four):
     assert rows["task_reward"]["difference"] == pytest.approx((0.5 + 0.3) / 2)
     assert rows["kl"]["difference"] == pytest.approx(0.5)
     assert [rows[name]["direction"] for name in ("task_reward", "kl")] == ["higher", "lower"]
-    assert results["arms"]["own"]["settings"] == {"payoff": "independent"}
+    assert results["arms"]["own"]["config"]["reviews"]["payoff"] == "independent"
 
 
 def test_combined_reward_has_the_first_arms_coefficient_in_all(tmp_path):
@@ -209,7 +209,7 @@ def test_page_holds_tables_figures_and_samples_and_loads_nothing(four, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([page.name, *(f.name for f in four)])
     text = page.read_text("utf-8")
     assert re.findall(r'(?:src|href)="(?!data:)', text) == []
-    assert text.count("data:image/png") == 3  # differences, curves, frontier
+    assert text.count("<figure>") == 3  # differences, curves, frontier
     head = "<th>query</th><th>reference</th><th>cory: llm_1</th><th>cory: llm_2</th><th>own: llm_1</th>"
     assert head in text
     cells = ["film", "dull", "good &lt;b&gt;", "(empty)", "great", "(empty)"]
@@ -229,7 +229,7 @@ def test_paper_figures_of_several_tasks_have_a_section_each(tmp_path):
     assert page == tmp_path / "paper_figures.html"
     text = page.read_text("utf-8")
     assert re.findall("<h2>(Task .*)</h2>", text) == ["Task reviews", "Task echo"]
-    assert text.count("data:image/png") == 2  # training curves
+    assert text.count("<figure>") == 2  # training curves
     assert text.count("Left out: Figure 2c (frontier) needs") == 2
 
 
@@ -251,7 +251,7 @@ def test_study_page_has_the_samples_of_its_arms_side_by_side(tmp_path):
             write_run(tmp_path / "one/own/reviews/seed-1", response="other", payoff="0", seed=1),
         ]
     )
-    results = pages.results_of(arms)
+    results = pages.results_of(arms) | {"study": "s", "question": "q", "notes": "", "command": "c"}
     cells = "".join(f"<td>{cell}</td>" for cell in ("film", "dull", "good", "(empty)", "great", "(empty)"))
     assert cells in write_report(results, tmp_path / "one").read_text("utf-8")
     assert cells not in write_report(results, tmp_path / "two").read_text("utf-8")

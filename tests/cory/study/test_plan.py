@@ -165,14 +165,14 @@ def test_every_committed_study_can_be_planned():
 def test_stored_settings_without_a_newer_one_are_the_same_run(values):
     wanted = planned(values).runs[0].settings
     stored = {name: value for name, value in wanted.items() if name != "checkpoint_minutes"}
-    assert plan.differing(stored, wanted) == []
-    assert plan.differing(stored | {"learner.lr": 0.5}, wanted) == ["learner.lr was 0.5 and is 0.1"]
+    assert plan.changes(stored, wanted) == []
+    assert plan.changes(stored | {"learner.lr": 0.5}, wanted) == ["learner.lr was 0.5 and is 0.1"]
 
 
 def test_stored_setting_that_has_been_removed_counts_where_it_had_its_default(values):
     wanted = planned(values).runs[0].settings
-    assert plan.differing(wanted | {"policy.kernels": "auto"}, wanted) == []
-    assert "policy.kernels was 'plain' and is None" in plan.differing(
+    assert plan.changes(wanted | {"policy.kernels": "auto"}, wanted) == []
+    assert "policy.kernels was 'plain' and is None" in plan.changes(
         wanted | {"policy.kernels": "plain"}, wanted
     )
 

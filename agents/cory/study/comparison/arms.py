@@ -4,13 +4,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cory.evaluation.records import IRRELEVANT
-from cory.report.groups import differing, written
+from cory.evaluation.records import IRRELEVANT, differing, written
 from cory.study.plan import EQUAL, PlannedRun, completed, settings_in
-from cory.tracking.tracker import METRICS
+from cory.tracking.curves import Curves
+from cory.tracking.tracker import METRICS, curves, read
 from cory_env.nearest import did_you_mean_path
 
 CHANGE_NO_NUMBER = frozenset(IRRELEVANT) - {"evaluation.queries"}
@@ -19,6 +20,7 @@ CHANGE_NO_NUMBER = frozenset(IRRELEVANT) - {"evaluation.queries"}
 NO_ARMS = ("seed", "memory")
 """Settings that make no other arm: memory is what an accelerator had free, and changes last digits."""
 
+SINGLE = "single agent"
 MAX_NAME = 60
 SEED = re.compile(r"[-_/.]?seed[-_=]?\d+$")
 
@@ -33,6 +35,11 @@ class Arm:
     runs: Mapping[int, Path]
     """Run directories by seed."""
 
+    @cached_property
+    def metrics(self) -> dict[int, Curves]:
+        """The metrics of each run by seed."""
+        return {seed: curves(read(run)) for seed, run in self.runs.items()}
+
     def planned(self, seed: int) -> PlannedRun:
         """The run with a seed, as a study has it."""
         settings = {**self.settings, "seed": seed}
@@ -46,7 +53,7 @@ def common_parent(folders: Sequence[Path]) -> Path:
 
 def arms_of(folders: Sequence[Path]) -> list[Arm]:
     """The arms of run directories in the order given; ValueError as in `write_comparison`."""
-    found: dict[str, tuple[dict[str, Any], dict[int, Path]]] = {}
+    merged: dict[str, tuple[dict[str, Any], dict[int, Path]]] = {}
     for folder in folders:
         stored = settings_in(folder)
         if not stored or not (folder / METRICS).is_file():
@@ -55,14 +62,12 @@ def arms_of(folders: Sequence[Path]) -> list[Arm]:
                 + did_you_mean_path(folder)
             )
         seed = int(stored.pop("seed", 0))
-        runs = found.setdefault(repr(sorted(stored.items())), (stored, {}))[1]
-        _add(runs, seed, folder)
-    merged: dict[str, tuple[dict[str, Any], dict[int, Path]]] = {}
-    for settings, runs in found.values():  # settings that one version lacks are at their defaults
-        whole = {name: value for name, value in completed(settings).items() if name not in NO_ARMS}
-        of_arm = merged.setdefault(repr(sorted(whole.items())), (whole, {}))[1]
-        for seed, folder in runs.items():
-            _add(of_arm, seed, folder)
+        # Settings that one version lacks are at their defaults.
+        settings = {name: value for name, value in completed(stored).items() if name not in NO_ARMS}
+        runs = merged.setdefault(repr(sorted(settings.items())), (settings, {}))[1]
+        if seed in runs:
+            raise ValueError(f"{runs[seed]} and {folder} have the same settings and seed; name one of them")
+        runs[seed] = folder
     names = _names(list(merged.values()), common_parent(folders))
     return [
         Arm(name=name, settings=settings, runs=dict(sorted(runs.items())))
@@ -133,7 +138,29 @@ def _names(arms: Sequence[tuple[Mapping[str, Any], Mapping[int, Path]]], parent:
     ]
 
 
-def _add(runs: dict[int, Path], seed: int, folder: Path) -> None:
-    if seed in runs:
-        raise ValueError(f"{runs[seed]} and {folder} have the same settings and seed; name one of them")
-    runs[seed] = folder
+def families_of(arms: Sequence[Arm], name: str) -> list[list[Arm]]:
+    """Arms in families that differ in one setting only."""
+    families: dict[str, list[Arm]] = {}
+    for arm in arms:
+        others = sorted((key, value) for key, value in arm.settings.items() if key != name)
+        families.setdefault(repr(others), []).append(arm)
+    return list(families.values())
+
+
+def ablation(base: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """What `other` lacks of `base`, in words; None if they differ otherwise or not at all."""
+    changed = set(differing([base, other]))
+    exchange = {name for name in changed if name.startswith("exchange.")}
+    model = {name for name in changed if name in ("policy.model", "policy.models")}
+    if changed == {"sees"} and other["sees"] == "none":
+        return "without knowledge transfer"
+    if changed and changed == exchange and not other["exchange.every"]:
+        return "without role exchange"
+    if "seats" in changed and changed <= {"seats", *exchange, *model} and other["seats"] == 1:
+        return f"{SINGLE}, {other['policy.model']}" if model else SINGLE
+    return None
+
+
+def is_complete(settings: Mapping[str, Any]) -> bool:
+    """Whether it is CORY with all of its parts."""
+    return settings["seats"] > 1 and settings["sees"] != "none" and bool(settings["exchange.every"])

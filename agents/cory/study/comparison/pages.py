@@ -6,27 +6,32 @@ statistics and figures are those of a study.
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cory.report import html, paper_figures
-from cory.report.groups import Group, differing, families_of, read_run
+from cory.evaluation.records import differing
+from cory.report import html
+from cory.report.figures import on_page
 from cory.report.overview import read_environment
 from cory.runtime.files import check_output, write_text
+from cory.runtime.provenance import LEARNING_VERSION
 from cory.study import records
 from cory.study.analysis import TABLE, analyse
+from cory.study.comparison import paper
 from cory.study.comparison.arms import (
     Arm,
     arms_of,
     common_parent,
+    families_of,
     unequal_lengths,
     unlike_evaluations,
 )
-from cory.study.plan import Plan, setting_value
+from cory.study.plan import setting_value
 from cory.study.report import how_it_was_made, samples, settings_that_differ, tables_and_figures
-from cory.study.results import Results, assemble
-from cory.study.spec import Comparison, Spec, Sweep
+from cory.study.results import Results, check_one_learning_version
+from cory.study.spec import Comparison, Frontier, Sweep
 from cory.tracking.tracker import METRICS, read_lines
 
 PAGE, PAPER_PAGE = "comparison.html", "paper_figures.html"
@@ -48,11 +53,13 @@ def write_comparison(folders: Sequence[Path], out: Path | None = None) -> Path:
     path = _checked(out, folders, PAGE)
     arms, warnings = arms_of(folders), check_runs(folders)
     results = results_of(arms)
+    words = f"{len(arms)} arm{'s' if len(arms) > 1 else ''} on {arms[0].settings['task']}"
     with TemporaryDirectory() as figures:
         parts = [
             html.heading(f"Comparison of {len(folders)} runs", level=1),
             *map(html.alert, warnings),
-            *(html.paragraph(line) for line in [results["question"], *notes(arms, results)]),
+            html.paragraph(f"{words}: runs with equal settings but for the seed."),
+            *map(html.paragraph, notes(arms, results)),
             *tables_and_figures(results, Path(figures), declared=False),
             *samples({arm.name: arm.runs[min(arm.runs)] for arm in arms}, title="Samples"),
             *_runs(arms),
@@ -94,13 +101,11 @@ def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Pat
         of_task = [arm for arm in arms if arm.settings["task"] == task]
         warnings = [*unlike_evaluations(of_task), *unequal_lengths(of_task)]
         with TemporaryDirectory() as figures:
-            plots, missing = paper_figures.draw([_group(arm) for arm in of_task], Path(figures))
+            plots, missing = paper.draw(of_task, Path(figures))
             parts += [html.heading(f"Task {task}"), *map(html.alert, warnings), *_settings(of_task)]
             for plot in plots:
-                parts += [
-                    html.heading(plot.title, level=3),
-                    html.image(plot.path, title=plot.title, caption=plot.caption),
-                ]
+                parts.append(html.heading(plot.title, level=3))
+                parts.append(on_page(plot.figure, title=plot.title, caption=plot.caption))
         parts += [html.paragraph(f"Left out: {line}", muted=True) for line in missing]
     write_text(path, html.page("The paper's figures", [*parts, *_runs(arms)]))
     return path
@@ -108,30 +113,33 @@ def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Pat
 
 def results_of(arms: Sequence[Arm]) -> Results:
     """Runs, statistics and comparisons with the first arm, in the form of a study's results."""
-    task, kl_coef = str(arms[0].settings["task"]), float(arms[0].settings["kl.coef"])
-    planned = [arm.planned(seed) for arm in arms for seed in arm.runs]
-    names = differing([arm.settings for arm in arms])
-    spec = Spec(
-        name="comparison",
-        question=f"{len(arms)} {'arms' if len(arms) > 1 else 'arm'} on {task}: runs with equal settings but "
-        "for the seed.",
-        arms={arm.name: {name: arm.settings.get(name) for name in names} for arm in arms},
-        primary=tuple(
-            Comparison(
-                arm=arm.name,
-                baseline=arms[0].name,
-                metric=metric,
-                direction="lower" if metric == "kl" else "higher",
-            )
-            for metric in TABLE[not kl_coef :]  # without KL penalty combined reward is task reward
-            for arm in arms[1:]
-            if arm.runs.keys() & arms[0].runs.keys()
-        ),
-        sweeps=_sweeps(arms),
+    first, task = arms[0], str(arms[0].settings["task"])
+    kl_coef = float(first.settings["kl.coef"])
+    runs = [_record(arm, seed) for arm in arms for seed in arm.runs]
+    check_one_learning_version(runs)
+    primary = [
+        Comparison(
+            arm=arm.name,
+            baseline=first.name,
+            metric=metric,
+            direction="lower" if metric == "kl" else "higher",
+        )
+        for metric in TABLE[not kl_coef :]  # without KL penalty combined reward is task reward
+        for arm in arms[1:]
+        if arm.runs.keys() & first.runs.keys()
+    ]
+    return analyse(
+        {
+            "learning_version": LEARNING_VERSION,
+            "kl_coef": {task: kl_coef},
+            "frontier": asdict(Frontier()),
+            "sweeps": {name: asdict(sweep) for name, sweep in _sweeps(arms).items()},
+            "pools": {},
+            "primary": [asdict(comparison) for comparison in primary],
+            "arms": {arm.name: {"config": {task: arm.settings}} for arm in arms},
+            "runs": runs,
+        }
     )
-    evaluation = {name: value for name, value in arms[0].settings.items() if name.startswith("evaluation.")}
-    plan = Plan(runs=tuple(planned), kl_coef={task: kl_coef}, evaluation={task: evaluation})
-    return analyse(assemble(spec, plan, [_record(arm, seed) for arm in arms for seed in arm.runs]))
 
 
 def _sweeps(arms: Sequence[Arm]) -> dict[str, Sweep]:
@@ -155,14 +163,6 @@ def _record(arm: Arm, seed: int) -> dict[str, Any]:
     if records.finished(folder, planned):
         return found
     return {**found, "status": "unfinished", "iterations": _trained(folder)}
-
-
-def _group(arm: Arm) -> Group:
-    try:
-        weight = setting_value(arm.settings, "payoff") if not arm.settings.get("payoff.over") else None
-    except ValueError:  # a matrix, or a payoff that is no weighted sum
-        weight = None
-    return Group(arm.name, arm.settings, [read_run(folder) for folder in arm.runs.values()], weight)
 
 
 def notes(arms: Sequence[Arm], results: Results) -> list[str]:

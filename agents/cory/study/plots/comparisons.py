@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cory.report.plots import PALETTE, REFERENCE
+from cory.report.figures import PALETTE, REFERENCE
 from cory.study.analysis import values_by_seed
 from cory.study.plots.panels import metric_label
 from cory.study.results import Results

@@ -1,12 +1,13 @@
 """Figures over the iterations: learning curves, and the share of policies without collapse."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cory.report.plots import over_iterations
+from cory.report.figures import band, over_iterations
 from cory.study import statistics
 from cory.study.analysis import APART, curve, judged_by_team, metrics_of, survival
 from cory.study.plots.panels import AT_KL, grid, groups_of, metric_label, style_of
@@ -21,8 +22,10 @@ THINNEST, WIDEST = 1.3, 6.0
 """Width in points of the last arm's share without collapse and of the first's, so that equal ones show."""
 
 
-def draw_curves(results: Results) -> Figure | None:
-    """Every metric over the iterations, by group of arms."""
+def draw_curves(
+    results: Results, *, spread: Callable[[np.ndarray], tuple[Any, Any]] = statistics.interval
+) -> Figure | None:
+    """Every metric over the iterations, by group of arms; `spread` is the band of the values [n, T]."""
     shown = [metric for metric in metrics_of(results) if not metric.startswith(NO_CURVE)]
 
     def panel(axes: Axes, metric: str, task: str, arms: Sequence[str]) -> bool:
@@ -34,9 +37,7 @@ def draw_curves(results: Results) -> Figure | None:
             if times:
                 values_nT = np.array([[one[t] for t in times] for one in found])
                 style = style_of(results, arm) | {"marker": "o" if len(times) <= FEW else "", "markersize": 3}
-                axes.plot(times, values_nT.mean(0), label=arm, **style)
-                low_T, high_T = statistics.interval(values_nT)
-                axes.fill_between(times, low_T, high_T, color=style["color"], alpha=0.15)
+                band(axes, times, values_nT.mean(0), *spread(values_nT), label=arm, **style)
                 drawn = True
         over_iterations(axes)
         axes.set_ylabel(metric_label(metric))

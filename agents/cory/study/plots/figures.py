@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cory.report.plots import Kind, Plot, draw_kinds
+from cory.report.figures import Kind, Plot, draw_kinds
 from cory.study import statistics
 from cory.study.plots.comparisons import draw_differences
 from cory.study.plots.curves import draw_curves, draw_survival

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cory.report.plots import PALETTE, REFERENCE
+from cory.report.figures import PALETTE, REFERENCE
 from cory.study import statistics
 from cory.study.analysis import sweep_settings, values_by_seed
 from cory.study.plots.panels import TOGETHER, grid, groups_of, sweep_of

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cory.report.plots import DASHES, PALETTE
+from cory.report.figures import fill, line_style
 from cory.study.analysis import APART, OF_AVERAGE
 from cory.study.results import Results
 from cory.study.spec import tested_on
@@ -63,8 +64,7 @@ def _parts(arms: Sequence[str]) -> list[list[str]]:
 def style_of(results: Results, arm: str) -> dict[str, Any]:
     """Colour and line of an arm in its group, the same in all figures; lines change after all colours."""
     place = next(group.index(arm) for group in groups_of(results) if arm in group)
-    turn, colour = divmod(place, len(PALETTE))
-    return {"color": PALETTE[colour], "linestyle": DASHES[turn % len(DASHES)]}
+    return line_style(place)
 
 
 def metric_label(metric: str) -> str:
@@ -97,6 +97,12 @@ def grid(
     ]
     if not pairs:
         return None
+
+    def draw(group: Sequence[str], axes: Axes, pair: tuple[str, str]) -> bool:
+        if len(results["kl_coef"]) > 1:
+            axes.set_title(pair[1])
+        return panel(axes, *pair, group)
+
     alone = len(groups) == 1
     across = 1 if alone or len(pairs) > 1 else 2  # groups beside each other
     width = 11.1 if not alone else 9.5 if len(pairs) > 1 else 6.5
@@ -107,7 +113,7 @@ def grid(
         row, column = divmod(i, across)
         block = figure.add_subfigure(spec[row, column])
         columns = min(2 if alone else 3, len(pairs))
-        lines = _draw_block(block, results, pairs, columns, panel, group)
+        lines = fill(block, pairs, partial(draw, group), columns)
         if lines is not None:
             names = max(2, int(width / across // COLUMN))
             block.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=names)
@@ -118,30 +124,3 @@ def grid(
     spec.set_height_ratios([height or 0.01 for height in heights])
     figure.set_figheight(sum(heights))
     return figure
-
-
-def _draw_block(
-    block: Any,
-    results: Results,
-    pairs: Sequence[tuple[str, str]],
-    columns: int,
-    panel: Panel,
-    group: Sequence[str],
-) -> dict[Any, Any] | None:
-    """Draw the panels of a group; the lines of the legend by name, or None if nothing was drawn."""
-    axes_of = block.subplots(math.ceil(len(pairs) / columns), columns, squeeze=False).flatten()
-    lines: dict[Any, Any] = {}
-    drawn = False
-    for axes, (metric, task) in zip(axes_of, pairs, strict=False):
-        if not panel(axes, metric, task, group):
-            axes.remove()
-            continue
-        drawn = True
-        axes.set_ylabel(axes.get_ylabel().replace(" (", "\n(", 1))
-        if len(results["kl_coef"]) > 1:
-            axes.set_title(task)
-        found, names = axes.get_legend_handles_labels()
-        lines |= dict(zip(names, found, strict=True))
-    for axes in axes_of[len(pairs) :]:
-        axes.remove()
-    return lines if drawn else None

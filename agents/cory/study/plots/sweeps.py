@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from cory.report.plots import PALETTE
+from cory.report.figures import PALETTE
 from cory.study import statistics
 from cory.study.analysis import metrics_of, sweep_settings, values_by_seed
 from cory.study.plots.panels import grid, metric_label

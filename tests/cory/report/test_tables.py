@@ -2,7 +2,8 @@
 
 import pytest
 
-from cory.evaluation.tables import Table, cell, make_tables, print_tables, remarks, split_columns
+from cory.report.evaluation import make_tables, remarks
+from cory.report.tables import Table, cell, print_tables, split_columns
 
 SEATS = [
     f"{seat}/{name}" for name in ("reference_llm_1", "llm_1", "llm_2") for seat in ("pioneer_0", "observer_1")

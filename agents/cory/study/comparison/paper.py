@@ -1,0 +1,242 @@
+"""The kinds of figures of the paper (arXiv:2410.06101), drawn from the metrics of any runs.
+
+The paper plots means over the games of training, not held-out queries, with one standard deviation over
+seeds; so do these figures: those of a study, of results that have training games in the place of evaluations.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from cory.evaluation import averaging, records
+from cory.evaluation.records import differing, written
+from cory.report import figures
+from cory.report.evaluation import pass_at_k as pass_at_k_of_evaluation
+from cory.report.figures import Kind, Plot, draw_kinds
+from cory.report.plots import pass_at_k_of
+from cory.study.comparison.arms import SINGLE, Arm, ablation, families_of, is_complete
+from cory.study.plan import setting_value
+from cory.study.plots.curves import draw_curves
+from cory.study.plots.frontier import draw_frontier
+from cory.study.plots.sweeps import draw_sweeps
+from cory.study.records import Points
+from cory.study.results import Results
+from cory.study.spec import Sweep
+from cory.tracking.curves import Curves, policies, seats
+
+WINDOW = 5
+"""Iterations at the end of training that stand for its result."""
+
+TRAINING = (
+    "Figure 3 of the paper (figures 4 and 7 to 10 have the same form). Means over the games of each "
+    "iteration and over the seats; line and band: mean and standard deviation over seeds. CORY plays a game "
+    "with every seat, so that its policies see more games per iteration than a single agent."
+)
+FRONTIER = (
+    f"Figure 2c of the paper. Task reward against KL, means over the last {WINDOW} iterations of training; "
+    "small points: runs, large points: their means, joined in the order of the KL coefficient beside them."
+)
+PASS_AT_K = (
+    "Figure 5 and table 5 of the paper. The probability that at least one of k responses to a held-out query "
+    "is correct; mean over policies and seeds, band: standard deviation over seeds. Dashed: the reference."
+)
+ABLATIONS = (
+    "Figure 6 of the paper: CORY, CORY without reading the other's response, CORY without role exchange, and "
+    "single agents. Lines and bands as in the training curves."
+)
+COMPETITION = (
+    "Appendix E.2 of the paper. A seat is paid its own score + λ times the scores of the others; "
+    f"each policy over the last {WINDOW} iterations, dots: runs."
+)
+NEEDS = {
+    "training": "Figure 3 (training curves) needs runs with at least one iteration.",
+    "frontier": "Figure 2c (frontier) needs runs that differ in kl.coef and the seed only.",
+    "pass_at_k": "Figure 5 (pass@k) needs a task whose score is 1 or 0, and --evaluation.samples 2 or more.",
+    "ablations": (
+        "Figure 6 (ablations) needs a run with two seats or more, reading and role exchange, and one that "
+        "differs in sees=none only, in exchange.every=0 only, or is a single agent of another model."
+    ),
+    "competition": "Appendix E.2 (cooperation to competition) needs runs that differ in payoff only.",
+}
+"""What the figures need, by their names."""
+
+Evaluated = dict[str, dict[str, Points]]
+
+
+Arms = Sequence[Arm]
+
+
+def draw(arms: Arms, folder: Path) -> tuple[list[Plot], list[str]]:
+    """Draw what the arms have data for as `folder/*.png`; for each other figure a line on what it needs."""
+    kinds: list[Kind[Arms]] = [
+        ("training", "Training curves", TRAINING, training),
+        ("frontier", "Sub-optimal frontier", FRONTIER, frontier),
+        ("pass_at_k", "pass@k", PASS_AT_K, pass_at_k),
+        ("ablations", "Ablations", ABLATIONS, ablations),
+        ("competition", "From cooperation to competition", COMPETITION, competition),
+    ]
+    plots = draw_kinds(kinds, arms, folder)
+    drawn = {plot.path.stem for plot in plots}
+    return plots, [needed for name, needed in NEEDS.items() if name not in drawn]
+
+
+def training(arms: Arms) -> Figure | None:
+    """Draw task reward, KL and combined reward over the iterations."""
+    results = _results({arm.name: arm for arm in arms}, by_seat)
+    return draw_curves(results, spread=deviation)
+
+
+def ablations(arms: Arms) -> Figure | None:
+    """Draw the training curves of CORY and of what lacks one of its parts."""
+    for base in arms:
+        others = {name: arm for arm in arms if (name := ablation(base.settings, arm.settings))}
+        if is_complete(base.settings) and any(name != SINGLE for name in others):
+            return draw_curves(_results({"CORY": base, **others}, by_seat), spread=deviation)
+    return None
+
+
+def frontier(arms: Arms) -> Figure | None:
+    """Draw task reward against KL, a line through the arms that differ in the KL coefficient only."""
+    families = [family for family in families_of(arms, "kl.coef") if len(family) > 1]
+    names = [name for name in differing([family[0].settings for family in families]) if name != "kl.coef"]
+    sweeps = {
+        written(family[0].settings, names) or "all runs": Sweep(
+            setting="kl.coef", arms=tuple(arm.name for arm in family)
+        )
+        for family in families
+    }
+    if not sweeps:
+        return None
+    results = _results({arm.name: arm for arm in arms}, at_end, sweeps)
+    return draw_frontier(results)
+
+
+def competition(arms: Arms) -> Figure | None:
+    """Draw task reward and KL of each policy over the weight of the others' scores."""
+    weighted = [arm for arm in arms if _has_weight(arm)]
+    family = max(families_of(weighted, "payoff"), key=len, default=[])
+    if len({setting_value(arm.settings, "payoff") for arm in family}) < 2:
+        return None
+    named: dict[str, Arm] = {}
+    sweeps, runs = {}, []
+    for policy in policies(next(iter(family[0].metrics.values()))):
+        if policy != averaging.NAME:
+            of_policy = {f"{policy}, {arm.name}": arm for arm in family}
+            runs += _results(of_policy, partial(at_end, policy=policy))["runs"]
+            sweeps[policy] = Sweep(setting="payoff", arms=tuple(of_policy))
+            named |= of_policy
+    return draw_sweeps({**_results(named, at_end, sweeps), "runs": runs})
+
+
+def pass_at_k(arms: Arms) -> Figure | None:
+    """Draw pass@k over k: by `cory evaluate` if it measured all runs alike, else the last one in training."""
+    runs = [run for arm in arms for run in arm.runs.values()]
+    evaluations = {
+        run: {records.describe(e["measured"]): e for e in records.read_all(run) if pass_at_k_of_evaluation(e)}
+        for run in runs
+    }
+    alike = min(set.intersection(*map(set, evaluations.values())), default=None)
+    points: dict[str, dict[int, tuple[float, float, float]]] = {}
+    for arm in arms:
+        measured = [
+            pass_at_k_of(arm.metrics[seed])
+            if alike is None
+            else pass_at_k_of_evaluation(evaluations[run][alike])
+            for seed, run in arm.runs.items()
+        ]
+        for is_reference in (True, False):
+            by_run = [_mean_by_k(of_run, is_reference=is_reference) for of_run in measured]
+            name = "reference" if is_reference else arm.name
+            for k in sorted(set.intersection(*map(set, by_run))):
+                values_n = np.array([of_run[k] for of_run in by_run])
+                low, high = deviation(values_n)
+                points.setdefault(name, {}).setdefault(k, (float(values_n.mean()), float(low), float(high)))
+    return figures.grid([points], figures.pass_at_k)
+
+
+def by_seat(metrics: Curves) -> Evaluated:
+    """Task reward and KL of each seat in each iteration, whichever policy sat there."""
+    points: dict[str, dict[str, dict[int, float]]] = {}
+    for key, curve in metrics.items():
+        if key.place in seats(metrics) and key.quantity in ("task_reward", "kl"):
+            of_seat = points.setdefault(key.place, {}).setdefault(key.quantity, {})
+            of_seat |= dict(zip(*curve, strict=True))
+    return {
+        seat: {name: [[i, values[i]] for i in sorted(values)] for name, values in quantities.items()}
+        for seat, quantities in points.items()
+    }
+
+
+def at_end(metrics: Curves, policy: str | None = None) -> Evaluated:
+    """Means of task reward and KL over the last `WINDOW` iterations, of all seats or of one policy."""
+    chosen = {key: curve for key, curve in metrics.items() if policy in (None, key.policy)}
+    values: dict[str, dict[float, list[float]]] = {}
+    for of_seat in by_seat(chosen).values():
+        for quantity, points in of_seat.items():
+            for iteration, value in points:
+                values.setdefault(quantity, {}).setdefault(iteration, []).append(value)
+    means = {
+        quantity: [
+            [
+                max(by_iteration),
+                float(np.mean([np.mean(by_iteration[i]) for i in sorted(by_iteration)[-WINDOW:]])),
+            ]
+        ]
+        for quantity, by_iteration in values.items()
+    }
+    return {"all": means} if means else {}
+
+
+def deviation(values_n: np.ndarray) -> tuple[Any, Any]:
+    """One standard deviation below and above the mean of runs; of one run, its value twice."""
+    mean, spread = values_n.mean(0), values_n.std(0, ddof=1) if len(values_n) > 1 else 0.0
+    return mean - spread, mean + spread
+
+
+def _results(
+    arms: Mapping[str, Arm],
+    evaluated: Callable[[Curves], Evaluated],
+    sweeps: Mapping[str, Sweep] | None = None,
+) -> Results:
+    """Results of a study with what training measured in the place of evaluations."""
+    first = next(iter(arms.values())).settings
+    task = str(first["task"])
+    return {
+        "kl_coef": {task: float(first["kl.coef"])},
+        "arms": {name: {"config": {task: arm.settings}} for name, arm in arms.items()},
+        "sweeps": {name: asdict(sweep) for name, sweep in (sweeps or {}).items()},
+        "pools": {},
+        "primary": [],
+        "frontier": {},
+        "runs": [
+            {"arm": name, "task": task, "seed": seed, "eval": evaluated(metrics)}
+            for name, arm in arms.items()
+            for seed, metrics in arm.metrics.items()
+        ],
+    }
+
+
+def _has_weight(arm: Arm) -> bool:
+    """Whether a seat of the arm is paid its own score + λ times the others'."""
+    try:
+        setting_value(arm.settings, "payoff")
+    except ValueError:  # a matrix, or a payoff that is no weighted sum
+        return False
+    return not arm.settings.get("payoff.over")
+
+
+def _mean_by_k(
+    points: Mapping[str, Mapping[int, tuple[float, float, float]]], *, is_reference: bool
+) -> dict[int, float]:
+    """Mean of pass@k over the trained policies, or over the references."""
+    chosen = [
+        by_k
+        for name, by_k in points.items()
+        if name.startswith("reference") == is_reference and name != averaging.NAME
+    ]
+    return {k: float(np.mean([by_k[k][0] for by_k in chosen])) for k in (chosen[0] if chosen else ())}
