@@ -90,8 +90,8 @@ def _seat_warnings(rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
         return {}
     warnings = {}
     early, late = rows[:WINDOW], rows[-WINDOW:]
-    scores = {seat: _seat_values(late, seat, "task_reward") for seat in seats}
-    gain = {seat: mean(scores[seat]) - mean(_seat_values(early, seat, "task_reward")) for seat in seats}
+    scores = {seat: seat_values(late, seat, "task_reward") for seat in seats}
+    gain = {seat: mean(scores[seat]) - mean(seat_values(early, seat, "task_reward")) for seat in seats}
     pioneer = next(seat for seat in seats if seat.startswith("pioneer"))
     others = [seat for seat in seats if seat != pioneer]
     if gain[pioneer] <= 0 and all(
@@ -128,7 +128,7 @@ def evaluation(metrics: Mapping[str, float]) -> dict[str, str]:
     return warnings
 
 
-def _seat_values(rows: Sequence[Mapping[str, float]], seat: str, quantity: str) -> list[float]:
+def seat_values(rows: Sequence[Mapping[str, float]], seat: str, quantity: str) -> list[float]:
     """Return a quantity of one seat row by row, whichever policy sat there."""
     return [
         value

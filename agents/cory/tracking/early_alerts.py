@@ -6,7 +6,7 @@ Imports no policy: functions of logged metrics only.
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from cory.tracking.alerts import WINDOW
+from cory.tracking.alerts import WINDOW, seat_values
 from cory.tracking.tracker import split
 
 FIRST_KL = 1.0
@@ -69,7 +69,7 @@ def _without_spread(
             )
         }
     if all(_all(rows, other, "score_std", 0.0) for other in seats):
-        score = _values(rows[-1:], seat, "task_reward")[0]
+        score = seat_values(rows[-1:], seat, "task_reward")[0]
         return {
             "constant score": f"every response has the same score, {score:g}{what}: there is nothing to "
             f"learn, and {remedy}"
@@ -87,8 +87,8 @@ def _without_spread(
 
 def _empty_or_cut(rows: Sequence[Row], seat: str, *, ends: bool) -> dict[str, str]:
     """Warnings if most responses of a seat are empty, or do not end before their cap."""
-    empty = _values(rows, seat, "empty_share")
-    cut = [1 - value for value in _values(rows, seat, "eos_share")]
+    empty = seat_values(rows, seat, "empty_share")
+    cut = [1 - value for value in seat_values(rows, seat, "eos_share")]
     warnings = {}
     if empty and min(empty) > MOST:
         warnings[f"empty {seat}"] = (
@@ -134,17 +134,7 @@ def evaluation(metrics: Row, *, responses: int) -> dict[str, str]:
     return warnings
 
 
-def _values(rows: Sequence[Row], seat: str, quantity: str) -> list[float]:
-    """A quantity of one seat row by row, whichever policy sat there."""
-    return [
-        value
-        for row in rows
-        for name, value in row.items()
-        if name.startswith(f"{seat}/") and name.endswith(f"/{quantity}")
-    ]
-
-
 def _all(rows: Sequence[Row], seat: str, quantity: str, value: float) -> bool:
     """Whether a seat's quantity is logged and has this value in all rows."""
-    values = _values(rows, seat, quantity)
+    values = seat_values(rows, seat, quantity)
     return bool(values) and all(one == value for one in values)
