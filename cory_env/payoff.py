@@ -2,8 +2,8 @@
 
 The cooperative payoff is the collective reward of CORY: every seat is paid the sum of all scores,
 r_pioneer + r_observer for two seats (CORY paper, eq. 4). Other matrices weigh the scores otherwise. `best`
-and `added` are not linear, `shuffled` mixes the games of a batch, and any other function of the scores may be
-given.
+and `difference` are not linear, `shuffled` mixes the games of a batch, and any other function of the scores
+may be given.
 
 Shapes: B games, N seats.
 """
@@ -53,7 +53,7 @@ def best(scores_BN: np.ndarray, _iteration: int) -> np.ndarray:
     return np.repeat(scores_BN.max(1, keepdims=True), scores_BN.shape[1], axis=1)
 
 
-def added(scores_BN: np.ndarray, _iteration: int) -> np.ndarray:
+def difference(scores_BN: np.ndarray, _iteration: int) -> np.ndarray:
     """Pay each seat what the highest score would lose without it (a difference reward).
 
     Scores are taken to be 0 or more: a single seat is paid its score.
@@ -93,7 +93,7 @@ REGISTRY: Registry[PayoffFunction | None] = Registry(
         "independent": None,
         "competitive": None,
         "best": best,
-        "added": added,
+        "difference": difference,
         "shuffled": shuffled,
     },
     form="a number, an N x N matrix, module:function or file.py:function",

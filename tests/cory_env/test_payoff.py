@@ -37,7 +37,7 @@ def test_one_seat_is_paid_its_score():
         (
             "cooperativ",
             2,
-            "no payoff called 'cooperativ'; there are cooperative, independent, .*, best, added, shuffled, a",
+            "no payoff called 'cooperativ'; there are cooperative, independent, .*, best, difference, shuff",
         ),
         ([[1, 0]], 2, r"has shape \(1, 2\); 2 seats need \(2, 2\)"),
         ([1, 2], 2, r"has shape \(2,\); 2 seats need"),
@@ -93,7 +93,7 @@ def test_a_wrong_schedule_is_refused(make, fault):
     ("name", "payoffs"),
     [
         ("best", [[3.0, 3.0, 3.0], [2.0, 2.0, 2.0]]),
-        ("added", [[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]]),  # the second game's best is there twice
+        ("difference", [[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]]),  # the second game's best is there twice
     ],
 )
 def test_payoffs_of_the_best_score_by_hand(name, payoffs):
@@ -133,7 +133,7 @@ def test_shuffled_needs_another_game():
 
 
 def test_one_seat_adds_its_score():
-    assert rule("added", 1)(np.array([[3.0]])).tolist() == [[3.0]]
+    assert rule("difference", 1)(np.array([[3.0]])).tolist() == [[3.0]]
 
 
 def product(scores_BN: np.ndarray, iteration: int) -> np.ndarray:

@@ -166,9 +166,9 @@ class Config:
 
     payoff: str = "cooperative"
     """How scores become payoffs: cooperative (the sum of all scores, CORY's collective reward), independent,
-    competitive, best (each is paid the highest score), added (each what the highest score loses without it),
-    shuffled (own + others' scores of another game of the batch, a control with the variance of the sum), a
-    number lambda (own + lambda * others), a matrix as JSON, `[[1, 0.5], [0, 1]]`: row i pays seat i, or
+    competitive, best (each is paid the highest score), difference (each what the highest score loses without
+    it), shuffled (own + others' scores of another game of the batch, a control with the variance of the sum),
+    a number lambda (own + lambda * others), a matrix as JSON, `[[1, 0.5], [0, 1]]`: row i pays seat i, or
     `module:function` or `file.py:function` (scores [B, N], iteration) -> payoffs [B, N]."""
 
     payoff_options: Annotated[PayoffConfig, arg(name="payoff")] = field(default_factory=PayoffConfig)

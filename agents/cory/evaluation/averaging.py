@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from cory.policies.base import Policy, whole_weights
+from cory.policies.base import Policy, unsharded
 from cory.policies.lora_config import LORA_A, LORA_B
 
 NAME = "average"
@@ -69,7 +69,7 @@ def averaged(
     adapter of their rank: the mean of their factors would be another model.
     """
     first = policies[0]
-    with whole_weights(policies), first.joined(policies):
+    with unsharded(policies), first.joined(policies):
         if any(LORA_B in name for name, _ in first.named_parameters()):
             values = _adapters_with_shares(policies, weights, columns=columns)
         else:
@@ -97,10 +97,10 @@ def _adapters_with_shares(
     mean = mean_weights(policies, weights, columns=columns)
     names = [name for name, weight in policies[0].named_parameters() if weight.requires_grad]
 
-    def scaled(name: str, weight: Tensor, of_all: Tensor, share: float) -> Tensor:
+    def scaled(name: str, weight: Tensor, tensor: Tensor, share: float) -> Tensor:
         if LORA_A in name:
             return weight.detach().clone()
-        return weight.detach() * share if LORA_B in name else of_all
+        return weight.detach() * share if LORA_B in name else tensor
 
     return [
         [scaled(*triple, share) for triple in zip(names, column, mean, strict=True)]

@@ -124,8 +124,8 @@ def _add_standalone(
         metrics = result["metrics"]
         result["collapse"][names[name]] = collapse.signs(metrics[names[name]], metrics[names[reference]])
     for a, b in combinations(target.references, 2):
-        of_pair = estimates(diversity(target.standalone[a].texts, target.standalone[b].texts))
-        result["diversity"][f"{names[a]}, {names[b]}"] = _as_json(of_pair)
+        pair = estimates(diversity(target.standalone[a].texts, target.standalone[b].texts))
+        result["diversity"][f"{names[a]}, {names[b]}"] = _as_json(pair)
 
 
 def _add_games(
@@ -134,16 +134,16 @@ def _add_games(
     """Add the metrics of every policy in every seat, and the diversity of the seats of each game."""
     for seating, responses in target.games:
         keys = {seat: f"{seat}/{names[name]}" for seat, name in seating.items()}
-        for seat, of_seat in responses.items():
-            metrics, intervals = _values(estimates(of_seat.per_query(**options)))
+        for seat, written in responses.items():
+            metrics, intervals = _values(estimates(written.per_query(**options)))
             result["in_game"][keys[seat]] = {
                 "seating": {other: names[name] for other, name in seating.items()},
                 "metrics": metrics,
                 "intervals": intervals,
             }
         for a, b in combinations(responses, 2):
-            of_pair = estimates(diversity(responses[a].texts, responses[b].texts))
-            result["diversity"][f"{keys[a]}, {keys[b]}"] = _as_json(of_pair)
+            pair = estimates(diversity(responses[a].texts, responses[b].texts))
+            result["diversity"][f"{keys[a]}, {keys[b]}"] = _as_json(pair)
 
 
 def _values(
@@ -187,9 +187,9 @@ def sample_lines(evaluated: Sequence[EvaluatedTarget]) -> Iterator[dict[str, Any
 def _responses(target: EvaluatedTarget, i: int, sample: int) -> dict[str, Any]:
     """Return all responses of a target to query `i`."""
     return {
-        "eval": {name: _response(of_policy, i, sample) for name, of_policy in target.standalone.items()},
+        "eval": {name: _response(responses, i, sample) for name, responses in target.standalone.items()},
         "games": [
-            {f"{seat}/{seating[seat]}": _response(of_seat, i, sample) for seat, of_seat in responses.items()}
+            {f"{seat}/{seating[seat]}": _response(written, i, sample) for seat, written in responses.items()}
             for seating, responses in target.games
         ],
     }

@@ -187,7 +187,7 @@ class Learner:
             ),
             alone=not self.policy.is_sharded,
         )
-        while attempts.go_on():
+        while attempts.should_retry():
             self.optimizer.zero_grad(set_to_none=True)  # drop stale gradients
             parts: list[PartMetrics] = []
             sums: LossSums | None = None  # drop the graph of an attempt that failed

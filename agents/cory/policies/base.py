@@ -38,12 +38,12 @@ class LossSums(NamedTuple):
 
 
 @contextmanager
-def whole_weights(policies: Iterable["Policy"]) -> Iterator[None]:
-    """`Policy.whole_weights` of policies and their references."""
+def unsharded(policies: Iterable["Policy"]) -> Iterator[None]:
+    """`Policy.unsharded` of policies and their references."""
     with ExitStack() as stack:
         for policy in policies:
             for one in (policy, *policy._reference):
-                stack.enter_context(one.whole_weights())
+                stack.enter_context(one.unsharded())
         yield
 
 
@@ -181,7 +181,7 @@ class Policy(nn.Module):
         def sizes() -> tuple[int, int]:
             return self.max_logit_rows(), self.max_rows(columns, learning=False)
 
-        with self.whole_weights():
+        with self.unsharded():
             return self.in_smaller_passes(
                 "while sampling",
                 lambda: self._sample(
@@ -198,7 +198,7 @@ class Policy(nn.Module):
     def in_smaller_passes(self, work: str, do: Callable[[], T], *, sizes: Callable[[], object]) -> T:
         """`do()`, again with half the memory budget while memory runs out (`cory.runtime.attempts`)."""
         attempts = Attempts(work, budget=self.memory, device=self.device, sizes=sizes)
-        while attempts.go_on():
+        while attempts.should_retry():
             with attempts:
                 result = do()
         return result
@@ -253,7 +253,7 @@ class Policy(nn.Module):
         """Whether each rank holds a part of its weights."""
         return False
 
-    def whole_weights(self) -> AbstractContextManager[None]:
+    def unsharded(self) -> AbstractContextManager[None]:
         """A context in which this rank holds all weights; all ranks must enter it together."""
         return nullcontext()
 
@@ -267,7 +267,7 @@ class Policy(nn.Module):
 
     def equals_reference(self) -> bool:
         """Whether its distribution is the reference's because the weights are; reads all of them."""
-        with whole_weights([self]):
+        with unsharded([self]):
             own, reference = self.distribution_weights(), self.reference.distribution_weights()
             return (
                 self.temperature == self.reference.temperature

@@ -155,7 +155,7 @@ class CausalLMPolicy(Policy):
     def is_sharded(self) -> bool:
         return self.shards is not None
 
-    def whole_weights(self) -> AbstractContextManager[None]:
+    def unsharded(self) -> AbstractContextManager[None]:
         return nullcontext() if self.shards is None else self.shards.gathered()
 
     def never_sharded(self) -> list[nn.Parameter]:
@@ -267,7 +267,7 @@ class CausalLMPolicy(Policy):
             return super()._sample(prompt_BP, prompt_length_B, uniforms_BT=uniforms_BT, **options)
 
 
-def share_out(policies: Iterable[CausalLMPolicy]) -> None:
+def shard_policies(policies: Iterable[CausalLMPolicy]) -> None:
     """Share all layers out among the ranks; ValueError for a model whose layers are not known."""
     shards: dict[int, Shards] = {}
     for policy in policies:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cory.batch import Batch, Rows, pad_to
 from cory.functional.logit_statistics import logit_statistics
-from cory.policies.base import Policy, whole_weights
+from cory.policies.base import Policy, unsharded
 from cory.policies.chunked_loss import chunks
 
 
@@ -30,7 +30,7 @@ def evaluate(policy: Policy, rows: Rows) -> Evaluation:
 
     If an accelerator's memory runs out, from the start in smaller passes.
     """
-    with whole_weights([policy]):
+    with unsharded([policy]):
         return policy.in_smaller_passes(
             "while scoring",
             lambda: _evaluate(policy, rows),

@@ -164,6 +164,8 @@ def _files(run: Path) -> list[html.Markup]:
 
 def _seat_values(run_curves: Curves, seat: str, quantity: str) -> list[float]:
     """Return the values of a seat by iteration, whichever policy sat in it."""
-    of_seat = [curve for key, curve in run_curves.items() if (key.place, key.quantity) == (seat, quantity)]
-    points = sorted(point for curve in of_seat for point in zip(*curve, strict=True))
+    seat_curves = [
+        curve for key, curve in run_curves.items() if (key.place, key.quantity) == (seat, quantity)
+    ]
+    points = sorted(point for curve in seat_curves for point in zip(*curve, strict=True))
     return [value for _, value in points]

@@ -19,7 +19,9 @@ class NoSmallerPassError(MemoryError):
 
 
 class Attempts:
-    """Attempts at some work, in smaller passes each time: `while attempts.go_on(): with attempts: work`.
+    """Attempts at some work, in smaller passes each time.
+
+    `while attempts.should_retry(): with attempts: work`.
 
     A block that runs out of an accelerator's memory must do all its work again from the start. The plain loop
     leaves no frames of its own between the work and its caller.
@@ -44,7 +46,7 @@ class Attempts:
         self.reason: str | None = None
         """Why the last attempt failed."""
 
-    def go_on(self) -> bool:
+    def should_retry(self) -> bool:
         """Whether there is an attempt to make; before another one the budget is halved.
 
         NoSmallerPassError, naming the work and settings that help, if passes can be no smaller.

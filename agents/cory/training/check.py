@@ -99,7 +99,7 @@ def check_run(trainer: Trainer, *, batch: int, about: Sequence[str] = ()) -> Che
     config = trainer.config
     texts = {seat: trainer.game.texts(seat) for seat in trainer.batches}
     games = [
-        [_turn(trainer, seat, of_seat, texts[seat][i], i) for seat, of_seat in trainer.batches.items()]
+        [_turn(trainer, seat, batch, texts[seat][i], i) for seat, batch in trainer.batches.items()]
         for i in range(min(SHOWN, config.batch))
     ]
     raised = early_alerts.training([metrics], ends=config.responses_end, example=trainer.example)

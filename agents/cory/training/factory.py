@@ -168,12 +168,12 @@ def make_players(
     return _players(config, task, references, loaded, judge)
 
 
-def share_out(references: Mapping[str, Policy], policies: Mapping[str, Policy]) -> None:
+def shard_policies(references: Mapping[str, Policy], policies: Mapping[str, Policy]) -> None:
     """Share the weights of all policies and references out among the ranks."""
     models = [*references.values(), *policies.values()]
     if others := [policy.name for policy in models if not isinstance(policy, CausalLMPolicy)]:
         raise ValueError(f"--shard is for language models, and policy {others[0]!r} is none; leave it out")
-    causal_lm.share_out(policy for policy in models if isinstance(policy, CausalLMPolicy))
+    causal_lm.shard_policies(policy for policy in models if isinstance(policy, CausalLMPolicy))
 
 
 def _players(

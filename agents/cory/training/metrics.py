@@ -33,9 +33,9 @@ def iteration_metrics(
     group = team.algorithm.needs(team.options).group
     for seat, name in team.seating.items():
         policy, batch = team.learners[name].policy, batches[seat]
-        of_seat = batch_metrics(batch, kl_coef=config.kl.coef, eos=policy.eos) | dict(updates[name])
-        of_seat |= value_metrics(batch, advantages[seat]) | spread_metrics(batch, group=group)
-        metrics |= {f"{seat}/{name}/{quantity}": value for quantity, value in of_seat.items()}
+        seat_metrics = batch_metrics(batch, kl_coef=config.kl.coef, eos=policy.eos) | dict(updates[name])
+        seat_metrics |= value_metrics(batch, advantages[seat]) | spread_metrics(batch, group=group)
+        metrics |= {f"{seat}/{name}/{quantity}": value for quantity, value in seat_metrics.items()}
     metrics |= interplay(team.seating, batches)
     metrics |= {f"time/{phase}/seconds": spent for phase, spent in seconds.items()}
     tokens = sum(int(batch.response_length_B.sum()) for batch in batches.values())
@@ -147,7 +147,7 @@ def team_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str
     seats' combined rewards. `options` as `response_metrics`.
     """
     metrics = response_metrics("team", responses, **options)
-    scores_NQS = np.stack([of_seat.arrays["task_reward"] for of_seat in responses.values()])
+    scores_NQS = np.stack([written.arrays["task_reward"] for written in responses.values()])
     return metrics | {
         "team/all/collective_reward": float(scores_NQS.sum(0).mean()),
         "team/all/best_reward": float(scores_NQS.max(0).mean()),
@@ -164,8 +164,8 @@ def evaluation_metrics(
     `options` as `response_metrics`.
     """
     metrics = response_metrics("eval", responses, **options)
-    for name, of_policy in responses.items():
-        metrics[f"eval/{name}/score_std"] = standard_deviation(of_policy.arrays["task_reward"])
+    for name, written in responses.items():
+        metrics[f"eval/{name}/score_std"] = standard_deviation(written.arrays["task_reward"])
     pairs = list(combinations(policies, 2))
     for first, second in pairs:
         for quantity, values_Q in diversity(responses[first].texts, responses[second].texts).items():

@@ -91,7 +91,7 @@ class TrainedState:
         """Weights and optimisers are whole on every rank inside; all ranks must enter it together."""
         with ExitStack() as stack:
             for learner in self.learners.values():
-                stack.enter_context(learner.policy.whole_weights())
+                stack.enter_context(learner.policy.unsharded())
                 stack.enter_context(sharding.whole_moments(learner.optimizer))
             yield
 

@@ -36,7 +36,7 @@ from cory.training.factory import (
     make_learners,
     make_players,
     resolved,
-    share_out,
+    shard_policies,
 )
 from cory.training.state import TrainedState
 from cory_env.grading.reward_functions import CaseJudge, Judge
@@ -74,7 +74,7 @@ class Trainer:
         if config.policy.compile == "yes":
             compile_blocks(players)
         if config.shard:
-            share_out(self.references, self.policies)
+            shard_policies(self.references, self.policies)
         self.learners = dict(learners) if learners is not None else make_learners(config, self.policies)
         self.algorithm = algorithms.load(config.algorithm)
         self.group = self.algorithm.needs(config.algorithm_options).group

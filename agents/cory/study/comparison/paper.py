@@ -126,10 +126,10 @@ def competition(arms: Arms) -> Figure | None:
     sweeps, runs = {}, []
     for policy in policies(next(iter(family[0].metrics.values()))):
         if policy != averaging.NAME:
-            of_policy = {f"{policy}, {arm.name}": arm for arm in family}
-            runs += _results(of_policy, partial(at_end, policy=policy))["runs"]
-            sweeps[policy] = Sweep(setting="payoff", arms=tuple(of_policy))
-            named |= of_policy
+            policy_arms = {f"{policy}, {arm.name}": arm for arm in family}
+            runs += _results(policy_arms, partial(at_end, policy=policy))["runs"]
+            sweeps[policy] = Sweep(setting="payoff", arms=tuple(policy_arms))
+            named |= policy_arms
     return draw_sweeps({**_results(named, at_end, sweeps), "runs": runs})
 
 
@@ -164,8 +164,8 @@ def by_seat(metrics: Curves) -> Evaluated:
     points: dict[str, dict[str, dict[int, float]]] = {}
     for key, curve in metrics.items():
         if key.place in seats(metrics) and key.quantity in ("task_reward", "kl"):
-            of_seat = points.setdefault(key.place, {}).setdefault(key.quantity, {})
-            of_seat |= dict(zip(*curve, strict=True))
+            seat_points = points.setdefault(key.place, {}).setdefault(key.quantity, {})
+            seat_points |= dict(zip(*curve, strict=True))
     return {
         seat: {name: [[i, values[i]] for i in sorted(values)] for name, values in quantities.items()}
         for seat, quantities in points.items()
@@ -176,8 +176,8 @@ def at_end(metrics: Curves, policy: str | None = None) -> Evaluated:
     """Means of task reward and KL over the last `WINDOW` iterations, of all seats or of one policy."""
     chosen = {key: curve for key, curve in metrics.items() if policy in (None, key.policy)}
     values: dict[str, dict[float, list[float]]] = {}
-    for of_seat in by_seat(chosen).values():
-        for quantity, points in of_seat.items():
+    for seat_points in by_seat(chosen).values():
+        for quantity, points in seat_points.items():
             for iteration, value in points:
                 values.setdefault(quantity, {}).setdefault(iteration, []).append(value)
     means = {
