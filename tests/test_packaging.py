@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("hatchling", reason="needs hatchling (extra `test`)")
 
 ROOT = Path(__file__).parents[1]

@@ -89,6 +89,7 @@ def tiny_preset(monkeypatch):
     monkeypatch.setattr("cory.config.own_model.by_shape", lambda config, shape, kind: config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [page for page in CODE_PAGES if blocks("python", [page])], ids=lambda page: page.stem
 )
@@ -112,6 +113,7 @@ def test_the_readmes_training_run_learns_and_its_report_says_so(tmp_path, monkey
     assert 'class="bad"' not in report
 
 
+@pytest.mark.slow
 def test_flags_yaml_and_python_give_the_same_run(empty_folder, process):
     by_flags, by_yaml = [words for words in commands([PYTHON]) if words[:2] == ["cory", "train"]]
     assert main(by_flags[1:]) == 0

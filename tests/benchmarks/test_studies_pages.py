@@ -146,6 +146,7 @@ def test_two_results_of_one_study_are_refused(stored, tmp_path):
         studies_pages.load_all(tmp_path)
 
 
+@pytest.mark.slow
 def test_statistics_of_results_files_are_counted_again_from_their_runs(stored, pages, tmp_path):
     """As after a change of the statistics: 0.45 was stored as 0.4, and is counted from the runs."""
     results = study_results.load(stored / "relay_smoke.json")
@@ -162,6 +163,7 @@ def test_index_says_how_many_intervals_miss_by_chance(pages):
     assert "of these 2 intervals about 0 do, by chance alone." in text
 
 
+@pytest.mark.slow
 def test_committed_verdict_table_is_that_of_the_committed_results():
     measured = studies_pages.load_all(studies_pages.RESULTS)
     if not measured:

@@ -54,6 +54,7 @@ def test_the_lower_bound_by_hand():
     assert roofline.lower_bound(policy, rows, epochs=4) == 15 * forward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_an_iteration_does_few_more_operations_than_the_lower_bound(tmp_path, architecture):
     """Attention to both sides of the diagonal, and padding."""
@@ -140,7 +141,8 @@ for batch in (16, 64):
     workload = Workload(layers=2, width=128, heads=2, vocab_size=2_000, batch=batch)
     with TemporaryDirectory() as folder:
         policy = PolicyConfig(model=str(workload.save(Path(folder))))
-        trainer = Trainer(Config(task=TASK, batch=batch, max_response=(10, 10), policy=policy))
+        settings = {"task": TASK, "batch": batch, "max_response": (10, 10)}
+        trainer = Trainer(Config.from_flat(settings, Config(policy=policy)))
     row_bytes = trainer.policies["llm_1"].row_bytes(44)
     trainer.state.use_memory(MemoryBudget(activations=8 * row_bytes, logits=8 * BYTES_PER_LOGIT * 2_000))
     before = resident("VmRSS")

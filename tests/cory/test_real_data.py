@@ -45,7 +45,7 @@ def test_two_iterations_on_the_real_files_run_end_to_end(name, llama, tmp_path, 
     arguments = ["train", *RUNS[name], "--policy.model", str(llama), "--iterations", "2", "--run", str(run)]
     assert main([*arguments, "--evaluation.queries", "32"]) == 0
     printed = " ".join(capsys.readouterr().err.split())
-    assert "iteration 0 of 2: evaluating reference" in printed
+    assert "iteration 0 of 2: held out: " in printed
     rows = read(run)
     assert [row["iteration"] for row in rows] == [0, 0, 1, 2]
     assert rows[-1]["eval/llm_2/task_reward"] >= (0 if "gsm8k" in RUNS[name] else -20)

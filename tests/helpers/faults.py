@@ -79,11 +79,11 @@ class Boundaries:
             self.meet(f"half of {path.name}", lambda: plain_text(path, data[: len(data) // 2], *rest, **more))
             return plain_text(path, data, *rest, **more)
 
-        def lines(at):
-            if at.buffered:
+        def lines(at, rows):
+            if rows := list(rows):
                 self.meet(f"before a line of {at.path.name}")
                 self.meet(f"half of a line of {at.path.name}", lambda: at.file.write(b'{"iteration": 3, "a'))
-            return plain_lines(at)
+            return plain_lines(at, rows)
 
         def sync(handle):
             self.meet("before fsync")

@@ -314,7 +314,7 @@ class Config:
         if needs.critic not in ("any", self.critic.kind):
             raise ValueError(
                 f"algorithm {self.algorithm!r} has a critic of its own, the kind {needs.critic}; leave out "
-                f"--critic.kind {self.critic.kind}"
+                f"--critic.kind {self.critic.kind}, and in Python use Config.from_flat, which finds the kind"
             )
         if self.critic.kind != "own" and not needs.values:
             raise ValueError(

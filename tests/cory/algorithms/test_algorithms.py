@@ -12,8 +12,8 @@ from cory import algorithms
 from cory.algorithms import ppo
 from cory.algorithms.base import Algorithm
 from cory.batch import Batch
+from cory.config.schema import Config
 from cory.learner.learner import Learner
-from cory.learner.optimizer import LearnerConfig
 from cory.token_loss import TokenLoss, Tokens, check_loss
 from cory.training.held_out import HeldOut
 from cory.training.trainer import Trainer
@@ -33,13 +33,14 @@ def update(learner: Learner, batch: Batch) -> dict[str, float]:
     return learner.update(batch, advantage_of(learner, batch), [torch.arange(B)] * learner.epochs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seats", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
 def test_tables_learn_to_echo_by_every_algorithm(name, seats):
     """Random responders echo few of 3 letters; the best score is 1: half the gap or more is closed."""
-    options = algorithms.load(name).Config(**ECHO.get(name, {}))
-    learning = {"algorithm": name, "algorithm_options": options, "learner": LearnerConfig(lr=0.3)}
-    trainer = Trainer(replace(TABLES, seats=seats, iterations=20, **learning))
+    learning = {"algorithm": name} | {f"algorithm.{k}": v for k, v in ECHO.get(name, {}).items()}
+    settings = {"seats": seats, "iterations": 20, "learner.lr": 0.3}
+    trainer = Trainer(Config.from_flat(learning | settings, TABLES))
     before = HeldOut(trainer).evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"]
     history = [trainer.iterate(i) for i in range(20)]
     after = {

@@ -25,6 +25,8 @@ from cory.learner.optimizer import LearnerConfig
 from cory.policies.scoring import make_batch
 from cory.policies.table import TablePolicy
 
+pytestmark = pytest.mark.slow
+
 PAYOFF = np.array([0.0, 0.5, 1.0, 0.2])
 REFERENCE = np.array([0.4, 0.3, 0.1, 0.2])
 ETA = 0.5

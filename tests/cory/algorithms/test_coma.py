@@ -54,6 +54,7 @@ def test_tables_learn_to_echo_with_counterfactual_credit():
         assert after > before + 0.5 * (1 - before)
 
 
+@pytest.mark.slow
 def test_the_pioneer_learns_to_pass_on_its_secret_for_the_observers_score():
     """relay: with a pioneer that maximises its own score no observer gets the sum above 1.5; best is 1.9.
 

@@ -72,6 +72,7 @@ def test_advantages_are_payoffs_less_what_the_critic_expected_by_hand():
         torch.testing.assert_close(seen["found"][seat].return_BT[:, 0], sum_B)
 
 
+@pytest.mark.slow
 def test_cooperation_is_learned_on_relay():
     """A pioneer that maximises its own score leaves the sum at 1.5 or below; the best is 1.9."""
     sums = relay_sums("--algorithm", "mappo", "--critic.lr", "0.01", "--critic.epochs", "20")

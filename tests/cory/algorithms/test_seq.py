@@ -119,6 +119,7 @@ def test_a_lambda_outside_zero_to_one_is_refused():
         algorithms.load("seq").Config(seat_lam=1.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("critic", "calibrate", "least"), [("central", False, 1.75), ("central", True, 1.6), ("own", False, 1.75)]
 )

@@ -86,6 +86,7 @@ def test_vdac_refuses_settings_that_do_not_fit_before_a_run(name):
         flagged("--algorithm", name, "--critic.kind", "central")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vdac", "vdac_mix"])
 def test_cooperation_is_learned_on_relay(name):
     """A pioneer that maximises its own score leaves the sum at 1.5 or below; the best is 1.9."""

@@ -18,6 +18,8 @@ from cory.training.targets import find, labels
 from tests.helpers.runs import contents
 from tests.helpers.tables import made_up_reviews
 
+pytestmark = pytest.mark.slow
+
 TABLES = ["--task", "echo", "--policy.kind", "table", "--max-response", "3", "3", "--learner.lr", "0.1"]
 TABLES += ["--iterations", "4", "--batch", "16", "--evaluation.queries", "12", "--checkpoint-every", "2"]
 

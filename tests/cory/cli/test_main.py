@@ -61,6 +61,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_error_line_and_changes_nothing(case, place, capsys):
     flags, message = BAD[case]
@@ -109,6 +110,7 @@ def test_evaluating_a_folder_that_is_no_run_is_refused(place, capsys):
     assert "neither a run directory" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_repeats_its_evaluation_exactly(tmp_path, capsys, tiny_folder):
     """Through the command line, with a settings file written by the run itself."""
     (tmp_path / "reviews.jsonl").write_text(made_up_reviews())

@@ -7,6 +7,8 @@ import pytest
 
 from tests.helpers.runs import ECHO, PROMPTS, assert_refused
 
+pytestmark = pytest.mark.slow
+
 FLAGS = {
     "two values for one": ((*ECHO, "--iterations", "3", "4"), "Unrecognized options: 4"),
     "a value less": ((*ECHO, "--max-response", "3"), "Expected 2 values"),

@@ -65,6 +65,7 @@ def flags_for(name, folders, data):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in presets.PRESETS if not name.startswith("pocket")])
 def test_a_preset_builds_and_runs_two_iterations(name, folders, data):
     flags = flags_for(name, folders, data)

@@ -65,6 +65,7 @@ def test_distinct_2_near_1_has_an_interval_up_to_1():
     assert 0.3 < found["distinct_2"].low < 22 / 24 < found["distinct_2"].high <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("queries", "words", "odds"),
     [(12, 8, ODDS), (50, 8, ODDS), (50, 12, ODDS**2), (120, 8, ODDS)],

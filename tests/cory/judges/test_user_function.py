@@ -12,6 +12,8 @@ from cory.judges.config import JudgeConfig
 from cory.judges.process_pool import Pool, memory_megabytes, session_members
 from cory.judges.user_function import UserFunction
 
+pytestmark = pytest.mark.slow
+
 HERE = "tests.helpers.judge_functions"
 ROOT = Path(__file__).parents[3]
 

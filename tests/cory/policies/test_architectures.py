@@ -117,6 +117,7 @@ def test_a_folder_of_another_model_is_not_restored(tmp_path):
         make_causal_lm("llama").restore(tmp_path)
 
 
+@pytest.mark.slow
 def test_values_are_the_same_bits_in_another_process(tmp_path):
     """For every architecture at once."""
     want = {}

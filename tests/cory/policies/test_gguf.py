@@ -114,6 +114,7 @@ def test_the_sha256_of_a_gguf_backbone_is_that_of_the_file(file, tmp_path):
     assert weights_sha256(file) != weights_sha256(other)
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_a_gguf_file_and_exports_adapters_that_load_on_it(file, tmp_path):
     settings = {"policy.kind": "lora_team", "max_response": (2, 2), "batch": 4, "evaluation.queries": 4}
     cory.train(file, task="echo", iterations=1, run=tmp_path / "run", log="quiet", log_to="none", **settings)

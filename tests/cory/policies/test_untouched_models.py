@@ -12,6 +12,8 @@ from tests.helpers.batches import B, make_batch, sampled
 from tests.helpers.learners import advantage_of, make_learner
 from tests.helpers.models import CLASSES, make_causal_lm, make_tokenizer
 
+pytestmark = pytest.mark.slow
+
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 

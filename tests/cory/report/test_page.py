@@ -72,6 +72,7 @@ def test_the_page_names_the_number_of_queries_and_what_was_left_out(tmp_path):
     assert "4 test openings are in train too." in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "figures"),
     [
@@ -223,6 +224,7 @@ def test_panels_are_drawings_of_their_own_and_what_never_changes_is_left_out(tmp
     assert page == page_of(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_report_replaces_the_previous_one(tmp_path):
     write_run(tmp_path, iterations=3)
     page_of(tmp_path)
@@ -236,6 +238,7 @@ def test_a_folder_that_is_not_a_run_is_refused(tmp_path):
         write_report(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_headline_of_a_run_that_cannot_be_written_to_is_printed_and_its_page_goes_elsewhere(
     tmp_path, capsys
 ):

@@ -56,6 +56,7 @@ print(resident() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_products_of_ever_new_shapes_do_not_take_ever_more_memory(monkeypatch):
     """Cached for every shape, oneDNN's kernels of these take 240 MB; those of 128 shapes take 100."""

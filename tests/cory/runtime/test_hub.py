@@ -16,6 +16,8 @@ from cory.judges.classifier import Classifier
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.runtime import hub
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 COMMANDS = [
     ["play", "nosuch"],

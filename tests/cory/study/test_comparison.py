@@ -14,6 +14,8 @@ from cory.study.comparison import pages, write_comparison, write_paper_figures
 from cory.study.comparison.arms import arms_of
 from cory.study.report import write_report
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = as_json(replace(presets.get("pocket"), iterations=4))
 """Reviews, two seats, KL coefficient 0.2."""
 

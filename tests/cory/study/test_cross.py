@@ -16,6 +16,8 @@ from cory.study.results import assemble
 from cory.study.study import Study
 from tests.cory.study.conftest import SMOKE, made_up_run, run_once
 
+pytestmark = pytest.mark.slow
+
 TASKS = {"relay": {}, "same": {}, "dearer": {"task.price": 0.4}}
 CROSS = {"relay": ["same", "dearer"], "dearer": ["relay"]}
 METRIC = "on/dearer/task_reward"

@@ -36,6 +36,7 @@ def holder(run: Path) -> Iterator[int]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_lock_is_refused_with_the_id_of_its_holder_and_freed_when_that_is_killed(tmp_path):
     refused = pytest.raises(ValueError, match=r"is training in .*; wait for it, stop it, or name another")
     with holder(tmp_path) as pid, refused as caught, locked(tmp_path):

@@ -10,9 +10,11 @@ from cory.cli.main import main
 from cory.runtime.files import read_json
 from cory.tracking.tracker import read, read_lines, read_samples
 from cory.training import checkpoint
-from cory.training.loop import Loop
 from cory.training.resume import newest_whole
+from cory.training.trainer import Trainer
 from tests.helpers.runs import finished_run, same, traces, train, without_report
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
@@ -122,14 +124,14 @@ def test_a_lost_config_is_said_and_lies_in_the_checkpoint(run, capsys):
 
 def harmed_in(monkeypatch, iteration: int, harm) -> None:
     """Call `harm` at the start of an iteration."""
-    plain = Loop.iterate
+    plain = Trainer.iterate
 
     def iterate(self, number, **more):
         if number == iteration:
             harm()
         return plain(self, number, **more)
 
-    monkeypatch.setattr(Loop, "iterate", iterate)
+    monkeypatch.setattr(Trainer, "iterate", iterate)
 
 
 GONE = {

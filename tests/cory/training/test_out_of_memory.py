@@ -22,6 +22,8 @@ from tests.helpers.runs import traces, without_report
 from tests.helpers.short_memory import logits_at_most, rows_at_most
 from tests.helpers.tables import TABLES
 
+pytestmark = pytest.mark.slow
+
 
 def with_budget(budget: MemoryBudget) -> Policy:
     """A GPT-2 and its reference, which share a budget."""

@@ -23,6 +23,8 @@ from tests.helpers.ranked_runs import CASES, MODEL_RUN, RUN, config_of, played
 from tests.helpers.runs import same, traces, without_report
 from tests.helpers.sockets import free_port
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 RANKS = 2
 SHARDED = [case for case, settings in CASES.items() if settings.get("shard")]

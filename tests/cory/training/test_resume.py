@@ -32,6 +32,8 @@ from tests.helpers.runs import (
     write_manifest,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", autouse=True)
 def no_report():

@@ -25,6 +25,8 @@ from cory_env.tasks.echo import Task as Echo
 from tests.helpers.faults import end, fork
 from tests.helpers.runs import same, traces, without_report, write_manifest
 
+pytestmark = pytest.mark.slow
+
 N = 6
 CUTS = {
     "in the middle of an epoch": 1,

@@ -21,6 +21,8 @@ from tests.helpers.models import save_backbone
 from tests.helpers.runs import traces, without_report
 from tests.helpers.tables import TABLES
 
+pytestmark = pytest.mark.slow
+
 GIB = 1 << 30
 PROMPTS = [{"prompt": f"a good film about {n} films, the best of all that you did like"} for n in range(30)]
 KINDS = ("causal_lm", "lora_team")

@@ -14,6 +14,8 @@ from cory.runtime.signals import Signals, Stopped
 from cory.training import checkpoint
 from tests.helpers.runs import finished_run, same, traces, train, without_report
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):

@@ -245,6 +245,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, harm):
         checkpoint.load(folder, trainer.learners)
 
 
+@pytest.mark.slow
 def test_a_run_leaves_everything_behind(tmp_path, tiny_folder):
     run = tmp_path / "run"
     config = tiny_reviews(
@@ -309,6 +310,7 @@ def test_kl_that_stays_negative_stops_the_run():
         learner._check_kl(broken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("export", ["as_trained", "merged"])
 def test_a_lora_team_exports_what_others_load_and_is_evaluated_and_played_again(
     tmp_path, tiny_folder, export, monkeypatch

@@ -49,6 +49,7 @@ def task(request, tmp_path):
     return Reviews(LETTERS, lambda texts: [len(text) for text in texts], tmp_path / "openings.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("payout", ["end", "settle"])
 @pytest.mark.parametrize("make", [env, turn_env])
 def test_the_pettingzoo_tests_pass_for_every_level_payout_and_task(make, payout, task):
@@ -60,6 +61,7 @@ def test_the_pettingzoo_tests_pass_for_every_level_payout_and_task(make, payout,
     assert {str(w.message) for w in caught} <= (ALLOWED if make is turn_env else set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"action_mask": "info"}, {"action_mask": "obs"}, {"seats": 1}], ids=str
 )
@@ -132,6 +134,7 @@ EXAMPLES = 167
 TASKS = {stops: Echo(CharTokenizer("abc", stops=stops), length=2) for stops in (1, 2, 4)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stops", TASKS)
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(options=any_game(), seed=st.integers(0, 2**32 - 1))

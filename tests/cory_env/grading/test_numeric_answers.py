@@ -209,6 +209,7 @@ def test_a_number_is_read_as_a_whole_or_not_at_all(text, number):
     assert extract_answer(text) == number
 
 
+@pytest.mark.slow
 def test_gold_answers_of_all_rows_are_right_and_their_neighbours_wrong():
     if not GSM8K.is_dir():
         pytest.skip(f"{GSM8K} is not on this machine")
@@ -286,6 +287,7 @@ UNITS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 def test_ten_megabytes_of_anything_are_read_in_bounded_time(unit):
     text = (unit * (MILLIONS // len(unit)))[:MILLIONS]

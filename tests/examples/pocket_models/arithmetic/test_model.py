@@ -12,6 +12,8 @@ from cory.pocket import ARITHMETIC_LLAMA, ARITHMETIC_LM
 from cory.training.factory import make_players
 from cory.training.trainer import Trainer
 
+pytestmark = pytest.mark.slow
+
 PRESET = presets.get("pocket-arithmetic")
 
 

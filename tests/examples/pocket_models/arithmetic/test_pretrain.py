@@ -10,6 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from examples.pocket_models import pretrain as loop
 from examples.pocket_models.arithmetic.pretrain import Config, batches, packed, train
 
+pytestmark = pytest.mark.slow
+
 
 def test_rows_begin_with_documents_and_end_marks_follow_them():
     texts = iter([[1, 1], [2, 2, 2], [3] * 9, [4], [5]])
