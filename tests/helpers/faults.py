@@ -38,8 +38,9 @@ STAGES = {
     "begin": "as a run begins",
     "export": "as policies are exported",
     "save": "inside a save",
-    "_add": "in a line of metrics or samples",
     "_add_to_tensorboard": "as TensorBoard is written",
+    "log": "in a line of metrics or samples",
+    "samples": "in a line of metrics or samples",
 }
 """What a process is doing to the disk, by the functions of `cory` on its stack; the first that fits."""
 

@@ -114,13 +114,22 @@ class Tracker:
         self.close()
 
     def _add_to_tensorboard(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        """Add points to TensorBoard: at the first call those of all lines, later only these."""
-        if self._board is not None:
-            _add_points(self._board, iteration, metrics)
-            return
-        self._board = _open_board(self._run)
-        for row in read(self._run):
-            _add_points(self._board, row.pop("iteration"), row)
+        """Add points to TensorBoard: at the first call those of all lines, later only these.
+
+        A file that cannot be written to ends TensorBoard, not the run: the points are in the lines.
+        """
+        try:
+            if self._board is not None:
+                _add_points(self._board, iteration, metrics)
+                return
+            self._board = _open_board(self._run)
+            for row in read(self._run):
+                _add_points(self._board, row.pop("iteration"), row)
+        except OSError as error:
+            self._say(
+                f"warning: TensorBoard's file cannot be written ({error}); a resume writes it anew"
+            )
+            self._tensorboard, self._board = False, None
 
 
 def read(run: Path) -> list[dict[str, Any]]:
