@@ -126,9 +126,7 @@ class Tracker:
             for row in read(self._run):
                 _add_points(self._board, row.pop("iteration"), row)
         except OSError as error:
-            self._say(
-                f"warning: TensorBoard's file cannot be written ({error}); a resume writes it anew"
-            )
+            self._say(f"warning: TensorBoard's file cannot be written ({error}); a resume writes it anew")
             self._tensorboard, self._board = False, None
 
 
