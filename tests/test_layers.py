@@ -88,6 +88,7 @@ def test_packages_named_absent_cannot_be_imported():
     assert "No module named 'numpy'" in result.stderr
 
 
+@pytest.mark.slow
 def test_mathematics_imports_where_transformers_peft_and_the_game_are_absent():
     result = run_without({"transformers", "peft", "cory_env"}, f"import {', '.join(MATHEMATICS)}")
     assert result.returncode == 0, result.stderr

@@ -109,6 +109,7 @@ def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
     assert all((pages / "relay-smoke" / name).exists() for name in ("differences.png", "frontier.png"))
 
 
+@pytest.mark.slow
 def test_pages_are_written_again_unchanged_and_without_old_figures(pages, stored):
     def content():
         return {path: path.read_bytes() for path in sorted(pages.rglob("*")) if path.is_file()}
@@ -122,6 +123,7 @@ def test_pages_are_written_again_unchanged_and_without_old_figures(pages, stored
     assert after == before
 
 
+@pytest.mark.slow
 def test_reduced_figures_keep_the_colours_of_their_areas(tmp_path):
     figure = Figure(figsize=(6, 4), dpi=160)
     axes = figure.subplots()

@@ -69,6 +69,7 @@ def test_an_iteration_does_few_more_operations_than_the_lower_bound(tmp_path, ar
     assert 1.0 < counter.flops / bound < 1.2
 
 
+@pytest.mark.slow
 def test_no_tensor_holds_the_logits_of_a_batch(tmp_path):
     """Those of 24 x 10 positions would be 960,000 numbers, a chunk of 100 is 400,000."""
     trainer = make_trainer(Workload(**SMALL), tmp_path)
@@ -80,6 +81,7 @@ def test_no_tensor_holds_the_logits_of_a_batch(tmp_path):
     assert counter.largest == 4000 * 128  # the embedding, and its gradient
 
 
+@pytest.mark.slow
 def test_logits_in_one_chunk_are_those_of_response_positions(tmp_path):
     """L = 16 tokens of prompt and response, of which 10 have logits."""
     trainer = make_trainer(workload := Workload(**SMALL), tmp_path)

@@ -98,6 +98,7 @@ def test_settings_may_be_dataclasses_and_wrong_ones_are_named(tmp_path):
         cory.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_list_of_dicts_and_a_function_train_a_language_model(tmp_path, model_folder):
     seen = []
 

@@ -75,6 +75,7 @@ def replay(env, seat, b, by_seat):
         )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(options=game_options(), payout=st.sampled_from(["end", "settle"]), seed=st.integers(0, 2**32 - 1))
 def test_a_batch_replayed_token_by_token_is_the_same_game(options, payout, seed):

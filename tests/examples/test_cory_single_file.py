@@ -106,6 +106,7 @@ def test_the_file_has_at_most_300_lines():
     assert len((ROOT / "examples/cory_single_file.py").read_text().splitlines()) <= 300
 
 
+@pytest.mark.slow
 def test_single_file_trains(capsys, monkeypatch):
     from examples import cory_single_file
 

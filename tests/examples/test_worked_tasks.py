@@ -56,6 +56,7 @@ def test_code_is_scored_by_the_tests_it_passes():
     assert found == [1.0, 0.25, 0.0, 0.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("example", "options"),
     [

@@ -129,6 +129,7 @@ def spread(numbers: Sequence[int], count: int) -> list[int]:
     return sorted({numbers[round(i * (len(numbers) - 1) / (count - 1))] for i in range(count)})
 
 
+@pytest.mark.slow
 def test_a_few_kills_lose_nothing(case, tally):
     """The quick form of what follows: one kill in every stage of a run."""
     tables = case("tables, PPO")

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = {"torch", "transformers", "peft", "scipy", "pandas", "matplotlib", "datasets"}
 COMMANDS = [
     "--help", "--version", "train --help", "train --help-all", "train --preset gsm8k --help",
@@ -23,6 +25,7 @@ for command in {COMMANDS!r}:
 """
 
 
+@pytest.mark.slow
 def test_help_and_lists_import_no_library_that_trains():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

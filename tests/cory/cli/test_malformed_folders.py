@@ -62,6 +62,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", MODELS)
 @pytest.mark.parametrize("kind", ["causal_lm", "lora_team"])
 def test_model_folders(case, kind, workspace, capsys):

@@ -56,6 +56,7 @@ def in_game(policy, config=FEW):
     return evaluate_in_game(game, {"pioneer_0": policy, "observer_1": policy.reference}, config, measures={})
 
 
+@pytest.mark.slow
 def test_responses_do_not_depend_on_the_batch_size_or_on_earlier_evaluations(policy):
     config = replace(FEW, queries=10, samples=3)
     first = {}

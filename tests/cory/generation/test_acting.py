@@ -118,6 +118,7 @@ def as_env(prompt: tuple[int, ...], response: tuple[int, ...], *, cap: int = 2, 
     return row, {"prompt_length": len(prompt), "response_length": len(response), "cap": cap}
 
 
+@pytest.mark.slow
 def test_responses_of_many_seeds_have_the_probabilities_of_the_table():
     """A table over two tokens of response: 3 letters, EOS and nothing else, of known probability.
 

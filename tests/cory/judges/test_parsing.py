@@ -147,6 +147,7 @@ def test_failures_are_reported_once_with_the_response(made):
     assert judge.metrics() == {f"judge/{HERE}:faulty/failures": 1, f"judge/{HERE}:faulty/retries": 1}
 
 
+@pytest.mark.slow
 def test_a_catastrophic_pattern_costs_the_response_it_does_not_end_on():
     judge = make("regex:^(a+)+$", JudgeConfig(timeout=0.7, max_failures=1), device="cpu")
     assert judge(["aaa", "a" * 64 + "b", "b"]) == [1, 0, 0]

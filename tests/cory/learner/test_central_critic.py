@@ -109,6 +109,7 @@ def test_values_stand_where_tokens_were_chosen_and_all_else_is_as_it_was():
         assert not before[seat].values_BT.any()
 
 
+@pytest.mark.slow
 def test_central_critic_starts_at_zero_and_learns_the_returns_of_every_seat():
     """The first loss is the mean of squared returns over 5 + 3 + 3 chosen tokens: (5 + 3 * 4 + 0) / 11."""
     critic, played = small(table()), games()
@@ -186,6 +187,7 @@ def watch(trainer: Trainer) -> dict[str, Batch]:
     return seen
 
 
+@pytest.mark.slow
 def test_tables_learn_to_echo_with_it_and_its_metrics_have_keys_of_their_own():
     trainer = Trainer(CENTRAL)
     before = HeldOut(trainer).evaluate()["llm_1"].metrics(kl_coef=0)["task_reward"]

@@ -100,6 +100,7 @@ def test_a_resumed_run_has_the_averages_of_the_run_in_one(tmp_path):
     assert one.metrics(kl_coef=0.1) == other.metrics(kl_coef=0.1)
 
 
+@pytest.mark.slow
 def test_adapters_of_a_team_have_averages_and_are_back_afterwards(seen):
     flags = ("--policy.kind", "lora_team", "--learner.ema", "0.5", "--seats", "1", "--exchange.every", "0")
     small = ("--batch", "4", "--evaluation.queries", "2", "--max-response", "4", "4")

@@ -136,6 +136,7 @@ def test_references_of_whole_models_are_stored_in_bfloat16_and_policies_in_float
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
+@pytest.mark.slow
 def test_a_team_on_a_frozen_backbone_in_bfloat16_trains_resumes_and_exports(tmp_path, monkeypatch):
     without_report(monkeypatch)
     save_backbone("llama", tmp_path / "llama")

@@ -469,6 +469,7 @@ def test_axes_have_words_and_units_of_metrics(metric, words):
     assert panels.metric_label(metric) == words
 
 
+@pytest.mark.slow
 def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path):
     sweeps = {"payoff": {"setting": "payoff", "arms": ["cooperative", "independent"]}}
     results = made_up_results(values, sweeps=sweeps)

@@ -24,6 +24,7 @@ def with_players(values, tmp_path, **changes):
     return values | {"arms": arms, "primary": primary, "seeds": 1, "out": str(tmp_path / "out")} | changes
 
 
+@pytest.mark.slow
 def test_players_are_evaluated_on_the_queries_of_the_trained_arm(values, tmp_path, in_this_process):
     settings = values["settings"] | {"iterations": 2, "checkpoint_every": 0}
     study = Study(**with_players(values, tmp_path, settings=settings, evaluation={"queries": 4, "every": 1}))

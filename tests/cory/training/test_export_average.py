@@ -40,6 +40,7 @@ def weights_of(folder):
     return load_file(folder / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_the_mean_of_both_policies_is_exported_and_evaluated_like_a_policy(config, tmp_path, capsys):
     run = tmp_path / "run"
     train(config, run)
@@ -91,6 +92,7 @@ def test_the_moving_average_of_an_adapter_is_exported_as_a_whole_model(config, t
     assert change.abs().max() > 1e-4
 
 
+@pytest.mark.slow
 def test_the_mean_of_two_adapters_is_the_mean_of_what_they_add_to_the_model(config, tmp_path):
     """The oracle is the mean of both policies' whole models, merged by PEFT from the exported folders."""
     run = tmp_path / "run"

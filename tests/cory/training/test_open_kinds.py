@@ -57,6 +57,7 @@ def test_a_policy_class_of_a_user_trains_as_the_table_it_is(tmp_path):
     assert same(traces(tmp_path / "own", 4), traces(tmp_path / "table", 4))
 
 
+@pytest.mark.slow
 def test_a_run_of_such_policies_is_resumed_evaluated_and_played(tmp_path, capsys):
     run = tmp_path / "run"
     assert train(tmp_path / "whole", 4, *OWN) == 0
@@ -119,6 +120,7 @@ def test_a_subclass_of_the_central_critic_trains_as_the_central_critic(tmp_path)
     assert same(traces(tmp_path / "own", 4), traces(tmp_path / "central", 4))
 
 
+@pytest.mark.slow
 def test_any_class_with_the_methods_of_a_critic_is_trained_saved_and_resumed(tmp_path):
     flags = ("--critic.kind", f"{__name__}:LastSeatCritic", "--critic.lr", "0.1")
     assert train(tmp_path / "whole", 4, *flags) == 0
@@ -137,6 +139,7 @@ def double_k1(logprobs, ref_logprobs, exact_kl):
     return 2 * (logprobs - ref_logprobs)
 
 
+@pytest.mark.slow
 def test_a_kl_estimator_of_a_user_is_used_in_the_rewards(tmp_path):
     """Twice k1 with half the coefficient is k1: factors of two change no digit."""
     fixed = ("--kl.target", "None")

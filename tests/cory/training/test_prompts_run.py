@@ -66,6 +66,7 @@ def flags(qwen, tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_a_users_chats_and_rewards_train_in_one_command(flags, capsys):
     spec = "my_rewards:kind + 0.5*regex:[aeiou] + 2*my_rewards:sometimes"
     judge = ["--judge", spec, "--judge.max-failures", "1", "--judge.failed-score", "-1"]

@@ -38,6 +38,7 @@ def rewards_of(trainer: Trainer, iterations: int) -> list[dict[str, float]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seats", [1, 2])
 def test_tables_learn_to_echo(seats):
     """Random responders echo few of 3 letters; the best score is 1. One seat is single-agent PPO."""

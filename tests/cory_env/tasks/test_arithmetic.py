@@ -70,6 +70,7 @@ def test_a_worked_answer_shows_each_step_and_marks_the_last_result(numbers, sign
     assert eval(expression(numbers, signs)) == int(answer.rpartition(" ")[2])
 
 
+@pytest.mark.slow
 def test_worked_solutions_are_right_and_no_step_goes_below_zero():
     task = Task(**WORKED | {"signs": "+-*"})
     for query in [*task.queries("train")[:200], *task.queries("test")[:50]]:
@@ -97,6 +98,7 @@ def test_worked_responses_score_by_their_final_number_only():
     assert task.score([query] * 7, responses) == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_worked_problems_are_divided_by_their_text_at_every_difficulty():
     easy, hard = Task(worked=True), Task(**WORKED)
     # 100 sums of two digits

@@ -184,6 +184,7 @@ def test_a_missing_tokenizer_is_named():
         Task()
 
 
+@pytest.mark.slow
 def test_the_real_set_scores_1_for_its_own_answers_and_0_for_their_neighbours():
     if not GSM8K.is_dir():
         pytest.skip(f"{GSM8K} is not on this machine")

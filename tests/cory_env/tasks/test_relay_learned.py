@@ -35,10 +35,12 @@ def learned_scores(payoff):
     return [sum(row[key] for row in metrics) / len(metrics) for key in keys]
 
 
+@pytest.mark.slow
 def test_cooperation_closes_nine_tenths_of_the_gap_from_random():
     best = Task().optimum(1)
     assert sum(learned_scores("cooperative")) > RANDOM + 0.9 * (best.pioneer + best.observer - RANDOM)
 
 
+@pytest.mark.slow
 def test_independence_plays_the_favourite_and_reveals_only_the_pair():
     assert learned_scores("independent") == pytest.approx([1.0, 0.5], abs=0.05)

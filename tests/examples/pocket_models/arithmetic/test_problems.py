@@ -35,6 +35,7 @@ def test_sums_are_right_and_none_is_held_out():
         assert not in_test(question)
 
 
+@pytest.mark.slow
 def test_no_document_holds_a_problem_of_the_tasks_test_split():
     test = {query.text for query in Task(worked=True, digits=2, terms=3, signs="+-").queries("test")}
     seen = {parts(document)[0] for document in islice(documents(3, PLAIN), 2000)}
