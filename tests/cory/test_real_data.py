@@ -25,7 +25,7 @@ RUNS = {
 """The flags of each; the judge of the preset imdb is on the Hub, so the bundled one takes its place."""
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not at {DATA}"),
 ]
 

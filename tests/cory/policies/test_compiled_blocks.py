@@ -136,7 +136,7 @@ def assert_alike(policy: Policy, eager: Policy) -> None:
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_compiled_blocks_compute_what_the_layers_compute_and_are_compiled_once(kind, recompiled):
     """For any batch, length and policy: with and without gradient, and for frozen weights."""
@@ -151,7 +151,7 @@ def test_compiled_blocks_compute_what_the_layers_compute_and_are_compiled_once(k
             evaluate(second, few)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_policies_of_a_lora_team_keep_a_version_each(tmp_path, recompiled):
     folder = save_backbone("llama", tmp_path / "model")
     team, eager = make_team(folder), make_team(folder)
@@ -166,7 +166,7 @@ def test_the_policies_of_a_lora_team_keep_a_version_each(tmp_path, recompiled):
             learned(policy)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_with_compiled_blocks_resumes_bit_for_bit_where_nothing_was_compiled_before(
     tmp_path, monkeypatch, recompiled
 ):
