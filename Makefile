@@ -23,6 +23,8 @@ BIN := $(VENV)/bin
 # One thread for each process: the tensors of the tests are too small for more.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist worksteal
+# What is not run by CI.
+RARE := long or gpu or interop or faults or notebooks
 
 .PHONY: help train smollm2 test test-slow test-all coverage lint interop ray study faults docs notebooks
 
@@ -36,7 +38,7 @@ test: $(VENV)/.installed-test
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
 test-slow: $(VENV)/.installed-test
-	$(PYTEST) $(PARALLEL) -m 'slow and not (long or gpu or interop or faults or notebooks)' $(ARGS)
+	$(PYTEST) $(PARALLEL) -m 'slow and not ($(RARE))' $(ARGS)
 
 test-all: $(VENV)/.installed-test
 	$(PYTEST) $(PARALLEL) -m 'not (gpu or interop or notebooks)' $(ARGS)
@@ -44,7 +46,7 @@ test-all: $(VENV)/.installed-test
 # On Python 3.11 tracing takes half as long again as the tests, up to twice as long.
 # From Python 3.12 on sys.monitoring traces at a lower cost.
 coverage: $(VENV)/.installed-test
-	COVERAGE_CORE=sysmon $(PYTEST) $(PARALLEL) -m 'not (long or gpu or interop or faults or notebooks)' --cov --cov-report= --cov-fail-under=$(COVERAGE_FLOOR) $(ARGS)
+	COVERAGE_CORE=sysmon $(PYTEST) $(PARALLEL) -m 'not ($(RARE))' --cov --cov-report= --cov-fail-under=$(COVERAGE_FLOOR) $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

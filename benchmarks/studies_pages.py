@@ -45,6 +45,11 @@ class Stored(NamedTuple):
         """The study's name, which its page and the folder of its figures have."""
         return str(self.results["study"])
 
+    @property
+    def link(self) -> str:
+        """The study's name, which leads to its page if it has results."""
+        return f"[{self.name}]({self.name}.md)" if self.file.exists() else self.name
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -131,12 +136,11 @@ def claims_of_the_paper(stored: Sequence[Stored]) -> list[list[str]]:
                 continue
             claim, source = [row["claim"]], row["source"].removeprefix("paper").strip(" ,")
             cells = [model_of(one.results, row), verdict["test"], difference(row), margin(row)]
-            link = f"[{one.name}]({one.name}.md)" if one.file.exists() else one.name
             if is_measured(one.results, row):
                 cells.append(f"**{result_words(row)}**, n = {row['n']}")
-                measured.setdefault(tuple(cells), [*claim, source, *cells, link])
+                measured.setdefault(tuple(cells), [*claim, source, *cells, one.link])
             else:
-                waiting.append([*claim, source, *cells, "without runs", link])
+                waiting.append([*claim, source, *cells, "without runs", one.link])
     return [*measured.values(), *waiting]
 
 
@@ -154,8 +158,7 @@ def overview(stored: Sequence[Stored]) -> list[str]:
         counts = {result: measured.count(result) for result in RESULT_WORDS}
         counts["without runs"] = len(one.results["statistics"]) - len(measured)
         claims = ", ".join(f"{count} {result}" for result, count in counts.items() if count)
-        link = f"[{one.name}]({one.name}.md)" if one.file.exists() else one.name
-        rows.append([link, one.results["question"], str(len(one.results["runs"])), claims])
+        rows.append([one.link, one.results["question"], str(len(one.results["runs"])), claims])
     return markdown_rows(("study", "question", "runs", "claims"), rows)
 
 

@@ -285,7 +285,7 @@ PRESETS = {
     "pocket-arithmetic-plus-ppo": POCKET_ARITHMETIC.two_agents(),
     "own": OWN,
     "smollm2": SMOLLM2,
-    "smollm2-ppo": replace(SMOLLM2.alone(), run=False),
+    "smollm2-ppo": SMOLLM2.alone(),
     "smollm2-words": SMOLLM2_WORDS,
     "smollm2-words-ppo": SMOLLM2_WORDS.alone(),
     "imdb": IMDB,

@@ -38,7 +38,6 @@ RESULT_WORDS = {
     "margin",
     "undecided": f"the interval holds the margin, or there are fewer than {statistics.MIN_RUNS} runs",
 }
-ACROSS = "Its two sides were run on different processors."
 GAME = (
     "seats",
     "sees",
@@ -169,8 +168,10 @@ def verdict_lines(results: Results) -> list[str]:
     for one, row in zip(results["verdicts"], results["statistics"], strict=True):
         claim = f"{one['claim']} ({row['task']})"
         if is_measured(results, row):
-            across = f" {ACROSS}" if is_across_processors(results, row) else ""
-            measured.append(f"{result_words(row)}: {claim}. {one['words']}{across}")
+            words = f"{result_words(row)}: {claim}. {one['words']}"
+            if is_across_processors(results, row):
+                words += " Its two sides were run on different processors."
+            measured.append(words)
         else:
             waiting.append(claim)
     return [*measured, *([f"Without runs: {'; '.join(waiting)}."] if waiting else [])]
@@ -344,9 +345,17 @@ def _comparisons(results: Results, *, declared: bool) -> Table:
             waiting.append(f"{row['claim']} ({row['task']})")
             continue
         across = ", two processors" if is_across_processors(results, row) else ""
-        names = row["arm"], baseline_of(row), f"{row['metric']}, {row['task']}"
-        numbers = str(row["n"]), difference(row), margin(row), result_words(row) + across
-        rows.append([row["claim"], f"{names[0]} - {names[1]}", names[2], *numbers])
+        rows.append(
+            [
+                row["claim"],
+                f"{row['arm']} - {baseline_of(row)}",
+                f"{row['metric']}, {row['task']}",
+                str(row["n"]),
+                difference(row),
+                margin(row),
+                result_words(row) + across,
+            ]
+        )
     note = f"Without runs: {'; '.join(waiting)}." if waiting else ""
     if declared:
         return Table("Claims", head, rows, note=note)

@@ -16,9 +16,6 @@ MAY_DIFFER = ("task", "judge", "max_response")
 GAME = ("task_reward", "payoff", "kl", "combined_reward", "response_length")
 """Training metrics of each seat that results hold, as means over windows."""
 
-BUDGETS = ("games", "judge_calls", "optimizer_steps", "tokens_sampled")
-"""What a run uses in training: games, scored responses, optimizer steps, tokens."""
-
 TARGET = "target"
 """Key of an arm that is evaluated, not trained: a function that loads players, as for `cory evaluate`."""
 ON = "on/"

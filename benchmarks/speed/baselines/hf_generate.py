@@ -3,8 +3,8 @@
 Two whole causal LMs with value heads beside a frozen third; `model.generate` on prompts padded on the left;
 log-probs from forward passes over whole padded sequences, the head at every position; the exact KL as a
 penalty on each token; PPO's four epochs with the batch as one minibatch. It computes what our learner
-computes (tests/benchmarks/test_hf_generate.py) and may use what the libraries offer: fused Adam, autocast,
-either attention, several passes per batch, `logits_to_keep`. Imports neither `cory` nor `cory_env`.
+computes (tests/benchmarks/test_hf_generate.py) with what the libraries offer: fused Adam, autocast, several
+passes per batch. Imports neither `cory` nor `cory_env`.
 
 Shapes: B rows, P prompt tokens, T response tokens, L = P + T, V vocabulary.
 """
@@ -39,10 +39,9 @@ same."""
 class PolicyWithValueHead(nn.Module):
     """A causal LM, dropout off, with a linear value head on its last hidden states."""
 
-    def __init__(self, lm: PreTrainedModel, *, precision: str = "float32", logits_at: str = "all") -> None:
-        """`logits_at`: the head is applied at "all" positions or at "responses" only."""
+    def __init__(self, lm: PreTrainedModel, *, precision: str = "float32") -> None:
         super().__init__()
-        self.lm, self.logits_at = lm.eval(), logits_at
+        self.lm = lm.eval()
         self.precision = getattr(torch, precision)
         self.value_head = nn.Linear(lm.config.hidden_size, 1)
         nn.init.zeros_(self.value_head.weight)
@@ -62,7 +61,6 @@ class PolicyWithValueHead(nn.Module):
                 input_ids=rows.ids_BL,
                 attention_mask=rows.real_BL.long(),
                 position_ids=(rows.real_BL.cumsum(1) - 1).clamp(min=0),
-                logits_to_keep=T + 1 if self.logits_at == "responses" else 0,
                 output_hidden_states=True,
                 use_cache=False,
             )
@@ -82,15 +80,13 @@ class HFBaseline:
         lr: float = 1.41e-5,
         precision: Literal["float32", "bfloat16"] = "float32",
         chunk: int | None = None,
-        attention: Literal["eager", "sdpa"] = "eager",
-        logits_at: Literal["all", "responses"] = "all",
         device: str = "cpu",
     ) -> None:
         """`response` is the cap; learning takes `chunk` rows per pass, sampling all at once."""
         self.response, self.eta, self.chunk = response, eta, chunk
         self.eos = config.eos_token_id
-        lm = AutoModelForCausalLM.from_config(config, attn_implementation=attention).to(device)
-        reference = PolicyWithValueHead(lm, precision=precision, logits_at=logits_at).to(device)
+        lm = AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(device)
+        reference = PolicyWithValueHead(lm, precision=precision).to(device)
         self.reference = reference.requires_grad_(False)
         self.policies = {name: copy.deepcopy(self.reference).requires_grad_() for name in ("llm_1", "llm_2")}
         self.optimizers = {

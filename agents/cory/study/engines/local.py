@@ -61,7 +61,7 @@ class LocalEngine(Engine[Process]):
         return error or (f"its process ended with code {code}" if code else "")
 
     def stop(self, running: Sequence[Process]) -> None:
-        """Send SIGTERM to every process; a run has its grace to save."""
+        """Send SIGTERM to every process, which saves its run first, and wait for them."""
         for one in running:
             one.process.terminate()
         for one in running:
