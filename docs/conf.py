@@ -31,15 +31,20 @@ nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(collections|contextlib|inspect|pathlib|types|typing)\..*"),
     ("py:.*", r"(datasets|gymnasium|nn|np|numpy|pandas|pd|pettingzoo|torch)\..*"),
+    ("py:class", r"Tensor|AECEnv"),  # imported for type checkers only
 ]
 nitpick_ignore = [  # types of arguments that no page describes
     ("py:class", "cory.batch.R"),
     ("py:class", "cory.distributed.sharding.Shards"),
     ("py:class", "cory.learner.pass_metrics.PartMetrics"),
     ("py:class", "cory.policies.base.T"),
+    ("py:class", "cory.policies.chunked_loss.KLLoss"),
+    ("py:class", "cory.policies.head.Head"),
     ("py:class", "cory.runtime.clock.Clock"),
     ("py:class", "cory.runtime.attempts.T"),
     ("py:class", "cory.study.plan.PlannedRun"),
+    ("py:class", "cory.training.check.SeatGame"),
+    ("py:class", "cory_env.registry.T"),
 ]
 
 autodoc_default_options = {"members": True, "member-order": "bysource"}
