@@ -2,8 +2,6 @@
 
 import sys
 
-print("imported")
-
 
 def none(completions):
     return None

@@ -91,7 +91,7 @@ def probe_target(
             on_progress(f"{target.name}: {' -> '.join(order)}")
             games = play_probe(game, {seat: everyone[name] for seat, name in seating.items()}, config)
             pairs.append((seating, games))
-        failures = weighted_sum.failures(task)
+        failures = weighted_sum.of_task(task).failures()
     on_progress(f"{target.name}: computing intervals")
     return {
         "measured": _measured(target, folders, config, next(iter(standalone.values())).queries),

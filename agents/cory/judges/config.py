@@ -20,8 +20,8 @@ class JudgeConfig:
     the function is called again for every response."""
 
     memory_mb: int = 2048
-    """Megabytes for each worker process: on Linux of address space, and everywhere of memory in use, with all
-    processes that it has started; 0 = no limit, which functions that use a GPU need."""
+    """Megabytes of address space for each worker process; 0 = no limit, which functions that use a GPU need.
+    macOS sets no such limit."""
 
     workers: int = 2
     """Largest number of worker processes for user functions."""

@@ -1,8 +1,7 @@
 """Pool of worker processes in which user functions run, each of which can be killed at any time.
 
-If a call takes too long, uses too much memory or starts too many processes, the process is killed with
-everything it has started. This protects against accidents and against text that breaks a function; it is no
-sandbox against malicious code.
+A call that takes too long ends with its process and what it has started. This protects against accidents and
+against text that breaks a function; it is no sandbox against malicious code.
 """
 
 import json
@@ -10,10 +9,8 @@ import os
 import pickle
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import time
 import weakref
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +18,6 @@ from contextlib import contextmanager, suppress
 from inspect import Parameter
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
-
-import psutil
 
 from cory_env.grading.reward_functions import Signature
 
@@ -34,12 +29,6 @@ Outcome = list[float | str] | str
 
 IMPORT_TIMEOUT = 120.0
 """Seconds that a process may take to start and import a function."""
-
-MAX_PROCESSES = 64
-"""Processes that a function may have at once."""
-
-POLL_INTERVAL = 0.1
-"""Seconds between checks of a process that is waited for."""
 
 
 class Call(NamedTuple):
@@ -65,7 +54,7 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """One worker process, which leads a session of its own."""
+    """One worker process, which leads a process group."""
 
     def __init__(self, memory_mb: int, seconds: float) -> None:
         self.memory_mb, self.seconds = memory_mb, seconds
@@ -73,8 +62,6 @@ class Worker:
         paths = [path or os.getcwd() for path in (*sys.path, "")]
         one_thread = {"OPENBLAS_NUM_THREADS": "1"}  # it reserves memory for each thread
         ours, theirs = socket.socketpair()
-        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped process must not block us
-            ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(seconds) + 1, 0))
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "cory.judges.worker", str(theirs.fileno()), str(memory_mb)],
@@ -116,70 +103,31 @@ class Worker:
 
     def _request(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Send a job and wait for the reply, at most `seconds`."""
-        deadline = time.monotonic() + seconds
         try:
             self.link.send_bytes(pickle.dumps({**job, "seconds": seconds}))
-            while not self.link.poll(min(POLL_INTERVAL, max(0.0, deadline - time.monotonic()))):
-                self._check(deadline, seconds)
+            if not self.link.poll(seconds):
+                raise WorkerError(f"took more than {seconds:g} s")
             reply: dict[str, Any] = json.loads(self.link.recv_bytes(2**24))
         except (EOFError, OSError, ValueError) as error:
-            reason = self._exit_reason(within=1.0) or f"closed its connection ({type(error).__name__})"
-            raise WorkerError(reason) from error
+            raise WorkerError(self._ending(error)) from error
         return reply
 
-    def _check(self, deadline: float, seconds: float) -> None:
-        """Raise WorkerError if the process has ended or a limit is exceeded."""
-        if reason := self._exit_reason():
-            raise WorkerError(reason)
-        if time.monotonic() >= deadline:
-            raise WorkerError(f"took more than {seconds:g} s")
-        members = session_members(self.process.pid)
-        if len(members) > MAX_PROCESSES:
-            raise WorkerError(f"started more than {MAX_PROCESSES} processes")
-        if 0 < self.memory_mb < (used := sum(map(memory_megabytes, members))):
-            raise WorkerError(f"held {used:.0f} MB in {len(members)} processes, more than {self.memory_mb}")
-
-    def _exit_reason(self, *, within: float = 0.0) -> str:
-        """How the process has ended, or ends `within` seconds; empty while it runs."""
-        with suppress(subprocess.TimeoutExpired):
-            code = self.process.wait(within)
-            if code < 0:
-                return f"died of signal {-code} ({signal.strsignal(-code)})"
-            return f"ended with exit code {code}"
-        return ""
+    def _ending(self, error: Exception) -> str:
+        """How the process has ended whose connection failed with `error`."""
+        try:
+            code = self.process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return f"closed its connection ({type(error).__name__})"
+        if code < 0:
+            return f"died of signal {-code} ({signal.strsignal(-code)})"
+        return f"ended with exit code {code}"
 
     def kill(self) -> None:
-        """Kill the process and everything in its group and session."""
-        others = set(session_members(self.process.pid)) - {self.process.pid}
+        """Kill the process and everything in its group."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        for pid in others:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
         self.process.wait()
         self.link.close()
-
-
-def session_members(leader: int) -> list[int]:
-    """The processes in the session of `leader`."""
-    members = []
-    for pid in psutil.pids():
-        with suppress(OSError):  # it has just ended, or its session is secret
-            if os.getsid(pid) == leader:
-                members.append(pid)
-    return members
-
-
-def memory_megabytes(pid: int) -> float:
-    """The memory that a process holds in MB; 0 once it has ended.
-
-    Pages shared with other processes count in proportion on Linux, and not at all elsewhere.
-    """
-    try:
-        memory = psutil.Process(pid).memory_full_info()._asdict()
-    except psutil.Error:
-        return 0.0
-    return float(memory["pss" if "pss" in memory else "uss"]) / 2**20
 
 
 class Pool:
@@ -191,7 +139,7 @@ class Pool:
     def __init__(self, *, workers: int, seconds: float, memory_mb: int) -> None:
         self.workers, self.seconds, self.memory_mb = workers, seconds, memory_mb
         self.log: str | None = None
-        """The file to which functions print; None = what they print is kept for it."""
+        """The file to which functions print, once there is one."""
         self._idle: list[Worker] = []
         self._all: set[Worker] = set()
         weakref.finalize(self, _kill_all, self._all)

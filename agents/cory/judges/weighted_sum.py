@@ -28,6 +28,7 @@ class WeightedSum(CaseJudge):
 
     def __init__(self, terms: Sequence[Term]) -> None:
         self.terms = tuple(terms)
+        self._functions = {term.name: term.judge for term in terms if isinstance(term.judge, UserFunction)}
         self._sums = dict.fromkeys((term.name for term in terms), 0.0)
         self._cases = 0
 
@@ -41,31 +42,30 @@ class WeightedSum(CaseJudge):
         rows = zip(*columns.values(), strict=True)
         return [math.fsum(w * s for w, s in zip(weights, row, strict=True)) for row in rows]
 
-    def metrics(self) -> dict[str, float]:
-        """Return metrics since the last call on all ranks, keyed `judge/<name>/<quantity>`.
+    def metrics(self, prefix: str = "") -> dict[str, float]:
+        """Metrics since the last call on all ranks, keyed `judge/<name>/<prefix><quantity>`.
 
         The mean unweighted score of each term, if there are several; failures and retries of user functions.
         """
-        functions = {term.name: term.judge for term in self.terms if isinstance(term.judge, UserFunction)}
-        counts = {name: judge.metrics() for name, judge in functions.items()}
+        counts = {name: function.metrics() for name, function in self._functions.items()}
         everywhere = ranks.gather_object("the judges", (counts, self._sums, self._cases))
         cases = sum(cases for _, _, cases in everywhere)
         metrics: dict[str, float] = {}
-        for name in (term.name for term in self.terms):
+        for name in self._sums:
             of_term = {
                 quantity: sum(counted[name][quantity] for counted, _, _ in everywhere)
                 for quantity in counts.get(name, {})
             }
             if len(self.terms) > 1 and cases:
                 of_term["score"] = math.fsum(sums[name] for _, sums, _ in everywhere) / cases
-            metrics |= {f"judge/{name}/{quantity}": value for quantity, value in of_term.items()}
+            metrics |= {f"judge/{name}/{prefix}{quantity}": value for quantity, value in of_term.items()}
         self._sums, self._cases = dict.fromkeys(self._sums, 0.0), 0
         return metrics
 
     @property
     def correct_from(self) -> float | None:
         """The score from which a response is correct; None for sums, and judges that do not tell."""
-        (first, *others) = self.terms
+        first, *others = self.terms
         return getattr(first.judge, "correct_from", None) if first.weight == 1 and not others else None
 
     def check(self, cases: Cases) -> None:
@@ -78,51 +78,40 @@ class WeightedSum(CaseJudge):
                     _check_parameters(term, cases)
                 _scores(term, cases)
 
+    def log_to(self, path: Path) -> None:
+        """Append what functions print in worker processes to the file at `path`."""
+        for function in self._functions.values():
+            function.pool.log = str(path.absolute())
+
     def close(self) -> None:
         """End the worker processes of functions; the next call starts new ones."""
-        for term in self.terms:
-            if isinstance(term.judge, UserFunction):
-                term.judge.pool.close()
+        for function in self._functions.values():
+            function.pool.close()
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return the first failures since the last call, as rows of samples.jsonl."""
+        """The first failures since the last call, as rows of samples.jsonl."""
         rows: list[dict[str, Any]] = []
-        for term in self.terms:
-            if isinstance(term.judge, UserFunction):
-                rows += term.judge.failures
-                term.judge.failures.clear()
+        for function in self._functions.values():
+            rows += function.failures
+            function.failures.clear()
         return rows
-
-
-def metrics(task: object, prefix: str = "") -> dict[str, float]:
-    """Return metrics of the judge of `task`, quantities prefixed; empty for tasks without a `WeightedSum`."""
-    judge = _judge_of(task)
-    parts = {key.rpartition("/"): value for key, value in (judge.metrics() if judge else {}).items()}
-    return {f"{place}/{prefix}{quantity}": value for (place, _, quantity), value in parts.items()}
-
-
-def failures(task: object) -> list[dict[str, Any]]:
-    """Return failures of the judge of `task`; empty for tasks without a `WeightedSum`."""
-    judge = _judge_of(task)
-    return judge.failures() if judge else []
 
 
 CHECKED = 4
 """Responses that a judge scores before a run begins."""
 
 
+def of_task(task: object) -> WeightedSum:
+    """The judge of a task, a sum without terms for a task that has none of this kind."""
+    judge = getattr(task, "judge", None)
+    return judge if isinstance(judge, WeightedSum) else WeightedSum([])
+
+
 def check(task: object) -> None:
     """Let the judge of `task` score queries in place of responses; ValueError if that gives no scores."""
-    if (judge := _judge_of(task)) is not None and isinstance(task, JudgesCases):
+    if isinstance(task, JudgesCases):
         queries = task.queries("train")[:CHECKED]
-        judge.check(task.cases(queries, [Response(query.ids, query.text) for query in queries]))
-
-
-def log_to(task: object, path: Path) -> None:
-    """Append what functions of the judge of `task` print in worker processes to the file at `path`."""
-    for term in judge.terms if (judge := _judge_of(task)) is not None else ():
-        if isinstance(term.judge, UserFunction):
-            term.judge.pool.log = str(path.absolute())
+        of_task(task).check(task.cases(queries, [Response(query.ids, query.text) for query in queries]))
 
 
 @contextmanager
@@ -131,8 +120,7 @@ def closing(task: object) -> Iterator[None]:
     try:
         yield
     finally:
-        if (judge := _judge_of(task)) is not None:
-            judge.close()
+        of_task(task).close()
 
 
 def _scores(term: Term, cases: Cases) -> list[float]:
@@ -162,8 +150,3 @@ def _check_parameters(term: Term, cases: Cases) -> None:
         Signature.of(inspect.signature(term.judge).parameters.values()).arguments(cases)
     except ValueError as error:
         raise ValueError(f"judge {term.name!r}: {error}") from error
-
-
-def _judge_of(task: object) -> WeightedSum | None:
-    judge = getattr(task, "judge", None)
-    return judge if isinstance(judge, WeightedSum) else None

@@ -41,7 +41,7 @@ Function = Callable[..., Any]
 
 def main() -> None:
     """Serve jobs until the connection closes, then kill everything that was started here."""
-    link, own = Connection(int(sys.argv[1])), os.getpid()
+    link, pid = Connection(int(sys.argv[1])), os.getpid()
     _limit(int(sys.argv[2]))
     sys.stdout = sys.stderr = log = Log()
     functions: dict[tuple[str, str], Function] = {}
@@ -49,42 +49,30 @@ def main() -> None:
         try:
             job = pickle.loads(link.recv_bytes())
         except (EOFError, OSError):
-            os.killpg(own, signal.SIGKILL)
-        with open(os.devnull, "w") as devnull:
-            faulthandler.dump_traceback_later(job["seconds"] + ORPHAN_TIMEOUT, exit=True, file=devnull)
-            log.open(job.get("log"))
-            try:
-                reply = _run(job, functions)
-            except BaseException as error:  # a function may raise anything, SystemExit too
-                reply = {"error": describe(error), "out_of_memory": isinstance(error, MemoryError)}
-            if os.getpid() != own:  # a fork that the function let return: it must not reply
-                os._exit(0)
-            faulthandler.cancel_dump_traceback_later()
+            os.killpg(pid, signal.SIGKILL)
+        assert sys.__stderr__ is not None
+        faulthandler.dump_traceback_later(job["seconds"] + ORPHAN_TIMEOUT, exit=True, file=sys.__stderr__)
+        log.path = job["log"]
+        try:
+            reply = _run(job, functions)
+        except BaseException as error:  # a function may raise anything, SystemExit too
+            reply = {"error": describe(error), "out_of_memory": isinstance(error, MemoryError)}
+        if os.getpid() != pid:  # a fork that the function let return: it must not reply
+            os._exit(0)
+        faulthandler.cancel_dump_traceback_later()
         link.send_bytes(json.dumps(reply).encode())
 
 
 class Log(io.TextIOBase):
-    """What functions print, in the file of a run; before there is one it is kept, up to `LOG_BYTES`."""
+    """What functions print, in the file of a run; dropped while there is none, and where it is full."""
 
-    def __init__(self) -> None:
-        self.path: str | None = None
-        self.kept = ""
-
-    def open(self, path: str | None) -> None:
-        """Append to this file from now on, first what is kept."""
-        self.path = path
-        if path is not None and self.kept:
-            kept, self.kept = self.kept, ""
-            self.write(kept)
+    path: str | None = None
 
     def write(self, text: str) -> int:
         """Append the text, unless the file is full or cannot be written."""
-        if self.path is None:
-            self.kept += text[: LOG_BYTES - len(self.kept)]
-            return len(text)
-        with suppress(OSError), open(self.path, "a", encoding="utf-8", errors="replace") as file:
-            if (room := LOG_BYTES - file.tell()) > 0:
-                file.write(text[:room])
+        if self.path is not None:
+            with suppress(OSError), open(self.path, "a", encoding="utf-8", errors="replace") as file:
+                file.write(text[: max(0, LOG_BYTES - file.tell())])
         return len(text)
 
 

@@ -61,11 +61,18 @@ def _responds() -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the warnings of the hub's client in the block; errors are raised."""
-    logger = logging.getLogger("huggingface_hub")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    """Silence bars, reports and warnings of loading a model in the block; errors are raised."""
+    from transformers.utils import logging as transformers_logging
+
+    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "transformers")]
+    before, bars = [logger.level for logger in loggers], transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+        if bars:
+            transformers_logging.enable_progress_bar()

@@ -1,14 +1,12 @@
-"""Progress of a run: a bar on a terminal, an updated line in a notebook, plain lines in a log, or JSON."""
+"""Progress of a run: a bar on a terminal, plain lines in a log or a notebook, or JSON."""
 
 import json
 import math
 import sys
-import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -20,14 +18,10 @@ Log = Literal["auto", "quiet", "json"]
 """`auto`: by where stderr goes. `quiet`: warnings only. `json`: one JSON object a line to stdout."""
 
 LOG_EVERY = 30.0
-"""Seconds after which a log has another line, whatever the run is doing."""
+"""Seconds after which a log has another line."""
 
 TRAINING, EVALUATED = "training", "evaluated"
-EXPORTING, REPORTING = "exporting policies", "drawing the report"
-"""Phases outside an iteration and an evaluation: with metrics, an iteration or an evaluation has ended."""
-
-ENDING = 10.0
-"""Seconds that export and report are taken for before they begin."""
+"""Phases that end with metrics: an iteration or an evaluation has ended."""
 
 PHASES = {
     "exchange": "exchanging",
@@ -38,30 +32,15 @@ PHASES = {
     "share": "sharing",
     "update": "updating",
 }
-"""Phases of an iteration, as a bar and a notebook name them; a log is too slow for them."""
+"""Phases of an iteration, as a bar names them."""
 
 
 class RunProgress:
     """Shows the phase, the iteration, the time left, each seat's reward and KL, and every evaluation."""
 
-    def __init__(
-        self,
-        *,
-        start: int,
-        iterations: int,
-        evaluations: Collection[int] = (),
-        policies: int = 1,
-        ending: float = 0.0,
-        log: Log = "auto",
-    ) -> None:
-        """`start` is the iteration a run begins or resumes at.
-
-        The time left counts `evaluations`, at the start of these iterations, of so many `policies`, and
-        `ending` seconds after the last one.
-        """
+    def __init__(self, *, start: int, iterations: int, log: Log = "auto") -> None:
+        """`start` is the iteration a run begins or resumes at."""
         self.done, self.first, self.iterations, self.log = start, start, iterations, log
-        self._evaluations, self._policies, self._ending = set(evaluations), policies, ending
-        self._phase, self._seconds = "starting", Seconds([], [])
         self.console = Console(
             stderr=True,
             markup=False,  # models write [/INST] and :)
@@ -70,15 +49,14 @@ class RunProgress:
             soft_wrap=True,
             force_jupyter=False,
         )
-        self._began = self._marked = self._printed = time.monotonic()
-        self._line, self._ended = "", threading.Event()
-        watched = log == "auto"
+        self._began = self._started = self._printed = time.monotonic()
+        self._left: float | None = None
+        """Seconds that the remaining iterations take, by the mean of those before."""
+        self._line = ""
         columns = TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn()
         times = TimeElapsedColumn(), TextColumn("{task.fields[left]}")
-        is_terminal = watched and sys.stderr.isatty()
+        is_terminal = log == "auto" and sys.stderr.isatty()
         self._bar = _Bar(*columns, *times, console=self.console) if is_terminal else None
-        self._notebook = _notebook_display() if watched and self._bar is None else None
-        self._is_log = watched and self._bar is None and self._notebook is None
         if self._bar is not None:
             self._task = self._bar.add_task(
                 "starting", total=iterations, completed=start, metrics="", left=""
@@ -86,30 +64,27 @@ class RunProgress:
 
     def update(self, phase: str, metrics: Mapping[str, float]) -> None:
         """Show `phase`; with metrics, an iteration or an evaluation has ended."""
-        self._phase = phase
         if phase == EVALUATED:
             self._show_evaluation(metrics)
             return
         if metrics:
             self.done += 1
-            self._seconds.iterations.append(self._since_mark(reset=True))
-            self._line = describe(metrics)
-        shown = plain(PHASES.get(phase, phase))
+            mean = (time.monotonic() - self._started) / (self.done - self.first)
+            self._left, self._line = round(mean * (self.iterations - self.done), 3), describe(metrics)
+        name = plain(PHASES.get(phase, phase))
+        silent = time.monotonic() - self._printed >= LOG_EVERY
         if self.log == "json":
             self._emit("iteration" if metrics else "phase", phase=phase, metrics=metrics)
         elif self._bar is not None:
             now: dict[str, Any] = {"completed": self.done, "metrics": self._line, "left": self._eta()}
-            self._bar.update(self._task, description=shown, **now)
-        elif self._notebook is not None:
-            text = f"{shown} {self._position()} {self._line}".rstrip()
-            self._notebook.update({"text/plain": text}, raw=True)
-        elif metrics and (self.done in (self.first + 1, self.iterations) or self._is_silent()):
-            self.say(f"iteration {self._position()}: {self._line}")
+            self._bar.update(self._task, description=name, **now)
+        elif silent or (metrics and self.done in (self.first + 1, self.iterations)):
+            self.say(f"iteration {self._position()}: {self._line if metrics else name}")
 
     def _show_evaluation(self, metrics: Mapping[str, float]) -> None:
         """Show the held-out results of an evaluation, which has ended."""
-        self._seconds.evaluations.append(self._since_mark(reset=True))
-        self._evaluations.discard(self.done)
+        if self.done == self.first:  # the time of iterations begins after it
+            self._started = time.monotonic()
         if self.log == "json":
             self._emit("evaluation", phase=EVALUATED, metrics=metrics)
         elif line := held_out(metrics):
@@ -139,46 +114,15 @@ class RunProgress:
         if "metrics" in fields:
             fields["metrics"] = {k: v if math.isfinite(v) else None for k, v in fields["metrics"].items()}
         head = {"event": event, "iteration": self.done, "iterations": self.iterations}
-        times = {"seconds": round(time.monotonic() - self._began, 3), "seconds_left": self._left()}
+        times = {"seconds": round(time.monotonic() - self._began, 3), "seconds_left": self._left}
         with suppress(OSError):
             print(json.dumps(head | times | fields), flush=True)
 
-    def _is_silent(self) -> bool:
-        """Whether a log has had no line for so long that it needs one."""
-        return time.monotonic() - self._printed >= LOG_EVERY
-
-    def _break_silence(self) -> None:
-        """Print a line to a log whenever nothing else has for `LOG_EVERY` seconds, until the run ends."""
-        while not self._ended.wait(max(0.1, LOG_EVERY - (time.monotonic() - self._printed))):
-            if self._is_silent():
-                self.say(f"iteration {self._position()}: {PHASES.get(self._phase, self._phase)}")
-
-    def _since_mark(self, *, reset: bool = False) -> float:
-        """Seconds since an iteration or an evaluation has ended last; with `reset`, one ends now."""
-        now = time.monotonic()
-        seconds = now - self._marked
-        self._marked = now if reset else self._marked
-        return seconds
-
-    def _left(self) -> float | None:
-        """Seconds left: iterations, evaluations and the end; None before the first iteration has ended."""
-        if not self._seconds.iterations:
-            return None
-        iteration, evaluation = self._seconds.means(self._policies)
-        pending = sum(at >= self.done for at in self._evaluations)
-        if self._phase in (EXPORTING, REPORTING):
-            running, pending = self._ending, 0
-        else:
-            running = evaluation if self.done in self._evaluations else iteration
-        left = iteration * (self.iterations - self.done) + evaluation * pending + self._ending
-        return round(left - min(self._since_mark(), running), 3)
-
     def _eta(self) -> str:
-        """The time left in words; empty before it is known, and where the end takes longer than estimated."""
-        left = self._left()
-        if left is None or left < 1:
+        """The time left in words; empty before it is known and at the end."""
+        if not self._left:
             return ""
-        return f"{left / 60:.1f} min left" if left >= 60 else f"{left:.0f} s left"
+        return f"{self._left / 60:.1f} min left" if self._left >= 60 else f"{self._left:.0f} s left"
 
     def _position(self) -> str:
         eta = self._eta()
@@ -187,21 +131,13 @@ class RunProgress:
     def __enter__(self) -> Self:
         if self._bar is not None:
             self._bar.start()
-        if self._is_log:
-            threading.Thread(target=self._break_silence, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         state = "done" if kind is None else "stopped"
         if self._bar is not None:
             self._bar.update(self._task, description=state)
             self._bar.stop()
-        if self._notebook is not None:
-            text = f"{state}: {self.done} of {self.iterations} {self._line}".rstrip()
-            self._notebook.update({"text/plain": text}, raw=True)
         if self.log == "json":
             self._emit("end", state=state)
 
@@ -235,22 +171,6 @@ def held_out(metrics: Mapping[str, float]) -> str:
     return f"held out: {' | '.join(parts)}" if parts else ""
 
 
-class Seconds(NamedTuple):
-    """How long iterations and evaluations took, with the saves before them."""
-
-    iterations: list[float]
-    evaluations: list[float]
-
-    def means(self, policies: int) -> tuple[float, float]:
-        """The seconds of an iteration and of an evaluation, 0 before there was one.
-
-        In the first evaluation all policies equal their reference, which alone is evaluated.
-        """
-        first, *later = self.evaluations or [0.0]
-        evaluation = sum(later) / len(later) if later else first * policies
-        return sum(self.iterations) / len(self.iterations), evaluation
-
-
 class _Bar(Progress):
     """A bar on the first line, metrics on the second: both fit 80 columns."""
 
@@ -259,17 +179,3 @@ class _Bar(Progress):
         for task in self.tasks:
             if task.fields["metrics"]:
                 yield Text(task.fields["metrics"], overflow="ellipsis", no_wrap=True)
-
-
-def _notebook_display() -> Any:
-    """A display that can be updated, in a Jupyter kernel; None elsewhere."""
-    if "IPython" not in sys.modules:
-        return None
-    from IPython import get_ipython
-    from IPython.display import display
-
-    shell = get_ipython()
-    if shell is None or not hasattr(shell, "kernel"):
-        return None
-    shown: Any = display
-    return shown({"text/plain": "starting"}, raw=True, display_id=True)

@@ -117,7 +117,8 @@ def evaluate_target(
                 policy, task, config.evaluation, max_response=config.max_response, measures=measures
             )
         games = evaluate_seatings(config, task, references, policies, measures, on_progress) if game else []
-        of_judge, failures = weighted_sum.metrics(task), weighted_sum.failures(task)
+        judge = weighted_sum.of_task(task)
+        of_judge, failures = judge.metrics(), judge.failures()
     return EvaluatedTarget(
         label=label,
         settings=flat(config),

@@ -97,7 +97,7 @@ class Loop:
                 else:
                     self.check_directory(iteration)
                 self.note_memory()
-                failed = ranks.gather_object("failures", weighted_sum.failures(self.trainer.task))
+                failed = ranks.gather_object("failures", weighted_sum.of_task(self.trainer.task).failures())
                 self.show_failures(iteration, list(chain.from_iterable(failed)))
             except (Stopped, ValueError) as error:
                 self.save_on_exit(iteration, error)
@@ -110,7 +110,7 @@ class Loop:
             except (MemoryError, RuntimeError) as error:
                 raise self.explain_out_of_memory(iteration, error) from error
             finally:
-                self.show_failures(iteration, weighted_sum.failures(self.trainer.task))
+                self.show_failures(iteration, weighted_sum.of_task(self.trainer.task).failures())
 
     def note_memory(self) -> None:
         """Print the sizes of passes once they have changed."""
@@ -170,7 +170,7 @@ class Loop:
             rows = ranks.gather_results("samples", sampled)[0]
         else:
             rows = ranks.broadcast_object("samples", sampled)
-        found |= weighted_sum.metrics(self.trainer.task, prefix="evaluation_")
+        found |= weighted_sum.of_task(self.trainer.task).metrics(prefix="evaluation_")
         self.tracker.log(iteration, found)
         self.tracker.samples(iteration, rows)
         self.warn(alerts.evaluation(found))

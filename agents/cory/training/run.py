@@ -19,11 +19,11 @@ from cory.report.summary import headline
 from cory.runtime.memory import free_bytes
 from cory.runtime.signals import Signals
 from cory.tracking import external, log_to
-from cory.tracking.progress import ENDING, EXPORTING, REPORTING, Log, RunProgress
+from cory.tracking.progress import Log, RunProgress
 from cory.tracking.tracker import Tracker
 from cory.training import checkpoint, memory_estimate
 from cory.training.factory import configure_runtime, silence_transformers
-from cory.training.loop import Loop, documents, evaluates
+from cory.training.loop import Loop, documents
 from cory.training.overwriting import check_unoccupied, is_empty
 from cory.training.resume import check_complete, locked, moved_aside, never_started, with_measured
 from cory.training.run_directory import (
@@ -82,17 +82,10 @@ def train(
         else:
             start, lines = restore(trainer, run, resumed)
             notes += [f"warning: {line}" for line in lines]
-        weighted_sum.log_to(trainer.task, run / "judge.log")
+        weighted_sum.of_task(trainer.task).log_to(run / "judge.log")
         texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
         shown: Log = log if ranks.is_main_process() else "quiet"
-        with RunProgress(
-            start=start,
-            iterations=config.iterations,
-            evaluations=[i for i in range(start, config.iterations + 1) if evaluates(config, i)],
-            policies=len(trainer.policies),
-            ending=ENDING if report else 0.0,
-            log=shown,
-        ) as progress:
+        with RunProgress(start=start, iterations=config.iterations, log=shown) as progress:
             warn = progress.warn if ranks.is_main_process() else lambda text: None
             for line in (*(about if resumed is None else ()), *opening_lines(trainer, run, start, resumed)):
                 progress.say(line)
@@ -117,9 +110,9 @@ def train(
                     validates=validate or config.export_best,
                 )
                 loop.go(start, on_progress=progress.update)
-            progress.update(EXPORTING, {})
+            progress.update("exporting policies", {})
             export_policies(trainer, run, start, say=progress.say)
-            progress.update(REPORTING, {})
+            progress.update("drawing the report", {})
             path = ranks.broadcast_object(
                 "the report", lambda: write_report(run) if report else run / "report.html"
             )

@@ -116,7 +116,7 @@ class Trainer:
         of_critic = self._update_critic(advantages, clock)
         self.end_iteration(iteration)
         found = metrics.iteration_metrics(team, batches, advantages, updates, clock.seconds, self.config)
-        return found | of_critic | weighted_sum.metrics(self.task)
+        return found | of_critic | weighted_sum.of_task(self.task).metrics()
 
     def example(self) -> str:
         """A game's first response of the iteration, its query, its score, and what the reward received."""
