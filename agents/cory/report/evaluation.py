@@ -18,63 +18,37 @@ IN_GAME = (
 """Quantities in the table of the seats; the JSON has all."""
 
 
-def sections(run: Path, config: Mapping[str, Any]) -> list[html.Markup]:
-    """Return a section for every evaluation in a run, those with the run's own settings first."""
-    results = sorted(records.read_all(run), key=lambda result: len(unlike_run(result, config)))
+def sections(run: Path) -> list[html.Markup]:
+    """A section for every evaluation in a run."""
+    results = records.read_all(run)
     parts = [html.heading("Intervals", anchor="intervals")] if results else []
-    for result in results:
-        parts += _section(result, config)
-    return parts
+    return parts + [part for result in results for part in _section(result)]
 
 
-def unlike_run(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
-    """Return what an evaluation measured otherwise than its run: `kl.coef 2.0 (run: 0.2)`."""
-    measured = result["measured"]
-    found = dict(measured["settings"])
-    if "evaluation.queries" in config:
-        own = min(config["evaluation.queries"], result["data"]["test"])
-        found |= {"queries": measured["queries"]}
-        config = {**config, "queries": own}
-    texts = [
-        f"{name} {value} (run: {config[name]})"
-        for name, value in found.items()
-        if name in config and config[name] != value
-    ]
-    return texts + ([] if measured["game"] else ["no games"])
-
-
-def _section(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[html.Markup]:
-    """Return heading, conditions, tables (the first one open) and remarks of an evaluation."""
+def _section(result: Mapping[str, Any]) -> list[html.Markup]:
     from cory.report import figures, plots
 
     measured = result["measured"]
-    others = unlike_run(result, config)
     weights = [
-        f"{name} {of['folder']}" + (f" (sha256 {of['sha256'][:8]})" if of["sha256"] else "")
+        f"{name} {of['folder']} (sha256 {(of['sha256'] or '-')[:8]})"
         for name, of in measured["weights"].items()
     ]
-    text = (
-        f"Measured unlike the run: {'; '.join(others)}."
-        if others
-        else "Measured with the run's own settings."
-    )
     parts = [
         html.heading(f"Held-out evaluation with intervals: {records.describe(measured)}", level=3),
-        html.paragraph(f"{text} Weights: {', '.join(weights)}."),
+        html.paragraph(f"Weights: {', '.join(weights)}."),
     ]
     for i, table in enumerate(make_tables(result)):
         rows = [[label(row[0]), *row[1:]] for row in table.rows]
         content = html.table(table.head, rows, kind="numbers")
         parts.append(html.collapsible(table.title, content, is_open=i == 0))
     if figure := figures.grid([pass_at_k(result)], figures.pass_at_k):
-        figure.draw_without_rendering()
         caption = f"{plots.PASS_AT_K} Shaded: 95 % intervals."
         parts.append(figures.on_page(figure, title="pass@k", caption=caption))
     return parts + [html.paragraph(line, muted=True) for line in remarks(result)]
 
 
 def pass_at_k(result: Mapping[str, Any]) -> dict[str, dict[int, tuple[float, float, float]]]:
-    """Return pass@k and its interval (NaN if there is none), by policy and k."""
+    """Pass@k and its interval (NaN if there is none), by policy and k."""
     points: dict[str, dict[int, tuple[float, float, float]]] = {}
     for name, metrics in result["metrics"].items():
         for quantity in in_order(metrics):
@@ -86,13 +60,12 @@ def pass_at_k(result: Mapping[str, Any]) -> dict[str, dict[int, tuple[float, flo
 
 
 def remarks(result: Mapping[str, Any]) -> list[str]:
-    """Return lines on missing intervals, data left out, signs of collapse and judge failures."""
+    """Lines on missing intervals, data left out, signs of collapse and judge failures."""
     lines = []
-    if result["queries"] < MIN_QUERIES:
-        lines.append(f"[-]: no intervals, since there are fewer than {MIN_QUERIES} queries.")
-    elif any(" [-]" in cell for table in make_tables(result) for row in table.rows for cell in row):
+    if any(" [-]" in cell for table in make_tables(result) for row in table.rows for cell in row):
         lines.append(
-            "[-]: no interval, since the value is at the edge of its range (a share of 0 or 1, a KL of 0)."
+            f"[-]: no interval, with fewer than {MIN_QUERIES} queries or a value at the edge of its range (a "
+            "share of 0 or 1, a KL of 0)."
         )
     lines += [f"{line}." for line in result["data"]["left_out"]]
     lines += [f"Signs of collapse: {'; '.join(result['collapse_signs'])}."]
@@ -101,7 +74,7 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
 
 
 def make_tables(result: Mapping[str, Any]) -> list[Table]:
-    """Return the tables of an evaluation summary, without empty ones."""
+    """The tables of an evaluation summary, without empty ones."""
     standalone = {
         name: {"metrics": metrics, "intervals": result["intervals"][name]}
         for name, metrics in result["metrics"].items()

@@ -5,7 +5,7 @@ Imports no run and no study.
 
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -70,30 +70,11 @@ def draw_kinds(kinds: Sequence[Kind[T]], source: T, folder: Path) -> list[Plot]:
 
 
 def on_page(figure: Figure, *, title: str, caption: str) -> html.Markup:
-    """Return a figure element: legends and panels one by one, so that they fit a phone, and a caption.
-
-    `figure` has been saved or drawn before, which laid it out.
-    """
+    """A figure element with a caption."""
+    drawing = io.StringIO()
     with matplotlib.rc_context(STYLE):
-        figure.set_layout_engine("none")
-        images = [(name or title, document) for name, document in _pieces(figure)]
-    return html.figure(images, caption=caption)
-
-
-def _pieces(figure: Figure) -> Iterator[tuple[str, str]]:
-    """Yield the name and the SVG document of every legend and panel."""
-    blocks: Sequence[Any] = figure.subfigs or [figure]
-    pieces = [piece for block in blocks for piece in [*block.legends, *block.axes]]
-    for piece in pieces:
-        for other in pieces:
-            other.set_visible(other is piece)
-        box = piece.get_tightbbox()
-        assert box is not None  # it is visible
-        buffer = io.StringIO()
-        inches = box.transformed(figure.dpi_scale_trans.inverted()).padded(0.05)
-        figure.savefig(buffer, format="svg", bbox_inches=inches, transparent=True, metadata={"Date": None})
-        name = piece.get_ylabel() or piece.get_xlabel() if isinstance(piece, Axes) else "legend"
-        yield name.replace("\n", " "), buffer.getvalue()
+        figure.savefig(drawing, format="svg", transparent=True, metadata={"Date": None})
+    return html.figure(drawing.getvalue(), title=title, caption=caption)
 
 
 def grid(
@@ -142,7 +123,7 @@ def add_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> 
 
 
 def line_style(place: int) -> dict[str, Any]:
-    """Return the colour and line of the series at a place; lines change after all colours."""
+    """The colour and line of the series at a place; lines change after all colours."""
     turn, colour = divmod(place, len(PALETTE))
     return {"color": PALETTE[colour], "linestyle": DASHES[turn % len(DASHES)]}
 

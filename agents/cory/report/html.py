@@ -22,7 +22,7 @@ TEMPLATES = jinja2.Environment(
 
 
 def macros(template: str) -> Any:
-    """Return the macros of a template as functions; each returns `Markup` and escapes what is not."""
+    """The macros of a template as functions; each returns `Markup` and escapes what is not."""
     return TEMPLATES.get_template(template).module
 
 
@@ -30,30 +30,26 @@ ELEMENTS = macros("elements.html")
 
 
 def page(title: str, parts: Iterable[Markup]) -> str:
-    """Return a complete document."""
+    """A complete document."""
     template = TEMPLATES.get_template("page.html")
     return template.render(title=title, parts=list(parts)) + "\n"
 
 
 heading = ELEMENTS.heading
-cards = ELEMENTS.cards
-definitions = ELEMENTS.definitions
 command = ELEMENTS.command
 paragraph = ELEMENTS.paragraph
 alert = ELEMENTS.alert
 table = ELEMENTS.table
-titled = ELEMENTS.titled
 collapsible = ELEMENTS.collapsible
 preformatted = ELEMENTS.preformatted
 
 
 def contents(parts: Iterable[Markup]) -> Markup:
-    """Return links to the headings of `parts` that have an anchor."""
+    """Links to the headings of `parts` that have an anchor."""
     links = re.findall(r'<h2 id="([^"]*)">(.*?)</h2>', "\n".join(parts))
     return Markup(ELEMENTS.contents([(anchor, Markup(text)) for anchor, text in links]))
 
 
-def figure(images: Iterable[tuple[str, str]], *, caption: str) -> Markup:
-    """Return SVG drawings, each with its name, side by side where there is room, above a caption."""
-    encoded = [(name, base64.b64encode(svg.encode()).decode("ascii")) for name, svg in images]
-    return Markup(ELEMENTS.figure(encoded, caption))
+def figure(svg: str, *, title: str, caption: str) -> Markup:
+    """An SVG drawing above its caption."""
+    return Markup(ELEMENTS.figure(base64.b64encode(svg.encode()).decode("ascii"), title, caption))

@@ -45,7 +45,7 @@ def make_card(
     measured: str = "",
     templates: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the card of the policies `names` of a run with `settings`, by flag.
+    """The card of the policies `names` of a run with `settings`, by flag.
 
     With several policies each is in a subfolder of the repository `repo`. `measured` says what the results
     were measured on, `templates` are the prompts of the game by seat.
@@ -108,7 +108,7 @@ def _cell(name: str, quantity: str, results: Results, intervals: Intervals) -> s
 
 
 def _signs(names: Sequence[str], results: Results) -> list[str]:
-    """Return the signs of collapse of each policy against its reference."""
+    """The signs of collapse of each policy against its reference."""
     signs = []
     for name in names:
         ours = results.get(name, {})
@@ -144,7 +144,7 @@ def is_hub_name(name: str) -> bool:
 
 
 def _start(name: str, settings: Mapping[str, Any]) -> str:
-    """Return the model that a policy started from."""
+    """The model that a policy started from."""
     several = settings["policy.models"]
     if not several:
         return str(settings["policy.model"])
@@ -152,13 +152,13 @@ def _start(name: str, settings: Mapping[str, Any]) -> str:
 
 
 def _format(settings: Mapping[str, Any]) -> str:
-    """Return the kind of policy, by the files that are exported: a merged LoRA team is a whole model."""
+    """The kind of policy, by the files that are exported: a merged LoRA team is a whole model."""
     merged = settings["policy.kind"] == "lora_team" and settings["export"] != "as_trained"
     return "causal_lm" if merged else str(settings["policy.kind"])
 
 
 def _license(models: Sequence[str]) -> dict[str, Any]:
-    """Return licence metadata of the base model, from the card in its folder; nothing if there is none."""
+    """Licence metadata of the base model, from the card in its folder; nothing if there is none."""
     from huggingface_hub import ModelCard
 
     licenses: list[dict[str, Any]] = []
@@ -174,7 +174,7 @@ def _license(models: Sequence[str]) -> dict[str, Any]:
 
 
 def _eval_results(names: Sequence[str], dataset: str, results: Results, measured: str) -> list[Any]:
-    """Return the model-index: the main metrics of every policy."""
+    """The model-index: the main metrics of every policy."""
     from huggingface_hub import EvalResult
 
     return [

@@ -47,7 +47,7 @@ def write_report(run: Path, out: Path | None = None) -> Path:
 
 def _write(run: Path, path: Path, folder: Path) -> Path:
     """Write the page to `path`, and its figures into `folder` too."""
-    from cory.report import evaluation, probe, summary, verdict
+    from cory.report import evaluation, probe, summary
     from cory.report.plots import draw
 
     if not (run / METRICS).is_file():
@@ -62,18 +62,17 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
     continues = config.get("task") == "reviews"  # the responses of other tasks answer their queries
     plots = {plot.path.stem: _figure(plot) for plot in draw(run_curves, folder)}
     parts = [
-        *summary.sections(run, config, run_curves),
-        *verdict.sections(logged, run_curves, config, environment),
-        *best_checkpoint(run, config, run_curves),
+        *summary.sections(logged, run_curves, config, environment),
+        *best_checkpoint(run, config),
         *samples.first(games, continues=continues),
         *commands(environment),
         *_held_out(run_curves),
         *_data(environment),
         *(part for name in ("held_out", "frontier", "pass_at_k") for part in plots.get(name, ())),
-        *evaluation.sections(run, config),
+        *evaluation.sections(run),
         *probe.sections(run),
         *_training(run_curves),
-        *(part for name in ("training", "team", "updates", "speed") for part in plots.get(name, ())),
+        *(part for name in ("training", "team", "updates") for part in plots.get(name, ())),
         *samples.sections(games, continues=continues),
         *samples.failures([row for row in rows if "failure" in row]),
         *_files(run),
@@ -85,16 +84,16 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
 
 
 def _figure(plot: "Plot") -> list[html.Markup]:
-    """Return a figure under its title."""
+    """A figure under its title."""
     from cory.report.figures import on_page
 
-    anchor = {"team": "team", "updates": "updates", "speed": "speed"}.get(plot.path.stem, "")
+    anchor = plot.path.stem if plot.path.stem in ("team", "updates") else ""
     title = html.heading(plot.title, level=2 if anchor else 3, anchor=anchor)
     return [title, on_page(plot.figure, title=plot.title, caption=plot.caption)]
 
 
 def _held_out(run_curves: Curves) -> list[html.Markup]:
-    """Return the table of standalone evaluations: first and last of each policy, and the reference."""
+    """The table of standalone evaluations: first and last of each policy, and the reference."""
     shown = quantities(run_curves, ["eval"])
     if not shown:
         return []
@@ -111,16 +110,12 @@ def _held_out(run_curves: Curves) -> list[html.Markup]:
         "Each policy standalone, given the query only. First evaluation → last evaluation (at iteration "
         f"{last}), and the difference."
     )
-    if distance := run_curves.get(Key("all", "policies", "ngram_distance")):
-        name = label("ngram_distance")
-        difference = change(distance.values[:1], distance.values[-1:])
-        note += f" {name[0].upper()}{name[1:]} of the policies: {difference}."
     table = html.table(["", "reference", *names], rows, kind="numbers")
     return [*parts, table, html.paragraph(note, muted=True)]
 
 
 def _data(environment: Mapping[str, Any]) -> list[html.Markup]:
-    """Return the number of queries and what was left out; empty if the run has not recorded it."""
+    """The number of queries and what was left out; empty if the run has not recorded it."""
     data = environment.get("data")
     if data is None:
         return []
@@ -131,7 +126,7 @@ def _data(environment: Mapping[str, Any]) -> list[html.Markup]:
 
 
 def _training(run_curves: Curves) -> list[html.Markup]:
-    """Return the table of training metrics by seat, at the start and at the end."""
+    """The table of training metrics by seat, at the start and at the end."""
     shown = [quantity for quantity in quantities(run_curves, seats(run_curves)) if quantity in SEATED]
     if not shown:
         return []
@@ -141,20 +136,13 @@ def _training(run_curves: Curves) -> list[html.Markup]:
         values = [_seat_values(run_curves, seat, quantity) for seat in seats(run_curves)]
         changes = [change(v[:window], v[-window:]) if window else number(v) for v in values]
         rows.append([label(quantity), *changes])
-    note = "Means over one iteration, whichever policy sat in the seat."
-    if window:
-        span = (
-            f"the first and the last {window} iterations"
-            if window > 1
-            else "the first and the last iteration"
-        )
-        note = f"Means over {span}, whichever policy sat in the seat."
+    note = f"Means over the first and the last {max(1, window)} iterations, whichever policy sat in the seat."
     table = html.table(["", *seats(run_curves)], rows, kind="numbers")
     return [html.heading("Training, by seat", anchor="training"), table, html.paragraph(note, muted=True)]
 
 
 def _files(run: Path) -> list[html.Markup]:
-    """Return the contents of the configuration and environment files."""
+    """The contents of the configuration and environment files."""
     paths = [run / name for name in ("config.yaml", "environment.json") if (run / name).is_file()]
     contents = [
         html.collapsible(path.name, html.preformatted(path.read_text(encoding="utf-8"))) for path in paths
@@ -163,7 +151,7 @@ def _files(run: Path) -> list[html.Markup]:
 
 
 def _seat_values(run_curves: Curves, seat: str, quantity: str) -> list[float]:
-    """Return the values of a seat by iteration, whichever policy sat in it."""
+    """The values of a seat by iteration, whichever policy sat in it."""
     seat_curves = [
         curve for key, curve in run_curves.items() if (key.place, key.quantity) == (seat, quantity)
     ]

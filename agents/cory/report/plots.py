@@ -57,7 +57,6 @@ UPDATES = (
     "Other metrics of each iteration, by policy (colour) and seat (line style); those that never change are "
     "left out."
 )
-SPEED = "Wall-clock seconds of the whole run by phase, and tokens per second."
 
 
 def draw(curves: Curves, folder: Path) -> list[Plot]:
@@ -69,13 +68,12 @@ def draw(curves: Curves, folder: Path) -> list[Plot]:
         ("frontier", "Task reward against KL", FRONTIER, _frontier),
         ("pass_at_k", "pass@k", PASS_AT_K, _pass_at_k),
         ("updates", "Other training metrics", UPDATES, _updates),
-        ("speed", "Time and speed", SPEED, _speed),
     ]
     return draw_kinds(kinds, curves, folder)
 
 
 def pass_at_k_of(curves: Curves) -> dict[str, dict[int, tuple[float, float, float]]]:
-    """Return pass@k of the last evaluation by policy and k, without intervals."""
+    """Pass@k of the last evaluation by policy and k, without intervals."""
     points: dict[str, dict[int, tuple[float, float, float]]] = {}
     for quantity in quantities(curves, ["eval"]):
         for key, curve in curves.items():
@@ -206,36 +204,11 @@ def _draw_frontier(axes: Axes, curves: Curves) -> bool:
     return bool(axes.lines)
 
 
-def _speed(curves: Curves) -> Figure | None:
-    seconds = {
-        key.policy: sum(filter(math.isfinite, c.values)) for key, c in curves.items() if key.place == "time"
-    }
-    rate = curves.get(Key("speed", "tokens", "per_second"))
-    if not seconds:
-        return None
-    figure = Figure(figsize=(9, 0.34 * len(seconds) + 2.2), layout="constrained")
-    bars, *others = figure.subplots(1, 2 if rate else 1, squeeze=False)[0]
-    phases = sorted(seconds, key=seconds.__getitem__)
-    total = sum(seconds.values()) or 1.0
-    drawn = bars.barh(phases, [seconds[phase] for phase in phases], color=PALETTE[0], height=0.65)
-    bars.bar_label(drawn, [f"{seconds[phase] / total:.0%}" for phase in phases], padding=3)
-    bars.margins(x=0.15)
-    bars.grid(visible=False, axis="y")
-    bars.set_xlabel("seconds")
-    if rate:
-        axes = others[0]
-        axes.plot(*rate, color=PALETTE[0], marker="o" if len(rate.iterations) == 1 else "")
-        axes.set_ylim(0, 1.1 * max(filter(math.isfinite, rate.values), default=1))
-        axes.set_ylabel("tokens per second")
-        over_iterations(axes)
-    return figure
-
-
 def _coloured(curves: Curves) -> list[tuple[str, str]]:
-    """Return the policies with their colours."""
+    """The policies with their colours."""
     return [(PALETTE[i % len(PALETTE)], policy) for i, policy in enumerate(policies(curves))]
 
 
 def _dash(curves: Curves, seat: str) -> Any:
-    """Return the line style of a seat."""
+    """The line style of a seat."""
     return DASHES[seats(curves).index(seat) % len(DASHES)]

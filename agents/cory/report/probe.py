@@ -49,7 +49,7 @@ ROWS = {
 
 
 def read(run: Path) -> dict[str, Any] | None:
-    """Return the probe in a run directory; None if there is none or it is incomplete."""
+    """The probe in a run directory; None if there is none or it is incomplete."""
     try:
         result = json.loads((run / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -59,7 +59,7 @@ def read(run: Path) -> dict[str, Any] | None:
 
 
 def describe(result: Mapping[str, Any]) -> str:
-    """Return task, judge and size of a probe in one line."""
+    """Task, judge and size of a probe in one line."""
     measured = result["measured"]
     judge = "its own score" if measured["judge"] is None else f"judge {measured['judge']}"
     size = f"{measured['pioneers']} pioneer x {measured['observers']} observer responses"
@@ -70,7 +70,7 @@ def describe(result: Mapping[str, Any]) -> str:
 
 
 def make_tables(result: Mapping[str, Any]) -> list[Table]:
-    """Return the tables of a probe; `llm_1 -> llm_2` is a pioneer and the observer that reads it."""
+    """The tables of a probe; `llm_1 -> llm_2` is a pioneer and the observer that reads it."""
     pairs = {" -> ".join(pair["seating"].values()): pair for pair in result["pairs"]}
     tables = []
     for part, rows in ROWS.items():
@@ -84,7 +84,7 @@ def make_tables(result: Mapping[str, Any]) -> list[Table]:
 
 
 def remarks(result: Mapping[str, Any]) -> list[str]:
-    """Return lines on missing intervals and on responses that a judge failed on."""
+    """Lines on missing intervals and on responses that a judge failed on."""
     lines = []
     if result["measured"]["queries"] < MIN_QUERIES:
         lines.append(f"[-]: no intervals, since there are fewer than {MIN_QUERIES} queries.")
@@ -92,7 +92,7 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
 
 
 def sections(run: Path) -> list[html.Markup]:
-    """Return the section of a run's probe; empty without a probe."""
+    """The section of a run's probe; empty without a probe."""
     result = read(run)
     if result is None:
         return []

@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 
 def first(rows: Sequence[Row], *, continues: bool) -> list[html.Markup]:
-    """Return a few queries of the last evaluation with the response of the reference and of each policy.
+    """A few queries of the last evaluation with the response of the reference and of each policy.
 
     Args:
         rows: Rows of samples.jsonl.
@@ -43,7 +43,7 @@ def first(rows: Sequence[Row], *, continues: bool) -> list[html.Markup]:
 
 
 def sections(rows: Sequence[Row], *, continues: bool) -> list[html.Markup]:
-    """Return sample games: those of the last evaluation open, earlier ones closed.
+    """Sample games: those of the last evaluation open, earlier ones closed.
 
     Args:
         rows: Rows of samples.jsonl.
@@ -67,7 +67,7 @@ def sections(rows: Sequence[Row], *, continues: bool) -> list[html.Markup]:
 
 
 def failures(rows: Sequence[Row]) -> list[html.Markup]:
-    """Return the table of responses that a judge failed on; empty if there are none."""
+    """The table of responses that a judge failed on; empty if there are none."""
     if not rows:
         return []
     fields = ("iteration", "judge", "failure", "query", "response")
@@ -81,7 +81,7 @@ def _evaluated(rows: Sequence[Row]) -> list[Row]:
 
 
 def _standalone(row: Row) -> list[tuple[str, html.Markup]]:
-    """Return the responses of the reference and of each policy without a partner."""
+    """The responses of the reference and of each policy without a partner."""
     if "eval" not in row:
         return []
     alone = {"reference": row["reference"]} if "reference" in row else {}
@@ -91,7 +91,7 @@ def _standalone(row: Row) -> list[tuple[str, html.Markup]]:
 
 
 def _seated(row: Row) -> list[tuple[str, html.Markup]]:
-    """Return the responses of each seat with score and KL, coloured where the KL of its tokens is known."""
+    """The responses of each seat with score and KL, coloured where the KL of its tokens is known."""
     seating, tokens, found = row.get("seating", {}), row.get("token_kl", {}), []
     for seat, score in row["score"].items():
         note = f"score {number([] if score is None else [score])}"
@@ -106,7 +106,7 @@ def _seated(row: Row) -> list[tuple[str, html.Markup]]:
 
 
 def _coloured(text: str, tokens: Sequence[tuple[str, float | None]]) -> html.Markup:
-    """Return the tokens of a response, each on its colour; what follows them is plain."""
+    """The tokens of a response, each on its colour; what follows them is plain."""
     shown = []
     for piece, kl in tokens:
         known = "not finite" if kl is None else f"{kl:.2f} nats"
@@ -128,7 +128,7 @@ def _game(
     *,
     below: Sequence[tuple[str, html.Markup]] = (),
 ) -> html.Markup:
-    """Return a card of one query with a card per response; `below` are in a row of their own."""
+    """A card of one query with a card per response; `below` are in a row of their own."""
     query = row["query"]
     groups = [
         [(name, MACROS.continued(query, text) if continues else text.lstrip()) for name, text in group]
@@ -143,5 +143,5 @@ def _games(cards: Sequence[html.Markup]) -> html.Markup:
 
 
 def _text(response: str) -> html.Markup:
-    """Return a response; `(empty)` if it has no visible character."""
+    """A response; `(empty)` if it has no visible character."""
     return html.escape(response.rstrip()) if response.strip() else EMPTY

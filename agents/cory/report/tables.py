@@ -36,19 +36,19 @@ def cell(value: float | None, low: float | None, high: float | None, *, sign: st
 
 
 def on_page(table: Table) -> list[html.Markup]:
-    """Return a heading, the note and the table."""
+    """A heading, the note and the table."""
     note = [html.paragraph(table.note, muted=True)] if table.note else []
     return [html.heading(table.title), *note, html.table(table.head, table.rows, kind=table.kind)]
 
 
 def markdown(table: Table) -> list[str]:
-    """Return a heading, the note and the table as lines of Markdown."""
+    """A heading, the note and the table as lines of Markdown."""
     note = ["", table.note] if table.note else []
     return ["", f"## {table.title}", *note, "", *markdown_rows(table.head, table.rows)]
 
 
 def markdown_rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a Markdown table; no line break divides an interval."""
+    """The lines of a Markdown table; no line break divides an interval."""
     return [_markdown_row(head), "|---" * len(head) + "|", *map(_markdown_row, rows)]
 
 

@@ -4,10 +4,9 @@ import json
 import re
 
 import pytest
-import yaml
 
 from cory.evaluation.records import read_all
-from cory.report.evaluation import make_tables, pass_at_k, remarks, unlike_run
+from cory.report.evaluation import make_tables, pass_at_k, remarks
 from cory.report.page import write_report
 from cory.report.plots import pass_at_k_of
 from cory.report.tables import cell, print_tables
@@ -79,7 +78,7 @@ def test_an_evaluation_is_in_the_report_with_intervals_and_signs(tmp_path):
     assert "1.000 [0.500, 1.500]" in page
     assert "llm_1: length is below half of the reference&#39;s: 2.000, 5.000" in page
     assert "judge mine failed: [red]1 / 0[/red]" in page
-    assert 'alt="pass@k (share of queries)"' in page
+    assert 'alt="pass@k"' in page
 
 
 @pytest.mark.usefixtures("no_plots")
@@ -94,24 +93,13 @@ def test_pass_at_k_of_the_last_evaluation_during_training_is_drawn_too(tmp_path)
     with Tracker(tmp_path, tensorboard=False) as tracker:
         for iteration, share in ((0, 0.25), (5, 0.5)):
             tracker.log(iteration, {"eval/llm_1/pass_at_1": share, "eval/llm_1/pass_at_2": share + 0.25})
-            tracker.log(iteration, {"all/policies/ngram_distance": share})
     page = write_report(tmp_path).read_text(encoding="utf-8")
     assert (tmp_path / "plots/pass_at_k.png").exists()
     assert "<td>pass@2</td>" in page
-    assert "of the policies: 0.250 → 0.500  (+0.250)" in page
     curves = {Key("eval", "llm_1", f"pass_at_{k}"): Curve([0, 5], [0.0, k / 16]) for k in (10, 2)}
     assert {k: value for k, (value, *_) in pass_at_k_of(curves)["llm_1"].items()} == {2: 0.125, 10: 0.625}
     assert list(pass_at_k_of(curves)["llm_1"]) == [2, 10]
     assert policies({Key("all", "policies", "differing"): Curve([0], [1.0])}) == []
-
-
-@pytest.mark.usefixtures("no_plots")
-def test_the_summary_has_the_gain_with_its_interval_if_measured_with_the_runs_settings(tmp_path):
-    run, gain = run_with(tmp_path, SUMMARY), "<dd>+0.500 [+0.250, +0.750]</dd>"
-    (run / "config.yaml").write_text(yaml.safe_dump(MEASURED["settings"] | {"iterations": 3}))
-    assert gain in write_report(run).read_text(encoding="utf-8")
-    (run / "config.yaml").write_text(yaml.safe_dump(MEASURED["settings"] | {"kl.coef": 0.5}))
-    assert gain not in write_report(run).read_text(encoding="utf-8")
 
 
 def test_pass_at_k_of_an_evaluation_has_its_intervals():
@@ -124,39 +112,17 @@ def test_pass_at_k_without_an_interval_is_a_point():
     assert points[1] == pytest.approx((0.375, float("nan"), float("nan")), nan_ok=True)
 
 
-def test_every_evaluation_has_a_section_of_its_own_that_names_what_was_measured(tmp_path, no_plots):
-    """The run has 2 samples and judge pocket: its own measurement comes first, though last by file name."""
-    other_task = {
-        "task": "echo",
-        "judge": None,
-        "sampling": "own",
-        "settings": {"task": "echo", "kl.coef": 2.0},
-    }
-    run = run_with(tmp_path, measured_as(1, **other_task), measured_as(8), SUMMARY)
-    (run / "config.yaml").write_text(yaml.safe_dump(MEASURED["settings"] | {"iterations": 3}))
+def test_every_evaluation_has_a_section_that_names_what_was_measured(tmp_path, no_plots):
+    other_task = {"task": "echo", "judge": None, "sampling": "own", "settings": {"task": "echo"}}
+    run = run_with(tmp_path, SUMMARY, measured_as(1, **other_task))
     page = write_report(run).read_text(encoding="utf-8")
     heads = re.findall(r"<h3>Held-out evaluation with intervals: (.*?)</h3>\n<p>(.*?)</p>", page)
     weights = "Weights: llm_1 policies/llm_1 (sha256 abcdef01)."
     assert heads == [
-        ("task reviews, judge pocket, 64 test queries, 2 samples each, paper sampling",
-         f"Measured with the run&#39;s own settings. {weights}"),
-        ("task reviews, judge pocket, 64 test queries, 8 samples each, paper sampling",
-         f"Measured unlike the run: evaluation.samples 8 (run: 2). {weights}"),
-        ("task echo, its own score, 64 test queries, 1 sample each, own sampling",
-         "Measured unlike the run: task echo (run: reviews); evaluation.samples 1 (run: 2); kl.coef 2.0 "
-         f"(run: 0.2). {weights}"),
+        ("task reviews, judge pocket, 64 test queries, 2 samples each, paper sampling", weights),
+        ("task echo, its own score, 64 test queries, 1 sample each, own sampling", weights),
     ]  # fmt: skip
-    assert page.count('alt="pass@k (share of queries)"') == 3
-
-
-def test_fewer_queries_than_the_run_evaluates_are_a_difference():
-    """The run asks for 512 of 99 test queries and gets 99; 64 were measured here."""
-    config = {**MEASURED["settings"], "evaluation.queries": 512}
-    assert unlike_run(SUMMARY, config) == ["queries 64 (run: 99)"]
-    assert unlike_run(SUMMARY, {**config, "evaluation.queries": 64}) == []
-    assert unlike_run({**SUMMARY, "measured": {**MEASURED, "game": False}}, MEASURED["settings"]) == [
-        "no games"
-    ]
+    assert page.count('alt="pass@k"') == 2
 
 
 def test_the_terminal_shows_the_same_tables(capsys):

@@ -50,10 +50,7 @@ def test_a_missing_interval_is_a_dash_and_one_line_tells_why():
     assert cell(None, None, None) == "-"
     assert remarks(SUMMARY)[0].startswith("Signs of collapse")
     at_edge = {"llm_1": {**INTERVALS, "task_reward": [None, None]}}
-    assert "the value is at the edge of its range" in remarks({**SUMMARY, "intervals": at_edge})[0]
-    few = remarks({**SUMMARY, "queries": 7, "intervals": at_edge})
-    assert "fewer than 8 queries" in few[0]
-    assert not any("edge" in line for line in few)
+    assert "a value at the edge of its range" in remarks({**SUMMARY, "intervals": at_edge})[0]
 
 
 def test_a_metric_that_is_not_finite_is_not_called_an_edge():
