@@ -11,6 +11,7 @@ import numpy as np
 from cory_env.arrays import length_mask, pack
 from cory_env.payoff import Payoff, rule
 from cory_env.tasks.base import (
+    MeasuresGames,
     Task,
     annotates,
     annotation_ids,
@@ -164,14 +165,38 @@ class VectorGame:
         if self.turn is not None:
             raise ValueError(f"the games are not over; it is the turn of {self.turn}")
         if self._scores_BN is None:
-            responses = [response for seat in self.seats for response in self.responses(seat)]
-            score_NB = checked_scores(self.task, self.queries * len(self.seats), responses)
-            self._scores_BN = score_NB.reshape(len(self.seats), -1).T.copy()
+            self._scores_BN = checked_scores(self.task, self.queries, self._by_seat())
         return self._scores_BN.copy()
 
     def payoffs(self) -> np.ndarray:
         """Return the payoff of each seat, [B, N] float64."""
         return self.pay(self.scores())
+
+    def measures(self) -> dict[str, dict[str, np.ndarray]]:
+        """Return what the task measures of finished games beside scores: arrays [B] by seat and quantity.
+
+        Empty for games of one seat, and a task that is no `cory_env.tasks.base.MeasuresGames`.
+        """
+        if not isinstance(self.task, MeasuresGames) or len(self.seats) == 1:
+            return {}
+        found = {
+            seat: {quantity: np.asarray(values, dtype=np.float64) for quantity, values in of_seat.items()}
+            for seat, of_seat in self.task.measure_games(self.queries, self._by_seat()).items()
+        }
+        for seat, quantity, values in ((s, q, v) for s, of_seat in found.items() for q, v in of_seat.items()):
+            if (
+                seat not in self.seats
+                or values.shape != (len(self.queries),)
+                or not np.isfinite(values).all()
+            ):
+                raise ValueError(
+                    f"{type(self.task).__module__} measured {quantity!r} of {seat!r} as {values}; return one "
+                    f"finite number for each of {len(self.queries)} games, by seat"
+                )
+        return found
+
+    def _by_seat(self) -> dict[str, list[Response]]:
+        return {seat: self.responses(seat) for seat in self.seats}
 
     def _at(self, seat: str) -> tuple[View, int]:
         """Return the view and the index of `seat`."""

@@ -196,9 +196,10 @@ class raw_env(AECEnv):
             self.game.play(token)
         if self.game.turn is None:
             tokenizer = self.task.tokenizer
-            responses = [Response.of(ids, tokenizer, seat=seat) for seat, ids in self.game.responses.items()]
-            scores = checked_scores(self.task, [self.game.query] * len(responses), responses)
-            self._scores = dict(zip(self.possible_agents, scores.tolist(), strict=True))
+            played = self.game.responses.items()
+            responses = {seat: [Response.of(ids, tokenizer, seat=seat)] for seat, ids in played}
+            (scores,) = checked_scores(self.task, [self.game.query], responses).tolist()
+            self._scores = dict(zip(self.possible_agents, scores, strict=True))
             *earlier, last = self.agents
             self._unpaid = earlier if self.payout == "settle" else []
             self._pay([last] if self.payout == "settle" else self.agents)

@@ -2,7 +2,9 @@
 
 A function with a parameter called `completions`, `prompts` or `completion_ids` (the token ids of the
 responses), or with `**columns` only, is called by names as `f(prompts, completions, **columns)`, any other as
-`f(texts)`; both return a list of scores, and may be async.
+`f(texts)`; both return a list of scores, and may be async. One that names `seat` gets the seat of each
+completion, one that names `responses` the texts of each completion's whole game, a dict by seat; by these
+names it needs no other parameter.
 """
 
 import asyncio
@@ -17,6 +19,14 @@ from cory_env.tokenizer import Message
 
 Prompt = str | Sequence[Message]
 """A text, or the messages of a chat."""
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """Return a prompt as one text, a chat line by line."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
+
 
 Judge = Callable[..., Sequence[float]]
 """A function in either convention, or a `CaseJudge`: one finite number per case, higher is better."""
@@ -41,6 +51,12 @@ class Cases:
     ids: Sequence[Sequence[int]] | None = None
     """The responses as token ids, their end included, where they are known."""
 
+    seats: Sequence[str] = ()
+    """The seat of each response; empty where each was written standalone, by `pioneer_0`."""
+
+    games: Sequence[Mapping[str, str]] = ()
+    """The texts of each response's game by seat; empty where each was written standalone."""
+
     def __len__(self) -> int:
         return len(self.answers)
 
@@ -51,6 +67,8 @@ class Cases:
             texts=self.texts[part],
             columns={name: values[part] for name, values in self.columns.items()},
             ids=None if self.ids is None else self.ids[part],
+            seats=self.seats[part],
+            games=self.games[part],
         )
 
     @property
@@ -59,6 +77,13 @@ class Cases:
         ids = {} if self.ids is None else {"completion_ids": [list(response) for response in self.ids]}
         columns = {name: list(values) for name, values in self.columns.items()}
         return {**ids, **columns, "prompts": list(self.prompts), "completions": self.completions}
+
+    @property
+    def of_games(self) -> dict[str, list[Any]]:
+        """What a reward function that names `seat` or `responses` gets by these names."""
+        games = self.games or [{"pioneer_0": response} for response in self.answers]
+        seats = self.seats or ["pioneer_0"] * len(self)
+        return {"seat": list(seats), "responses": [dict(game) for game in games]}
 
     @property
     def completions(self) -> list[str | list[Message]]:
@@ -80,6 +105,14 @@ class CaseJudge(ABC):
         """Score responses to empty prompts."""
         return self.judge(Cases(prompts=[""] * len(texts), answers=texts, texts=texts))
 
+    @property
+    def reads_games(self) -> bool:
+        """Whether it reads `Cases.seats` or `Cases.games`."""
+        return False
+
+
+OF_GAMES = frozenset({"seat", "responses"})
+"""Parameters by which a function asks for the game of each response."""
 
 NAMED = frozenset({"prompts", "completions", "completion_ids"})
 """Parameters by which a function is known as one that is called by names, as in TRL."""
@@ -111,6 +144,7 @@ class Signature(NamedTuple):
         required = [p for p in named if p.default is p.empty]
         takes, free = frozenset(p.name for p in named), any(p.kind is p.VAR_KEYWORD for p in every)
         by_name = bool(takes & NAMED) or (free and len(every) == 1)
+        by_name |= bool(takes & OF_GAMES) and (free or {p.name for p in required} <= OF_GAMES)
         problem = ""
         if by_name:
             fits = all(p.kind is not p.POSITIONAL_ONLY for p in required)
@@ -125,6 +159,11 @@ class Signature(NamedTuple):
         needs = tuple(p.name for p in required if p.name not in ("prompts", "completions"))
         return cls(takes, needs if by_name else (), free, by_name, problem)
 
+    @property
+    def of_games(self) -> frozenset[str]:
+        """Which of `OF_GAMES` it is called with."""
+        return self.takes & OF_GAMES if self.by_name else frozenset()
+
     def arguments(self, cases: Cases) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and named arguments for a call on `cases`.
 
@@ -134,7 +173,14 @@ class Signature(NamedTuple):
             raise ValueError(self.problem)
         if not self.by_name:
             return [list(cases.texts)], {}
+        if clash := sorted(self.of_games & set(cases.columns)):
+            raise ValueError(
+                f"it names {clash[0]!r}, which reward functions get of a game, and the data have a column of "
+                "that name; rename the column"
+            )
         named = cases.named
+        if self.of_games:
+            named |= {name: values for name, values in cases.of_games.items() if name in self.of_games}
         if missing := [name for name in self.needs if name not in named]:
             known = ", ".join(map(repr, cases.columns)) or "none"
             raise ValueError(
@@ -143,6 +189,13 @@ class Signature(NamedTuple):
             )
         free = set(named) - {"completion_ids"} if self.free else set()
         return [], {name: value for name, value in named.items() if name in free | self.takes}
+
+
+def reads_games(judge: Judge) -> bool:
+    """Whether `judge` scores a response by its seat or by the whole game."""
+    if isinstance(judge, CaseJudge):
+        return judge.reads_games
+    return bool(Signature.of(inspect.signature(judge).parameters.values()).of_games)
 
 
 def finished(returned: Any) -> Any:

@@ -3,7 +3,8 @@
 Shapes: B responses, Q query tokens, T response tokens.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -66,6 +67,62 @@ class JudgesCases(Task, Protocol):
         ...
 
 
+def game_cases(
+    cases: Callable[[Sequence[Query], Sequence[Response]], Cases],
+    queries: Sequence[Query],
+    responses: Mapping[str, Sequence[Response]],
+) -> Cases:
+    """Return a task's `cases` of whole games: the responses seat by seat, each with its game's texts."""
+    flat = [response for of_seat in responses.values() for response in of_seat]
+    texts = [[response.text for response in game] for game in zip(*responses.values(), strict=True)]
+    return replace(
+        cases(list(queries) * len(responses), flat),
+        seats=[seat for seat in responses for _ in queries],
+        games=[dict(zip(responses, of_game, strict=True)) for of_game in texts] * len(responses),
+    )
+
+
+class ScoresGames(Task, Protocol):
+    """A task whose score of a response depends on the whole game; `score` is what one is worth standalone.
+
+    A task may also have an attribute `team_only`: the reason why a response alone is worth nothing. Then
+    games of one seat are refused, and evaluations are of the team only.
+    """
+
+    def score_games(
+        self, queries: Sequence[Query], responses: Mapping[str, Sequence[Response]]
+    ) -> Sequence[Sequence[float]] | np.ndarray:
+        """Score games of two or more seats: a row for each query, in it one finite number for each seat.
+
+        `responses` are by seat in the order of play. A property that is None leaves scoring to `score`.
+        """
+        ...
+
+
+@runtime_checkable
+class MeasuresGames(Task, Protocol):
+    """A task that reports more about games than scores, such as a verdict's accuracy."""
+
+    def measure_games(
+        self, queries: Sequence[Query], responses: Mapping[str, Sequence[Response]]
+    ) -> Mapping[str, Mapping[str, Sequence[float]]]:
+        """Return quantities by seat: one finite number for each game; called for two or more seats."""
+        ...
+
+
+def team_only(task: Task) -> str:
+    """Return why a response of `task` alone is worth nothing; empty if it is worth its score."""
+    return str(getattr(task, "team_only", ""))
+
+
+def check_seats(task: Task, seats: int) -> None:
+    """Raise a ValueError for a game of one seat of a task that scores teams only."""
+    if seats == 1 and (reason := team_only(task)):
+        raise ValueError(
+            f"{type(task).__module__} scores no response alone: {reason}; play with 2 or more seats"
+        )
+
+
 @runtime_checkable
 class Annotates(Task, Protocol):
     """A task that adds a text behind each response that later seats read: a verdict, a program's output."""
@@ -115,8 +172,10 @@ def validation_queries(task: Task) -> Sequence[Query]:
 
 
 def counted(task: Task) -> dict[str, Any]:
-    """Return the number of queries by split and, under `left_out`, lines about data that were left out."""
+    """Return the number of queries by split and, under `left_out`, lines about what was left out and why."""
     lines = list(getattr(task, "left_out", ()))
+    if reason := team_only(task):
+        lines.append(f"responses are evaluated in games of the team only, none standalone: {reason}")
     return {
         "train": len(task.queries("train")),
         "validation": len(validation_queries(task)),
@@ -125,25 +184,44 @@ def counted(task: Task) -> dict[str, Any]:
     }
 
 
-def checked_scores(task: Task, queries: Sequence[Query], responses: Sequence[Response]) -> np.ndarray:
-    """Return `task.score` as float64; raise a ValueError unless it is one finite number per response."""
-    name = type(task).__module__
+def checked_scores(
+    task: Task, queries: Sequence[Query], responses: Mapping[str, Sequence[Response]]
+) -> np.ndarray:
+    """Return the score of each response, [B, N] float64, N seats in the order of `responses`.
+
+    ValueError unless the task gives one finite number for each. With two or more seats a task that has
+    `score_games` is asked for whole games.
+    """
+    check_seats(task, N := len(responses))
+    name, B = type(task).__module__, len(queries)
+    of_games = getattr(task, "score_games", None) if N > 1 else None
+    flat = [response for of_seat in responses.values() for response in of_seat]
+    wanted: tuple[int, ...] = (N * B,)
+    what = f"{name} scored {N * B} responses"
+    advice = "return one number each"
     try:
-        score_B = np.asarray(task.score(queries, responses), dtype=np.float64)
+        if of_games is None:
+            returned: Any = task.score(list(queries) * N, flat)
+        else:
+            wanted, what = (B, N), f"{name} scored {B} games of {N} seats"
+            advice = "return a row for each game, with one number for each seat"
+            returned = of_games(queries, responses)
     except ArithmeticError as error:  # a ZeroDivisionError of a scorer must not be taken for divergence
         raise RuntimeError(f"{name}: score raised {error!r}") from error
-    if score_B.shape != (len(queries),):
+    try:
+        scores = np.asarray(returned, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} with {returned!r:.80}; {advice}") from error
+    if scores.shape != wanted:
+        raise ValueError(f"{what} with shape {scores.shape}; {advice}")
+    score_BN: np.ndarray = scores.reshape(N, B).T.copy() if of_games is None else scores
+    if not np.isfinite(score_BN).all():
+        b, k = np.argwhere(~np.isfinite(score_BN))[0].tolist()
         raise ValueError(
-            f"{name} scored {len(queries)} responses with shape {score_B.shape}; return one number each"
+            f"{name} scored {score_BN[b, k]} for the response {flat[k * B + b].text!r} to "
+            f"{queries[b].text!r}; a score must be a finite number"
         )
-    bad = np.flatnonzero(~np.isfinite(score_B))
-    if bad.size:
-        i = int(bad[0])
-        raise ValueError(
-            f"{name} scored {score_B[i]} for the response {responses[i].text!r} to {queries[i].text!r}; "
-            "a score must be a finite number"
-        )
-    return score_B
+    return score_BN
 
 
 def check_query(query: Query, *, max_query: int, vocab_size: int) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from cory_env.data import splits, tables
-from cory_env.grading.reward_functions import Cases, Judge, Prompt, ask
-from cory_env.tasks.base import Pool, earlier
+from cory_env.grading.reward_functions import Cases, Judge, Prompt, prompt_text
+from cory_env.tasks._judged import Judged
+from cory_env.tasks.base import earlier
 from cory_env.tokenizer import Message, Tokenizer, Wrapped, encode_prompt, for_chats
 from cory_env.types import Query, Response, without_end
 
@@ -36,7 +37,7 @@ MARK = "\ue000"
 """Placeholder of the user's message when the text that the chat template puts behind it is rendered."""
 
 
-class Task(Pool):
+class Task(Judged):
     """Queries are the prompts of a data set; the judge scores the responses.
 
     `data` is a parquet, CSV, JSON or JSONL file, a folder of such files whose names start with `train` and
@@ -110,16 +111,7 @@ class Task(Pool):
                 "template ends a message of the user; end the chat with a message of the user"
             )
         head = text.removesuffix(self._suffix)
-        return Query(_as_text(prompt), tuple(self.tokenizer.encode(head)), row)
-
-    @property
-    def correct_from(self) -> float | None:
-        """The judge's `correct_from`, if it tells right from wrong."""
-        return getattr(self.judge, "correct_from", None)
-
-    def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> Sequence[float]:
-        """Return the judge's scores of the whole batch."""
-        return ask(self.judge, self.cases(queries, responses))
+        return Query(prompt_text(prompt), tuple(self.tokenizer.encode(head)), row)
 
     def cases(self, queries: Sequence[Query], responses: Sequence[Response]) -> Cases:
         """Return what the judge is given; a query without a row has None in every column."""
@@ -136,7 +128,7 @@ class Task(Pool):
         if not self.chat:
             ids = without_end(response.ids, self.tokenizer.eos)
             return self.tokenizer.decode([*query.ids, *ids])
-        chat = _as_text(_messages(query.row.get(self.column, query.text)))
+        chat = prompt_text(_messages(query.row.get(self.column, query.text)))
         return f"{chat}\nassistant: {response.text}"
 
     def template(self, seat: str) -> str:
@@ -157,13 +149,6 @@ def _require(template: str, *placeholders: str) -> None:
 def _messages(prompt: Prompt) -> Sequence[Message]:
     """Return a prompt as a chat; a text becomes a message of the user."""
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-
-
-def _as_text(prompt: Prompt) -> str:
-    """Return a prompt as one text, a chat line by line."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
 def _chat_suffix(tokenizer: Tokenizer) -> str:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cory_env.data import splits, tables
-from cory_env.grading.reward_functions import Cases, Judge, ask
-from cory_env.tasks.base import Pool, check_query, earlier
+from cory_env.grading.reward_functions import Cases, Judge
+from cory_env.tasks._judged import Judged
+from cory_env.tasks.base import check_query, earlier
 from cory_env.tokenizer import Tokenizer
 from cory_env.types import Query, Response, without_end
 
@@ -27,7 +28,7 @@ class Opening(NamedTuple):
     ids: tuple[int, ...]
 
 
-class Task(Pool):
+class Task(Judged):
     """Queries are the first few tokens of reviews; the judge scores query and response as one text.
 
     `data` is a JSON file of openings, {"train": [text, ...], "test": [text, ...]} and perhaps "validation",
@@ -114,15 +115,6 @@ class Task(Pool):
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from error
         return queries
-
-    @property
-    def correct_from(self) -> float | None:
-        """The judge's `correct_from`, if it tells right from wrong."""
-        return getattr(self.judge, "correct_from", None)
-
-    def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> Sequence[float]:
-        """Return the judge's scores of each query and its response as one text, from one call."""
-        return ask(self.judge, self.cases(queries, responses))
 
     def cases(self, queries: Sequence[Query], responses: Sequence[Response]) -> Cases:
         """Return what the judge is given."""

@@ -11,7 +11,24 @@ from cory_env.tokenizer import CharTokenizer
 from cory_env.views import SEES
 
 STOPS = (1, 3)
-TASKS = {stops: Echo(CharTokenizer("abcde", stops=stops), length=3) for stops in STOPS}
+
+
+class Apart(Echo):
+    """Standalone the score of echo; in a game every token that no other seat has written counts, by seat."""
+
+    def score_games(self, queries, responses):
+        games = zip(*([response.ids for response in of_seat] for of_seat in responses.values()), strict=True)
+        return [
+            [
+                (k + 1)
+                * sum(token not in [i for j in range(len(game)) if j != k for i in game[j]] for token in ids)
+                for k, ids in enumerate(game)
+            ]
+            for game in games
+        ]
+
+
+TASKS = [kind(CharTokenizer("abcde", stops=stops), length=3) for stops in STOPS for kind in (Echo, Apart)]
 
 
 @st.composite
@@ -23,7 +40,7 @@ def game_options(draw):
     )
     names = st.sampled_from(["cooperative", "independent"] + ["competitive"] * (seats > 1))
     return {
-        "task": TASKS[draw(st.sampled_from(STOPS))],
+        "task": draw(st.sampled_from(TASKS)),
         "seats": seats,
         "payoff": draw(names | st.floats(-5, 5) | square),
         "max_response": (low, draw(st.integers(low, 6))),

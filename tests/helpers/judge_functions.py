@@ -103,6 +103,31 @@ def last_word(completions, **columns):
     return [float(len(messages[-1]["content"])) for messages in completions]
 
 
+def longer(completions, seat, responses):
+    """Characters beyond the other seat's, ten times for the pioneer; the letters of a response alone."""
+    others = [
+        sum(map(len, game.values())) - len(text) for text, game in zip(completions, responses, strict=True)
+    ]
+    return [
+        (10 if place == "pioneer_0" else 1) * (len(text) - other)
+        for text, place, other in zip(completions, seat, others, strict=True)
+    ]
+
+
+def singly(completions, responses):
+    """Characters of the whole game; fails on more than one response."""
+    (game,) = responses
+    return [float(sum(map(len, game.values())))]
+
+
+def agree(responses):
+    """Whether all responses of the game are equal."""
+    return [float(len(set(game.values())) == 1) for game in responses]
+
+
+agree.team_only = "there is nobody to agree with"
+
+
 def unreliable(texts):
     """1.0 for each text; hangs, exits, raises, returns NaN or too few scores on one in eight."""
     kinds = [sum(text.encode()) % 40 for text in texts]

@@ -16,6 +16,7 @@ from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.training.factory import configure_runtime, make_game, make_players, silence_transformers
 from cory.training.targets import Target, find
 from cory_env import tasks
+from cory_env.tasks.base import team_only
 
 
 def probe(
@@ -78,7 +79,7 @@ def probe_target(
         batch=config.batch,
     )
     with weighted_sum.closing(task):
-        for name, policy in everyone.items():
+        for name, policy in () if team_only(task) else everyone.items():
             on_progress(f"{target.name}: {name} standalone")
             standalone[name] = evaluate_standalone(
                 policy, task, standalone_config, max_response=settings.max_response, measures={}
@@ -94,7 +95,9 @@ def probe_target(
         failures = weighted_sum.of_task(task).failures()
     on_progress(f"{target.name}: computing intervals")
     return {
-        "measured": _measured(target, folders, config, next(iter(standalone.values())).queries),
+        "measured": _measured(
+            target, folders, config, [query.text for query in task.queries("test")[: config.queries]]
+        ),
         "pairs": [
             {
                 "seating": seating,
@@ -111,6 +114,8 @@ def probe_target(
                 pairs,
                 {name: reference.name for name, reference in references.items()},
             )
+            if standalone
+            else {}
         ),
         "failures": failures,
     }

@@ -41,7 +41,7 @@ class Responses:
     """The responses as token ids, EOS included when it was chosen."""
     arrays: dict[str, np.ndarray]
     """Per response, [Q, S]: task_reward, kl (exact, nats), length (tokens), eos_share, repetition,
-    reference_nats, the payoff in a game, and measures."""
+    reference_nats, the payoff in a game, measures, and what the task measures of a game."""
 
     def per_query(self, *, kl_coef: float, threshold: float | None = None) -> dict[str, np.ndarray]:
         """Return every quantity as numbers [Q] whose mean is its value; see `cory.evaluation.text_metrics`.
@@ -166,7 +166,7 @@ def _play(
     for seat, policy in ((seat, policies_by_seat[seat]) for seat in game.seats):
         with without_mismatch(policy):
             rows[seat], _ = sample_responses(game, seat, policy, spec, strategy=strategy)
-    scores_BN = game.scores()
+    scores_BN, measured = game.scores(), game.measures()
     parts: dict[str, _Part] = {}
     for i, seat in enumerate(game.seats):
         player = policies_by_seat[seat]
@@ -183,6 +183,7 @@ def _play(
             "repetition": np.array([text_metrics.repetition(ids) for ids in without_eos]),
             "reference_nats": -scored.ref_logprobs_BT.sum(1).cpu().double().numpy(),
             **{name: np.asarray(measure(texts, scores_BN[:, i])) for name, measure in measures.items()},
+            **measured.get(seat, {}),
         }
         ids = [tuple(response.ids) for response in responses]
         parts[seat] = ([response.text for response in responses], ids, arrays)

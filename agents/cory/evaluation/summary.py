@@ -53,6 +53,16 @@ class EvaluatedTarget:
     data: dict[str, Any] = field(default_factory=dict)
     """Number of queries by split, and what is left out (`cory_env.tasks.base.counted`)."""
 
+    @property
+    def responses(self) -> Responses:
+        """The first responses; those of all others are to the same queries."""
+        return next(iter([*self.standalone.values(), *(r for _, game in self.games for r in game.values())]))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of references and policies."""
+        return list(dict.fromkeys([*self.references.values(), *self.references]))
+
 
 def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
     """Return the evaluation summary of targets that were evaluated on the same queries, as JSON.
@@ -64,7 +74,7 @@ def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
     options: dict[str, Any] = {"kl_coef": first.kl_coef, "threshold": first.threshold}
     result: dict[str, Any] = {
         "settings": {target.label: target.settings for target in evaluated},
-        "queries": len(next(iter(first.standalone.values())).queries),
+        "queries": len(first.responses.queries),
         "samples": first.samples,
         "sampling": first.sampling,
         **options,
@@ -78,7 +88,7 @@ def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
     for target in evaluated:
         names = _display_names(target, evaluated)
         per_query = {name: responses.per_query(**options) for name, responses in target.standalone.items()}
-        policies.append({names[name]: per_query[name] for name in target.references})
+        policies.append({names[name]: per_query[name] for name in target.references if per_query})
         _add_standalone(result, target, names, per_query)
         _add_games(result, target, names, options)
     for later in policies[1:]:
@@ -94,11 +104,11 @@ def _display_names(target: EvaluatedTarget, evaluated: Sequence[EvaluatedTarget]
     shared = {
         name
         for name in target.references.values()
-        if target is first or _equal(target.standalone[name], first.standalone.get(name))
+        if target is first or _equal(target.standalone.get(name), first.standalone.get(name))
     }
     return {
         name: name if len(evaluated) == 1 or name in shared else f"{target.label}:{name}"
-        for name in target.standalone
+        for name in target.names
     }
 
 
@@ -112,7 +122,7 @@ def _add_standalone(
     for name, values in per_query.items():
         if names[name] not in result["metrics"]:
             result["metrics"][names[name]], result["intervals"][names[name]] = _values(estimates(values))
-    for name, reference in target.references.items():
+    for name, reference in target.references.items() if per_query else ():
         comparable = {key: values_Q for key, values_Q in per_query[name].items() if key not in FROM_REFERENCE}
         gains = _as_json(differences(comparable, per_query[reference]), value="gain")
         for quantity, values_QS in target.standalone[reference].arrays.items():
@@ -123,7 +133,7 @@ def _add_standalone(
         result["gain_over_reference"][names[name]] = gains
         metrics = result["metrics"]
         result["collapse"][names[name]] = collapse.signs(metrics[names[name]], metrics[names[reference]])
-    for a, b in combinations(target.references, 2):
+    for a, b in combinations(target.references if per_query else (), 2):
         pair = estimates(diversity(target.standalone[a].texts, target.standalone[b].texts))
         result["diversity"][f"{names[a]}, {names[b]}"] = _as_json(pair)
 
@@ -170,14 +180,16 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _equal(ours: Responses, theirs: Responses | None) -> bool:
+def _equal(ours: Responses | None, theirs: Responses | None) -> bool:
     """Whether two references gave the same responses to the same queries."""
-    return theirs is not None and ours.ids == theirs.ids and ours.queries == theirs.queries
+    if ours is None or theirs is None:
+        return False
+    return ours.ids == theirs.ids and ours.queries == theirs.queries
 
 
 def sample_lines(evaluated: Sequence[EvaluatedTarget]) -> Iterator[dict[str, Any]]:
     """Yield one row per query and sample: all standalone and in-game responses with their metrics."""
-    first = next(iter(evaluated[0].standalone.values()))
+    first = evaluated[0].responses
     for i, query in enumerate(first.queries):
         for sample in range(len(first.texts[i])):
             targets = {target.label: _responses(target, i, sample) for target in evaluated}

@@ -15,6 +15,10 @@ class JudgeConfig:
     output: Literal["log_odds", "logit", "probability"] = "log_odds"
     """Which output of the classifier is the score."""
 
+    template: str = ""
+    """The text that a classifier scores, with {query}, {response} (the scored one), {seat}, and the whole
+    game's {response_0}, {response_1}, ...; empty = query and response."""
+
     timeout: float = 10.0
     """Seconds that one call of a user function may take. It should suffice for a whole batch: after a timeout
     the function is called again for every response."""

@@ -2,7 +2,8 @@
 
     SPEC = TERM [" + " TERM]...        TERM = [WEIGHT "*"] JUDGE
     JUDGE = ALIAS | FOLDER | OWNER/NAME           a Hugging Face sequence classifier
-          | MODULE:FUNCTION | NAME                a Python function; NAME is an entry point of `cory.judges`
+          | MODULE:FUNCTION | FILE.py:FUNCTION    a Python function
+          | NAME                                  the same, by an entry point of `cory.judges`
           | regex:PATTERN | regex:'PATTERN'       1 if the response matches, else 0
           | math-verify:COLUMN                    1 if the response equals the gold answer in that column
 
@@ -16,18 +17,16 @@ from collections.abc import Collection, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cory.judges.config import JudgeConfig
+from cory.judges.game_template import GameTemplate
 from cory.judges.process_pool import Pool, Source
 from cory.judges.user_function import UserFunction
 from cory.judges.weighted_sum import Term, WeightedSum
 from cory_env.grading.reward_functions import Judge
 from cory_env.nearest import did_you_mean
 from cory_env.registry import Registry
-
-if TYPE_CHECKING:
-    from cory.judges.classifier import Classifier
 
 REGISTRY: Registry[Judge] = Registry("judge", "cory.judges", {}, form="")
 """Functions by name; entry points are imported by worker processes."""
@@ -102,8 +101,8 @@ def source_of(judge: str, *, aliases: Collection[str] = ()) -> Source | None:
         known = ", ".join(names(aliases)) or "none"
         raise ValueError(
             f"no judge called {judge!r}; there are {known}; a classifier is a folder or "
-            "owner/name on the Hub, a user function module:function, a rule regex:PATTERN or "
-            "math-verify:COLUMN" + did_you_mean(judge, names(aliases))
+            "owner/name on the Hub, a user function module:function or file.py:function, a rule "
+            "regex:PATTERN or math-verify:COLUMN" + did_you_mean(judge, names(aliases))
         )
     return None
 
@@ -127,11 +126,14 @@ def make(
             terms.append(Term(name, weight, _classifier(aliases.get(judge, judge), config, device)))
         else:
             terms.append(Term(name, weight, UserFunction(source, name=judge, pool=pool, config=config)))
+    if config.template and not any(isinstance(term.judge, GameTemplate) for term in terms):
+        raise ValueError(f"judge.template is for classifiers, and {spec!r} names none; leave it out")
     return WeightedSum(terms)
 
 
-def _classifier(folder: str | Path, config: JudgeConfig, device: str) -> "Classifier":
+def _classifier(folder: str | Path, config: JudgeConfig, device: str) -> Judge:
     from cory.judges.classifier import Classifier
 
     label = int(config.label) if config.label.isdigit() else config.label
-    return Classifier(folder, label=label, output=config.output, device=device)
+    classifier = Classifier(folder, label=label, output=config.output, device=device)
+    return GameTemplate(classifier, config.template) if config.template else classifier

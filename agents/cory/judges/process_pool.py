@@ -47,6 +47,8 @@ class Loaded(NamedTuple):
     signature: Signature
     correct_from: float | None
     """The function's attribute of that name: the score from which a response is correct."""
+    team_only: str
+    """The function's attribute of that name: why it scores no response alone."""
 
 
 class WorkerError(Exception):
@@ -90,7 +92,7 @@ class Worker:
             Parameter(name, getattr(Parameter, kind), default=None if has_default else required)
             for name, kind, has_default in reply["parameters"]
         )
-        return Loaded(signature, reply["correct_from"])
+        return Loaded(signature, reply["correct_from"], reply["team_only"])
 
     def call(self, call: Call, log: str | None) -> Outcome:
         """Call a function; WorkerError if the process cannot be used again."""

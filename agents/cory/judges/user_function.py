@@ -36,7 +36,7 @@ class UserFunction(CaseJudge):
     def __init__(self, source: Source, *, name: str, pool: Pool, config: JudgeConfig) -> None:
         self.source, self.name, self.pool, self.config = source, name, pool, config
         try:
-            self.signature, self.correct_from = pool.load(source)
+            self.signature, self.correct_from, self.team_only = pool.load(source)
         except ValueError as error:
             hint = ""
             if source[1].startswith("__main__:"):
@@ -47,6 +47,11 @@ class UserFunction(CaseJudge):
         self.failures: list[dict[str, Any]] = []
         """Rows of samples.jsonl."""
         self._recent: deque[bool] = deque(maxlen=FAILURE_WINDOW)
+
+    @property
+    def reads_games(self) -> bool:
+        """Whether the function names `seat` or `responses`."""
+        return bool(self.signature.of_games)
 
     def judge(self, cases: Cases) -> list[float]:
         """Return one score per case; ValueError once the share of failures is above `max_failures`."""

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from cory.distributed import ranks
 from cory.judges.user_function import UserFunction
 from cory.judges.worker import MAX_SCORE, scores
-from cory_env.grading.reward_functions import CaseJudge, Cases, Judge, Signature, ask
-from cory_env.tasks.base import JudgesCases
+from cory_env.grading.reward_functions import CaseJudge, Cases, Judge, Signature, ask, reads_games
+from cory_env.tasks.base import JudgesCases, game_cases
 from cory_env.types import Response
 
 
@@ -68,6 +68,16 @@ class WeightedSum(CaseJudge):
         first, *others = self.terms
         return getattr(first.judge, "correct_from", None) if first.weight == 1 and not others else None
 
+    @property
+    def team_only(self) -> str:
+        """Why a term scores no response alone; empty if all do."""
+        return next(filter(None, (str(getattr(term.judge, "team_only", "")) for term in self.terms)), "")
+
+    @property
+    def reads_games(self) -> bool:
+        """Whether any term does."""
+        return any(reads_games(term.judge) for term in self.terms)
+
     def check(self, cases: Cases) -> None:
         """Call every judge once, before a run begins; ValueError if what it returns cannot be scores."""
         for term in self.terms:
@@ -107,11 +117,19 @@ def of_task(task: object) -> WeightedSum:
     return judge if isinstance(judge, WeightedSum) else WeightedSum([])
 
 
-def check(task: object) -> None:
+def check(task: object, seats: Sequence[str] = ("pioneer_0",)) -> None:
     """Let the judge of `task` score queries in place of responses; ValueError if that gives no scores."""
+    judge = of_task(task)
+    if judge.reads_games and len(seats) > 1 and getattr(task, "score_games", None) is None:
+        raise ValueError(
+            f"the judge reads whole games, and {type(task).__module__} scores response by response; give the "
+            "task score_games, or take a judge without seat and responses"
+        )
     if isinstance(task, JudgesCases):
         queries = task.queries("train")[:CHECKED]
-        of_task(task).check(task.cases(queries, [Response(query.ids, query.text) for query in queries]))
+        responses = [Response(query.ids, query.text) for query in queries]
+        played = dict.fromkeys(seats if judge.reads_games else seats[:1], responses)
+        judge.check(game_cases(task.cases, queries, played))
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from itertools import islice
 from math import isfinite
 from multiprocessing.connection import Connection
 from operator import attrgetter
+from types import ModuleType
 from typing import Any
 
 MAX_ERROR = 300
@@ -95,6 +96,7 @@ def _run(job: dict[str, Any], functions: dict[tuple[str, str], Function]) -> dic
         return {
             "parameters": [[p.name, p.kind.name, p.default is not p.empty] for p in parameters],
             "correct_from": getattr(functions[source], "correct_from", None),
+            "team_only": str(getattr(functions[source], "team_only", "")),
         }
     returned = functions[source](*job["positional"], **job["named"])
     if inspect.isawaitable(returned):
@@ -107,19 +109,29 @@ async def _result(returned: Awaitable[Any]) -> Any:
 
 
 def load(kind: str, name: str) -> Function:
-    """Return the function `module:name`, or the rule of another kind; ValueError if there is none."""
+    """Return the function `module:name` or `file.py:name`, or the rule of another kind; else ValueError."""
     if kind != "function":
         rules = importlib.import_module("cory.judges.rules")
         rule: Function = rules.KINDS[kind](name)
         return rule
     module, _, attribute = name.partition(":")
     try:
-        function: Function = attrgetter(attribute)(importlib.import_module(module))
+        function: Function = attrgetter(attribute)(_imported(module))
     except Exception as error:  # importing a module runs it
-        raise ValueError(f"cannot be imported ({describe(error)}); write module:function") from error
+        raise ValueError(
+            f"cannot be imported ({describe(error)}); write module:function or file.py:function"
+        ) from error
     if not callable(function):
         raise ValueError(f"is a {type(function).__name__}, not a function; name a function")
     return function
+
+
+def _imported(module: str) -> ModuleType:
+    if not module.endswith(".py"):
+        return importlib.import_module(module)
+    from cory_env.registry import module_of
+
+    return module_of(module)
 
 
 def scores(returned: Any, count: int) -> list[float | str]:

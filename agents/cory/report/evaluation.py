@@ -80,6 +80,8 @@ def make_tables(result: Mapping[str, Any]) -> list[Table]:
         for name, metrics in result["metrics"].items()
     }
     quantities = in_order(quantity for metrics in result["metrics"].values() for quantity in metrics)
+    in_game = {quantity for of_seat in result["in_game"].values() for quantity in of_seat["metrics"]}
+    of_task = in_order(in_game.difference(quantities, IN_GAME))
     samples = "" if result["samples"] == 1 else f" x {result['samples']} samples"
     correct = "" if result["threshold"] is None else f", correct from a reward of {result['threshold']:g}"
     conditions = (
@@ -92,7 +94,7 @@ def make_tables(result: Mapping[str, Any]) -> list[Table]:
         _table(
             "gain over the reference, query by query", quantities, result["gain_over_reference"], sign="+"
         ),
-        _table("in the game", IN_GAME, _measured(result["in_game"])),
+        _table("in the game", [*IN_GAME, *of_task], _measured(result["in_game"])),
         _table("two responses to the same query", ("differing", "ngram_distance"), result["diversity"]),
         _table("differences, query by query", quantities, result["comparison"], sign="+"),
     ]

@@ -80,7 +80,7 @@ def make_tables(result: Mapping[str, Any]) -> list[Table]:
             for key, label in rows.items()
         ]
         tables.append(Table(TITLES[part], ["", *columns], body))
-    return tables
+    return [table for table in tables if len(table.head) > 1]
 
 
 def remarks(result: Mapping[str, Any]) -> list[str]:

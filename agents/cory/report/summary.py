@@ -8,7 +8,7 @@ from typing import Any
 from cory.evaluation import averaging, collapse
 from cory.report import html
 from cory.tracking import early_alerts
-from cory.tracking.curves import Curves, policies
+from cory.tracking.curves import Curves, policies, quantities
 from cory.tracking.labels import label
 from cory.tracking.tracker import NO_CURVE, Key, curves, read
 
@@ -23,7 +23,10 @@ def sections(
     responses = environment.get("data", {}).get("evaluated", 0) * int(config.get("evaluation.samples", 1))
     names = _evaluated(curves)
     if not names:
-        parts = [html.paragraph("This run has no held-out evaluation yet.")]
+        text = "This run has no held-out evaluation yet."
+        if quantities(curves, ["team"]):
+            text = "Responses of this task are scored in games only: see the held-out games of the team."
+        parts = [html.paragraph(text)]
     else:
         parts = [html.paragraph(_sentence(curves, names))]
         signs = [f"{name}: {sign}" for name in names for sign in _collapse(curves, name)]

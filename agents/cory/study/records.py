@@ -36,7 +36,8 @@ def finished(folder: Path, planned: PlannedRun) -> bool:
     rows = read_lines(folder / METRICS)
     trained = [row["iteration"] for row in rows if "time/update/seconds" in row]
     evaluated = any(
-        row["iteration"] == iterations and any(key.startswith("eval/") for key in row) for row in rows
+        row["iteration"] == iterations and any(key.startswith(("eval/", "team/")) for key in row)
+        for row in rows
     )
     return evaluated and trained == (list(range(iterations)) if planned.is_trained else [])
 

@@ -25,7 +25,7 @@ from cory.training.factory import (
 )
 from cory.training.targets import Target, labels
 from cory_env import tasks
-from cory_env.tasks.base import Task, counted
+from cory_env.tasks.base import Task, check_seats, counted, team_only
 from cory_env.vector import VectorGame
 
 COMPARED = ("task", "task_options", "judge", "judge_options", "max_response", "evaluation")
@@ -67,7 +67,7 @@ def measurement(
     judged = "judge" in tasks.options(config.task)
     if not judged:
         settings = {name: value for name, value in settings.items() if name.split(".")[0] != "judge"}
-    queries = next(iter(first.standalone.values())).queries
+    queries = first.responses.queries
     return {
         "task": config.task,
         "judge": config.judge if judged else None,
@@ -104,14 +104,18 @@ def _weights(target: Target, folder: Path) -> dict[str, str | None]:
 def evaluate_target(
     target: Target, label: str, *, game: bool, on_progress: Callable[[str], None]
 ) -> EvaluatedTarget:
-    """Evaluate references and policies of a target, standalone and with `game` in every seat."""
+    """Evaluate references and policies of a target, standalone and with `game` in every seat.
+
+    A task that scores teams only is evaluated in games only; ValueError without them.
+    """
     config = target.config
     task, references, policies = load_target(target)
+    check_seats(task, config.seats if game else 1)
     measures = make_measures(config)
     standalone: dict[str, Responses] = {}
     with weighted_sum.closing(task):
         everyone: dict[str, Player] = {**{r.name: r for r in references.values()}, **policies}
-        for name, policy in everyone.items():
+        for name, policy in () if team_only(task) else everyone.items():
             on_progress(f"{label}: {name} standalone")
             standalone[name] = evaluate_standalone(
                 policy, task, config.evaluation, max_response=config.max_response, measures=measures
@@ -152,7 +156,7 @@ def load_target(target: Target) -> Evaluated:
     if target.players:
         loaded = _with_players(target)
         one = replace(target.config.evaluation, queries=1, samples=1)
-        for player in loaded.policies.values():
+        for player in () if team_only(loaded.task) else loaded.policies.values():
             cap = target.config.max_response
             evaluate_standalone(player, loaded.task, one, max_response=cap, measures={})
         return loaded
@@ -207,7 +211,8 @@ def check_target(target: Target) -> None:
 def target_metrics(target: Target) -> dict[str, float]:
     """The held-out metrics of a target, keyed as a run logs them: `eval/...`, `team/...`, `all/policies/...`.
 
-    The team is evaluated with `evaluation.team`, seated as in a run's first iteration.
+    The team is evaluated with `evaluation.team`, or if the task scores teams only, seated as in a run's first
+    iteration.
     """
     config = target.config
     task, references, policies = load_target(target)
@@ -218,10 +223,10 @@ def target_metrics(target: Target) -> dict[str, float]:
             policy.name: evaluate_standalone(
                 policy, task, config.evaluation, max_response=config.max_response, measures=measures
             )
-            for policy in (*references.values(), *policies.values())
+            for policy in (() if team_only(task) else (*references.values(), *policies.values()))
         }
         found = metrics.evaluation_metrics(responses, list(policies), **options)
-        if config.evaluation.team:
+        if config.evaluation.team or not responses:
             game, seated = make_game(config, task, policies), list(policies.values())
             by_seat = {seat: seated[i % len(seated)] for i, seat in enumerate(game.seats)}
             team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)

@@ -31,7 +31,7 @@ from cory.runtime.memory import MemoryBudget, pass_bytes
 from cory_env import tasks
 from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.registry import Registry
-from cory_env.tasks.base import Task
+from cory_env.tasks.base import Task, check_seats
 from cory_env.tokenizer import Tokenizer, wrap
 from cory_env.vector import VectorGame
 
@@ -309,7 +309,8 @@ def make_measures(config: Config) -> dict[str, Measure]:
 
 
 def make_game(config: Config, task: Task, policies: Mapping[str, Player]) -> VectorGame:
-    """The game of the settings."""
+    """The game of the settings; ValueError for one seat of a task that scores teams only."""
+    check_seats(task, config.seats)
     return VectorGame(task, **game_options(config, policies))
 
 

@@ -19,7 +19,7 @@ from cory.runtime.clock import Clock
 from cory.training import metrics
 from cory.training.factory import make_measures
 from cory.training.trainer import Trainer
-from cory_env.tasks.base import validation_queries
+from cory_env.tasks.base import team_only, validation_queries
 
 OnPolicy = Callable[[str], None]
 """Called with the name of each policy before it is evaluated."""
@@ -40,8 +40,10 @@ class HeldOut:
         """Responses of every reference and policy to test queries, query only, and of their average.
 
         The references' are those of every policy that equals its reference. Where policies start from several
-        models, `reference_<policy>` are those of each.
+        models, `reference_<policy>` are those of each. Empty for a task that scores teams only.
         """
+        if team_only(self.trainer.task):
+            return {}
         trainer, evaluate = self.trainer, partial(self._standalone, split="test", on_policy=on_policy)
         references: dict[str, Policy] = {one.name: one for one in trainer.references.values()}
         if len(references) > 1:
@@ -54,8 +56,8 @@ class HeldOut:
         return found
 
     def validate(self, on_policy: OnPolicy = lambda name: None) -> dict[str, Responses]:
-        """Responses of every policy to the validation queries, for choices; empty for a task without any."""
-        if not validation_queries(self.trainer.task):
+        """Responses of every policy to the validation queries, for choices; empty where there are none."""
+        if not validation_count(self.trainer):
             return {}
         return self._standalone(self.trainer.policies, split="validation", on_policy=on_policy)
 
@@ -91,8 +93,8 @@ class HeldOut:
         """A few held-out games, beside the standalone `responses` of the policies and of the reference."""
         trainer, config, game = self.trainer, self.trainer.config, self.trainer.game
         reference, team = trainer.references[config.policy_names[0]].name, trainer.team(iteration)
-        count = min(SAMPLES, len(responses[reference].texts))
-        queries = list(trainer.task.queries("test")[:count])
+        queries = list(trainer.task.queries("test")[: min(SAMPLES, config.evaluation.queries)])
+        count = len(queries)
         spec = RolloutSpec.draw(
             queries,
             seats=game.seats,
@@ -106,7 +108,7 @@ class HeldOut:
         return [
             {
                 "query": query.text,
-                "reference": responses[reference].texts[i][0],
+                **({"reference": responses[reference].texts[i][0]} if responses else {}),
                 **{seat: texts[seat][i] for seat in texts},
                 "score": dict(zip(texts, scores_BN[i].tolist(), strict=True)),
                 "eval": {name: found.texts[i][0] for name, found in responses.items()},
@@ -127,5 +129,7 @@ def averaged(trainer: Trainer) -> Iterator[Policy]:
 
 
 def validation_count(trainer: Trainer) -> int:
-    """Validation queries that choices are made on."""
+    """Validation queries that choices are made on, by standalone responses."""
+    if team_only(trainer.task):
+        return 0
     return min(len(validation_queries(trainer.task)), trainer.config.evaluation.queries)

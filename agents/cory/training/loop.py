@@ -150,14 +150,14 @@ class Loop:
         return found
 
     def evaluate(self, iteration: int, on_progress: OnProgress) -> None:
-        """Evaluate every policy standalone, log sample games, keep the best checkpoint so far."""
+        """Evaluate policies standalone and as a team, log sample games, keep the best checkpoint so far."""
         start = time.perf_counter()
         responses = self.held_out.evaluate(lambda name: on_progress(f"evaluating {name}", {}))
         eta = self.config.kl.coef
         threshold = evaluator.threshold(self.config.evaluation, self.trainer.task)
         policies = list(self.trainer.policies)
         found = metrics.evaluation_metrics(responses, policies, kl_coef=eta, threshold=threshold)
-        if self.config.evaluation.team:
+        if self.config.evaluation.team or not responses:
             on_progress("evaluating the team", {})
             team = self.held_out.play_as_team(iteration)
             found |= metrics.team_metrics(team, kl_coef=eta, threshold=threshold)
@@ -174,7 +174,7 @@ class Loop:
         self.tracker.log(iteration, found)
         self.tracker.samples(iteration, rows)
         self.warn(alerts.evaluation(found))
-        count = sum(map(len, next(iter(responses.values())).texts))
+        count = sum(map(len, next(iter(responses.values())).texts)) if responses else 0
         self.warn(early_alerts.evaluation(found, responses=count))
         if self.config.checkpoint_every:
             self.keep_best(iteration, found)

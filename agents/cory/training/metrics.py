@@ -12,12 +12,15 @@ import torch
 
 from cory.batch import Batch
 from cory.config.schema import Config
+from cory.distributed import ranks
 from cory.evaluation.evaluator import Responses
 from cory.evaluation.text_metrics import diversity
 from cory.functional.advantage import Advantage
 from cory.learner.team import Team
+from cory_env.tasks.base import MeasuresGames
 from cory_env.tokenizer import Tokenizer
 from cory_env.types import Response
+from cory_env.vector import VectorGame
 
 
 def iteration_metrics(
@@ -64,6 +67,20 @@ def interplay(seating: Mapping[str, str], batches: Mapping[str, Batch]) -> dict[
             f"{name}/score_correlation": correlation,
         }
     return found
+
+
+def game_measures(game: VectorGame, seating: Mapping[str, str]) -> dict[str, float]:
+    """What the task measures of games beside scores, means over the games of all ranks."""
+    if not isinstance(game.task, MeasuresGames):
+        return {}
+    parts = ranks.gather_object("what the task measures", game.measures())
+    return {
+        f"{seat}/{seating[seat]}/{quantity}": float(
+            np.concatenate([part[seat][quantity] for part in parts]).mean()
+        )
+        for seat, of_seat in parts[0].items()
+        for quantity in of_seat
+    }
 
 
 def value_metrics(batch: Batch, advantage: Advantage) -> dict[str, float]:
@@ -166,7 +183,7 @@ def evaluation_metrics(
     metrics = response_metrics("eval", responses, **options)
     for name, written in responses.items():
         metrics[f"eval/{name}/score_std"] = standard_deviation(written.arrays["task_reward"])
-    pairs = list(combinations(policies, 2))
+    pairs = list(combinations(policies if responses else (), 2))
     for first, second in pairs:
         for quantity, values_Q in diversity(responses[first].texts, responses[second].texts).items():
             key = f"all/policies/{quantity}"

@@ -70,7 +70,7 @@ class Trainer:
         self.config = config = resolved(config, players)
         self.game = make_game(config, self.task, self.policies)
         check_lengths(self.game, self.policies)
-        weighted_sum.check(self.task)
+        weighted_sum.check(self.task, self.game.seats)
         if config.policy.compile == "yes":
             compile_blocks(players)
         if config.shard:
@@ -116,7 +116,8 @@ class Trainer:
         of_critic = self._update_critic(advantages, clock)
         self.end_iteration(iteration)
         found = metrics.iteration_metrics(team, batches, advantages, updates, clock.seconds, self.config)
-        return found | of_critic | weighted_sum.of_task(self.task).metrics()
+        measured = metrics.game_measures(self.game, team.seating)
+        return found | measured | of_critic | weighted_sum.of_task(self.task).metrics()
 
     def example(self) -> str:
         """A game's first response of the iteration, its query, its score, and what the reward received."""
