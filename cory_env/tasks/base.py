@@ -119,7 +119,7 @@ def check_seats(task: Task, seats: int) -> None:
     """Raise a ValueError for a game of one seat of a task that scores teams only."""
     if seats == 1 and (reason := team_only(task)):
         raise ValueError(
-            f"{type(task).__module__} scores no response alone: {reason}; play with 2 or more seats"
+            f"{type(task).__module__} scores no response alone: {reason}; play games of 2 or more seats"
         )
 
 

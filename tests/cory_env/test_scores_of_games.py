@@ -118,7 +118,9 @@ def test_scores_of_another_form_are_refused_with_what_to_return(returned, what):
 def test_a_task_that_scores_teams_only_refuses_one_seat_and_says_why():
     task = Longer(ABC, length=3)
     task.team_only = "nobody to be longer than"
-    with pytest.raises(ValueError, match="scores no response alone: nobody to be longer than; play with 2"):
+    with pytest.raises(
+        ValueError, match="scores no response alone: nobody to be longer than; play games of 2"
+    ):
         played(task, seats=1).scores()
     assert cory_env.tasks.base.counted(task)["left_out"][-1].endswith(
         "none standalone: nobody to be longer than"

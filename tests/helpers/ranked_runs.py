@@ -49,6 +49,9 @@ CASES: dict[str, dict[str, Any]] = {
         "sharing.same_view": True, "evaluation.average": True,
     },
     "central critic, evaluated as a team": {"critic.kind": "central", "evaluation.team": True},
+    "scores of whole games, evaluated as a team": {
+        "task": "tests.helpers.tasks:OddGames", "evaluation.team": True,
+    },
     "trpo": {"algorithm": "trpo", "algorithm.fisher_every": 2},
     "happo": {"algorithm": "happo"},
     "vdac_mix": {"algorithm": "vdac_mix"},

@@ -1,6 +1,6 @@
 """Tasks that models with random weights earn unlike scores on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +14,33 @@ class OddIds(Echo):
 
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
         return [sum(token % 2 for token in response.ids) / len(response.ids) for response in responses]
+
+
+class OddGames(OddIds):
+    """In a game a seat scores the odd ids of the other seats' responses, and the longest is measured."""
+
+    def score_games(
+        self, queries: Sequence[Query], responses: Mapping[str, Sequence[Response]]
+    ) -> list[list[int]]:
+        odd_NB = [
+            [sum(i % 2 for i in response.ids) for response in of_seat] for of_seat in responses.values()
+        ]
+        return [[sum(odd_N) - odd for odd in odd_N] for odd_N in zip(*odd_NB, strict=True)]
+
+    def measure_games(
+        self, queries: Sequence[Query], responses: Mapping[str, Sequence[Response]]
+    ) -> dict[str, dict[str, list[int]]]:
+        games = zip(*responses.values(), strict=True)
+        return {"observer_1": {"longest": [max(len(response.ids) for response in game) for game in games]}}
+
+
+class OddTeams(OddGames):
+    """A task that scores no response alone."""
+
+    team_only = "nobody else is odd"
+
+    def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
+        raise AssertionError("a response was scored alone")
 
 
 class FailsOnRank1(OddIds):
