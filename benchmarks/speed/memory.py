@@ -25,6 +25,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from benchmarks import ROOT
 from benchmarks.output import write_figures
+from benchmarks.speed import memory_estimate
 from benchmarks.speed.memory_table import markdown, table
 from benchmarks.speed.process_memory import resident
 from cory import algorithms
@@ -39,7 +40,6 @@ from cory.policies.lora import LoraTeam
 from cory.rollout.rollout import play
 from cory.rollout.spec import RolloutSpec
 from cory.runtime.clock import Clock
-from cory.training import memory_estimate
 from cory_env.tasks.echo import Task as Echo
 from cory_env.tokenizer import wrap
 from cory_env.vector import VectorGame

@@ -2,8 +2,8 @@
 
     python -m benchmarks.speed.memory_table
 
-Weights are counted on the meta device, where tensors have shapes and no storage. All else comes from the
-functions that a run uses: its estimate of an iteration (`cory.training.memory_estimate`) with the pass sizes
+Weights are counted on the meta device, where tensors have shapes and no storage. All else is
+an estimate of an iteration (`benchmarks.speed.memory_estimate`) with the pass sizes
 that a card's free memory leads to. Products are in bfloat16, the default of GPUs that have it.
 
     weights   4 bytes each; 2 in the linear layers of frozen models, 4.127 bits in those of a trunk in 4 bits
@@ -19,11 +19,11 @@ from typing import Any, Literal, NamedTuple
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PretrainedConfig
 
+from benchmarks.speed.memory_estimate import Workload, pass_rows, peak, phases
 from cory.policies import lora_adapters
 from cory.policies.lora_config import LoRAConfig
 from cory.policies.precision import castable, storable
 from cory.runtime.memory import Architecture, MemoryBudget, share_of
-from cory.training.memory_estimate import Workload, pass_rows, peak, phases
 
 CARDS = (16, 24, 40, 48, 80, 141)
 """Memory sizes of GPUs, GB."""

@@ -13,7 +13,7 @@ import torch
 
 from cory.cli.main import main
 from cory.training import checkpoint
-from cory.training.resume import newest_whole
+from cory.training.run_directory import newest_whole
 from cory.training.trainer import Trainer
 from tests.helpers.runs import FLAGS, same, traces, without_report
 from tests.helpers.tables import TABLES

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cory.algorithms.base import Batches, Rewards, States
+from cory.algorithms.base import Batches, GAEConfig, Rewards, States
 from cory.algorithms.reinforce import policy_gradient
 from cory.functional.advantage import Advantage, gae, whiten
-from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(GAEConfig):
     """Settings of the A2C update."""
 
     epochs: int = 1
@@ -31,21 +30,12 @@ class Config:
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
 
-    gamma: float = 1.0
-    """Discount per token."""
-
     lam: float = 1.0
     """GAE lambda; 1 = the return minus the value (the paper's)."""
 
-    whiten: bool = True
-    """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 over the batch."""
 
-    def __post_init__(self) -> None:
-        check_fields(self, "algorithm", count="epochs", weight="value_coef entropy_coef", share="gamma lam")
-
-
-def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
-    """Compute GAE per seat. Returns are those before whitening; no state is kept."""
+def advantage(batches: Batches, rewards: Rewards, config: GAEConfig, states: States) -> dict[str, Advantage]:
+    """GAE per seat. Returns are those before whitening; no state is kept."""
     advantages = {}
     for seat, batch in batches.items():
         raw = gae(rewards[seat], batch.values_BT, batch.mask_BT, gamma=config.gamma, lam=config.lam)
@@ -55,12 +45,12 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
 
 
 def value_loss(value_K: Tensor, return_K: Tensor) -> Tensor:
-    """Return (V - R)^2 / 2 of each token."""
+    """(V - R)^2 / 2 of each token."""
     return (value_K - return_K).square() / 2
 
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
-    """Return -A log pi + value_coef * value loss - entropy_coef * entropy of each token."""
+    """-A log pi + value_coef * value loss - entropy_coef * entropy of each token."""
     loss = policy_gradient(tokens, entropy_coef=config.entropy_coef)
     value_K = value_loss(tokens.value_K, tokens.return_K)
     return loss._replace(

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from cory.runtime.checks import check_fields
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -26,6 +28,65 @@ Advantages: TypeAlias = "Mapping[str, Advantage]"
 
 Verdict = Literal["step", "skip", "stop"]
 """What to do with a minibatch's gradient: take the step, skip it, or end this policy's update."""
+
+
+RULES = {
+    "count": ("epochs", "cg_steps", "fisher_every", "tries", "mixer_epochs", "mixer_hidden"),
+    "natural": ("value_steps",),
+    "group": ("group",),
+    "share": ("gamma", "lam", "seat_lam"),
+    "below_1": ("decay",),
+    "fraction": ("clip", "shrink"),
+    "weight": ("entropy_coef", "value_coef"),
+    "positive": ("value_clip", "target_kl"),
+    "rate": ("max_kl", "damping", "mixer_lr"),
+    "above_1": ("ratio_guard",),
+}
+"""What the settings of algorithms may be, by their names (`cory.runtime.checks`)."""
+
+
+class Settings:
+    """The base of `Config` in the algorithms here: checks every setting that `RULES` name."""
+
+    def __post_init__(self) -> None:
+        for rule, names in RULES.items():
+            given = " ".join(name for name in names if hasattr(self, name))
+            check_fields(self, "algorithm", **{rule: given})
+
+
+@dataclass(frozen=True, kw_only=True)
+class GAEConfig(Settings):
+    """Settings of generalised advantage estimation (arXiv:1506.02438)."""
+
+    gamma: float = 1.0
+    """Discount per token."""
+
+    lam: float = 0.95
+    """GAE lambda; 1 = the return minus the value."""
+
+    whiten: bool = True
+    """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 over the batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedConfig(Settings):
+    """Settings of PPO's clipped surrogate."""
+
+    epochs: int = 4
+    """Passes over each batch."""
+
+    clip: float = 0.2
+    """Probability ratios are clipped to [1 - clip, 1 + clip]."""
+
+    entropy_coef: float = 0.0
+    """Weight of the entropy bonus."""
+
+    target_kl: float | None = None
+    """The update of an iteration stops once a minibatch is 1.5 times this many nats per token away from the
+    old policy (`approx_kl`); none = never."""
+
+    ratio_guard: float | None = None
+    """A minibatch whose mean ratio exceeds this is skipped (the released code: 10); none = never."""
 
 
 class State(dict[str, Any]):

@@ -28,7 +28,6 @@ from cory.algorithms import ppo
 from cory.algorithms.base import Batches, Requirements, Rewards, States
 from cory.algorithms.ppo import token_loss, verdict
 from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
-from cory.runtime.checks import check_fields
 
 __all__ = ["Config", "advantage", "needs", "token_loss", "verdict"]
 
@@ -39,10 +38,6 @@ class Config(ppo.Config):
 
     group: int = 4
     """Games of one query; the others of a group are alternatives the pioneer could have written."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, "algorithm", group="group")
 
 
 def needs(config: Config) -> Requirements:

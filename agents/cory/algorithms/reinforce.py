@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cory.algorithms.base import Batches, Requirements, Rewards, States
+from cory.algorithms.base import Batches, Requirements, Rewards, Settings, States
 from cory.functional.advantage import Advantage, totals, undiscounted
-from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """Settings of the REINFORCE update."""
 
     decay: float = 0.9
@@ -27,9 +26,6 @@ class Config:
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
 
-    def __post_init__(self) -> None:
-        check_fields(self, "algorithm", below_1="decay", weight="entropy_coef")
-
 
 def needs(config: Config) -> Requirements:
     """Require no value head."""
@@ -37,7 +33,7 @@ def needs(config: Config) -> Requirements:
 
 
 def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
-    """Compute A_t = sum of r_s over s >= t, minus the policy's baseline b (0 in the first iteration).
+    """A_t = sum of r_s over s >= t, minus the policy's baseline b (0 in the first iteration).
 
         b <- mean R at first, then decay b + (1 - decay) mean R        R = sum of a response's token rewards
 
@@ -60,7 +56,7 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
 
 
 def drift(tokens: Tokens) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Measure entropy and the distance from the old policy: `metrics` and `maxima` of a loss.
+    """Entropy and the distance from the old policy: `metrics` and `maxima` of a loss.
 
     ratio = pi / pi_old        approx_kl = (log pi - log pi_old)^2 / 2
     """
@@ -75,7 +71,7 @@ def drift(tokens: Tokens) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def policy_gradient(tokens: Tokens, *, entropy_coef: float) -> TokenLoss:
-    """Return -A log pi - entropy_coef * entropy of each token.
+    """-A log pi - entropy_coef * entropy of each token.
 
     Its gradient is the policy gradient; its value has no meaning of its own.
     """
@@ -86,5 +82,5 @@ def policy_gradient(tokens: Tokens, *, entropy_coef: float) -> TokenLoss:
 
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
-    """Return -A log pi - entropy_coef * entropy of each token."""
+    """-A log pi - entropy_coef * entropy of each token."""
     return policy_gradient(tokens, entropy_coef=config.entropy_coef)

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cory.algorithms.base import Batches, Requirements, Rewards, States
+from cory.algorithms.base import Batches, Requirements, Rewards, Settings, States
 from cory.algorithms.reinforce import policy_gradient
 from cory.functional.advantage import Advantage, leave_one_out, per_response, totals
-from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """Settings of the RLOO update."""
 
     group: int = 4
@@ -24,9 +23,6 @@ class Config:
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
 
-    def __post_init__(self) -> None:
-        check_fields(self, "algorithm", group="group", weight="entropy_coef")
-
 
 def needs(config: Config) -> Requirements:
     """Require groups and no value head."""
@@ -34,7 +30,7 @@ def needs(config: Config) -> Requirements:
 
 
 def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
-    """Compute R_i minus the mean of the group's other R_j, at every token of response i.
+    """R_i minus the mean of the group's other R_j, at every token of response i.
 
     R is the sum of a response's token rewards: the payoff minus, with the KL penalty in the reward, the
     penalty of the whole response.
@@ -47,5 +43,5 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
 
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
-    """Return -A log pi - entropy_coef * entropy of each token."""
+    """-A log pi - entropy_coef * entropy of each token."""
     return policy_gradient(tokens, entropy_coef=config.entropy_coef)

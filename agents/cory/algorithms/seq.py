@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING
 from cory.algorithms import ppo
 from cory.algorithms.base import Batches, Requirements, Rewards, States
 from cory.algorithms.ppo import token_loss, verdict
-from cory.runtime.checks import check_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,10 +56,6 @@ class Config(ppo.Config):
     calibrate: bool = False
     """Whether later scores count less their mean over the batch, and what the critic expected only as far
     as it predicts them: times the slope of the scores on it, between 0 and 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, "algorithm", share="seat_lam")
 
 
 def needs(config: Config) -> Requirements:

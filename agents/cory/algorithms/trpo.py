@@ -19,18 +19,17 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cory.algorithms import a2c
-from cory.algorithms.base import Batches, Rewards, States
+from cory.algorithms.base import Batches, GAEConfig, Rewards, States
 from cory.algorithms.reinforce import drift
 from cory.batch import Batch, Rows
 from cory.functional import kl
 from cory.functional.advantage import Advantage
 from cory.functional.logit_statistics import softmax_dtype
-from cory.runtime.checks import check_fields
 from cory.token_loss import TokenLoss, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(GAEConfig):
     """Settings of the TRPO update."""
 
     max_kl: float = 0.01
@@ -54,29 +53,10 @@ class Config:
     value_steps: int = 10
     """Steps of the learner's optimiser on the value loss; they change the value head only."""
 
-    gamma: float = 1.0
-    """Discount per token."""
-
-    lam: float = 0.95
-    """GAE lambda."""
-
-    whiten: bool = True
-    """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 over the batch."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, "algorithm", rate="max_kl damping", fraction="shrink", natural="value_steps")
-        check_fields(self, "algorithm", count="cg_steps fisher_every tries")
-        _ = self.critic  # checks the other fields
-
-    @property
-    def critic(self) -> a2c.Config:
-        """The A2C settings that advantages are computed with."""
-        return a2c.Config(gamma=self.gamma, lam=self.lam, whiten=self.whiten)
-
 
 def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
-    """Compute A2C's advantages: GAE per seat, whitened if configured; no state is kept."""
-    return a2c.advantage(batches, rewards, config.critic, states)
+    """A2C's advantages: GAE per seat, whitened if configured; no state is kept."""
+    return a2c.advantage(batches, rewards, config, states)
 
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:

@@ -31,7 +31,6 @@ from cory.algorithms.base import Advantages, Batches, Rewards
 from cory.algorithms.ppo import token_loss, verdict
 from cory.algorithms.vdac import advantage, needs
 from cory.functional.advantage import Advantage
-from cory.runtime.checks import check_fields
 
 __all__ = ["Config", "advantage", "needs", "team_state", "token_loss", "update_all", "verdict"]
 
@@ -51,10 +50,6 @@ class Config(ppo.Config):
 
     mixer_hidden: int = 32
     """Hidden units of the mixer."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fields(self, "algorithm", rate="mixer_lr", count="mixer_epochs mixer_hidden")
 
 
 class Turn(NamedTuple):

@@ -27,8 +27,7 @@ from cory.training import factory
 from cory.training import run as training_run
 from cory.training.check import Check, check_run, few_games
 from cory.training.evaluate import evaluate_targets
-from cory.training.run import Resume
-from cory.training.run_directory import free_name
+from cory.training.run_directory import Resume, free_name
 from cory.training.targets import find_all
 from cory.training.trainer import Trainer
 from cory_env.tasks.base import Task

@@ -23,8 +23,8 @@ from cory.policies.lora_config import LoRAConfig
 from cory.rng import check_seed
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.runtime.checks import check_choices, check_fields
-from cory.tracking import log_to
 from cory.tracking.alerts import AlertsConfig as AlertsConfig
+from cory.tracking.external import split
 from cory_env.nearest import did_you_mean
 from cory_env.payoff import Linear, Mix, Payoff, rule
 
@@ -286,7 +286,7 @@ class Config:
         check_fields(self, "", natural="checkpoint_every checkpoint_minutes threads")
         if self.memory != "auto" and self.memory < 1:
             raise ValueError(f"memory is {self.memory}; give the bytes of a pass, from 1, or auto")
-        log_to.split(self.log_to)
+        split(self.log_to)
         low, high = self.max_response
         if not 1 <= low <= high:
             raise ValueError(

@@ -6,17 +6,19 @@ summed. Rank 0 writes the run directory. One process is rank 0 of 1, for which e
 """
 
 import os
-import sys
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 T = TypeVar("T")
+P = ParamSpec("P")
 PRINTED = "printed_by_rank_0"
 """An attribute of errors that all ranks raise, and of no others: whether this rank need not print it."""
 TIMEOUT = timedelta(days=1)
@@ -120,6 +122,16 @@ def broadcast_object(place: str, make: Callable[[], T]) -> T:
     return gather_results(place, lambda: make() if is_main_process() else None)[0]  # type: ignore[return-value]
 
 
+def on_main_process(function: Callable[P, T]) -> Callable[P, T]:
+    """`function` as one that rank 0 alone runs; all ranks must call it, and return or raise what it does."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return broadcast_object(function.__name__, lambda: function(*args, **kwargs))
+
+    return call
+
+
 def check_same(place: str, values: dict[str, Any]) -> None:
     """Raise ValueError on all ranks unless they hold the same values, naming those that differ."""
     everyone = gather_object(place, values)
@@ -169,19 +181,12 @@ def checksums(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error itself if another process can make it from class and arguments, else one with its text."""
+    """The error itself if another process can load it, else one with its text."""
     try:
-        reduced: Any = error.__reduce__()
-        kind, arguments = reduced[:2]
-        importable = getattr(sys.modules.get(type(error).__module__), type(error).__qualname__, None)
-        if importable is type(error) and all(
-            isinstance(argument, str | int | float | bytes | None) for argument in arguments
-        ):
-            kind(*arguments)
-            return error
-    except Exception:  # it cannot be made from what it holds
-        pass
-    return RuntimeError(f"{type(error).__name__}: {error}")
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever a class of errors does when it is made anew
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _raised_elsewhere(error: Exception, other: int) -> Exception:

@@ -176,15 +176,10 @@ class Learner:
         """
         ranks.gather_results("a step", partial(signals.check, signals.GRACE))
         agree_on_smallest(self.policy.memory)
-        tokens = int(batch.response_length_B[index_B].sum())
         attempts = Attempts(
             "while learning",
             budget=self.policy.memory,
             device=self.policy.device,
-            sizes=lambda: (
-                [len(part_B) for part_B in self._microbatches(batch, index_B)],
-                min(tokens, self.policy.max_logit_rows()),
-            ),
             alone=not self.policy.is_sharded,
         )
         while attempts.should_retry():

@@ -3,11 +3,11 @@
 Shapes: B rows, P prompt tokens, T response tokens, K chosen tokens, D width, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,6 @@ from cory.policies.chunked_loss import KLLoss, SumOverChunks
 from cory.runtime.attempts import Attempts
 from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, pass_bytes
 from cory.token_loss import LossFunction, TokenLoss
-
-T = TypeVar("T")
 
 
 class LossSums(NamedTuple):
@@ -177,31 +175,19 @@ class Policy(nn.Module):
         """
         self._check_window(int((prompt_length_B + caps_B).max()))
         columns = int(prompt_length_B.max() + caps_B.max())  # of a KV cache: its rows end in the same column
-
-        def sizes() -> tuple[int, int]:
-            return self.max_logit_rows(), self.max_rows(columns, learning=False)
-
+        attempts = Attempts("while sampling", budget=self.memory, device=self.device)
         with self.unsharded():
-            return self.in_smaller_passes(
-                "while sampling",
-                lambda: self._sample(
-                    prompt_BP,
-                    prompt_length_B,
-                    uniforms_BT=uniforms_BT,
-                    caps_B=caps_B,
-                    size=min(sizes()),
-                    strategy=strategy,
-                ),
-                sizes=lambda: [min(rows, len(prompt_BP)) for rows in sizes()],
-            )
-
-    def in_smaller_passes(self, work: str, do: Callable[[], T], *, sizes: Callable[[], object]) -> T:
-        """`do()`, again with half the memory budget while memory runs out (`cory.runtime.attempts`)."""
-        attempts = Attempts(work, budget=self.memory, device=self.device, sizes=sizes)
-        while attempts.should_retry():
-            with attempts:
-                result = do()
-        return result
+            while attempts.should_retry():
+                with attempts:
+                    sampled = self._sample(
+                        prompt_BP,
+                        prompt_length_B,
+                        uniforms_BT=uniforms_BT,
+                        caps_B=caps_B,
+                        size=min(self.max_logit_rows(), self.max_rows(columns, learning=False)),
+                        strategy=strategy,
+                    )
+        return sampled
 
     def _sample(
         self,

@@ -12,6 +12,7 @@ from cory.batch import Batch, Rows, pad_to
 from cory.functional.logit_statistics import logit_statistics
 from cory.policies.base import Policy, unsharded
 from cory.policies.chunked_loss import chunks
+from cory.runtime.attempts import Attempts
 
 
 class Evaluation(NamedTuple):
@@ -30,12 +31,12 @@ def evaluate(policy: Policy, rows: Rows) -> Evaluation:
 
     If an accelerator's memory runs out, from the start in smaller passes.
     """
+    attempts = Attempts("while scoring", budget=policy.memory, device=policy.device)
     with unsharded([policy]):
-        return policy.in_smaller_passes(
-            "while scoring",
-            lambda: _evaluate(policy, rows),
-            sizes=lambda: [*_sizes(policy, rows), *_sizes(policy.reference, rows)],
-        )
+        while attempts.should_retry():
+            with attempts:
+                evaluation = _evaluate(policy, rows)
+    return evaluation
 
 
 @torch.no_grad()
@@ -76,15 +77,6 @@ def make_batch(
         values_BT=found.values_BT,
         score_B=score_B,
         payoff_B=payoff_B,
-    )
-
-
-def _sizes(policy: Policy, rows: Rows) -> tuple[int, int]:
-    """Rows of a pass, and tokens whose logits are held at once."""
-    tokens = int(rows.response_length_B.sum())
-    return (
-        min(len(rows.prompt_BP), policy.max_rows(rows.max_length, learning=False)),
-        min(tokens, policy.max_logit_rows()),
     )
 
 

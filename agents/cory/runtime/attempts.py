@@ -1,7 +1,6 @@
 """Work that is done again in smaller passes when an accelerator's memory runs out."""
 
 import gc
-from collections.abc import Callable
 
 import torch
 
@@ -27,21 +26,9 @@ class Attempts:
     leaves no frames of its own between the work and its caller.
     """
 
-    def __init__(
-        self,
-        work: str,
-        *,
-        budget: MemoryBudget,
-        device: torch.device,
-        sizes: Callable[[], object],
-        alone: bool = True,
-    ) -> None:
-        """`sizes()` are those of the passes that the block makes with the budget as it is.
-
-        Where a process is not `alone` in the work, since others wait for its part of the weights, the first
-        attempt is the last.
-        """
-        self.work, self.budget, self.device, self.sizes, self.alone = work, budget, device, sizes, alone
+    def __init__(self, work: str, *, budget: MemoryBudget, device: torch.device, alone: bool = True) -> None:
+        """Only one attempt unless the process is `alone`: others wait for its part of the weights."""
+        self.work, self.budget, self.device, self.alone = work, budget, device, alone
         self.unfinished = True
         self.reason: str | None = None
         """Why the last attempt failed."""
@@ -54,7 +41,7 @@ class Attempts:
         if self.unfinished and self.reason is not None:
             gc.collect()  # tensors of the frames that the error has left
             empty_cache(self.device)
-            if not self.alone or not self.budget.halve(self.sizes):
+            if not self.alone or not self.budget.halve():
                 raise NoSmallerPassError(
                     f"memory ran out {self.work}, and passes can be no smaller ({self.reason[:120]}); "
                     f"{REMEDIES}"
@@ -65,7 +52,6 @@ class Attempts:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        failed = isinstance(error, torch.OutOfMemoryError)
-        self.unfinished = failed
+        self.unfinished = isinstance(error, torch.OutOfMemoryError)
         self.reason = str(error).partition("\n")[0]
-        return failed
+        return self.unfinished

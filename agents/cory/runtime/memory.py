@@ -1,6 +1,5 @@
 """How much memory passes may use, what a row of a pass needs, and the free memory of a device."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -45,21 +44,11 @@ class MemoryBudget:
         """Return the budget as JSON."""
         return asdict(self)
 
-    def halve(self, sizes: Callable[[], object]) -> bool:
-        """Halve either part until it changes `sizes()`, those of the passes of some work; whether any did.
-
-        A part that changes nothing even at 1 byte stays as it was: other work may have use for it.
-        """
-        changed = False
-        for part in ("activations", "logits"):
-            before, now = getattr(self, part), sizes()
-            while sizes() == now and getattr(self, part) > 1:
-                setattr(self, part, getattr(self, part) // 2)
-            if sizes() == now:
-                setattr(self, part, before)
-            else:
-                changed = True
-        return changed
+    def halve(self) -> bool:
+        """Halve both parts; False where they are as small as can be."""
+        smallest = self.activations == self.logits == 1
+        self.activations, self.logits = max(1, self.activations // 2), max(1, self.logits // 2)
+        return not smallest
 
 
 class Architecture(NamedTuple):

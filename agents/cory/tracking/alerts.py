@@ -41,7 +41,7 @@ class AlertsConfig:
 
 
 def training(rows: Sequence[Mapping[str, float]], config: AlertsConfig) -> dict[str, str]:
-    """Return warnings by name, from the metrics of all iterations so far."""
+    """Warnings by name, from the metrics of all iterations so far."""
     warnings: dict[str, str] = {}
     if len(rows) < WINDOW:
         return warnings
@@ -53,11 +53,11 @@ def training(rows: Sequence[Mapping[str, float]], config: AlertsConfig) -> dict[
                 f"KL of {policy} has been above {config.kl} nats per response for {WINDOW} "
                 "iterations: it is leaving the reference; raise kl.coef or lower learner.lr"
             )
-    return warnings | _critic_warnings(rows) | _seat_warnings(rows)
+    return warnings | _critic_warnings(rows)
 
 
 def _critic_warnings(rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
-    """Return a warning for every policy whose values explain next to nothing of the returns.
+    """A warning for every policy whose values explain next to nothing of the returns.
 
     The mean is over the last `WINDOW` iterations and all seats of the policy; the first ones do not
     count, since value heads start from zero. A central critic is one for all policies.
@@ -83,35 +83,8 @@ def _critic_warnings(rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
     return warnings
 
 
-def _seat_warnings(rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
-    """Return warnings that compare the seats: a weak pioneer, one seat with all of the gain."""
-    seats = sorted({split(name).place for name in rows[-1] if name.endswith("/task_reward")})
-    if len(seats) < 2 or len(rows) < 2 * WINDOW:
-        return {}
-    warnings = {}
-    early, late = rows[:WINDOW], rows[-WINDOW:]
-    scores = {seat: seat_values(late, seat, "task_reward") for seat in seats}
-    gain = {seat: mean(scores[seat]) - mean(seat_values(early, seat, "task_reward")) for seat in seats}
-    pioneer = next(seat for seat in seats if seat.startswith("pioneer"))
-    others = [seat for seat in seats if seat != pioneer]
-    if gain[pioneer] <= 0 and all(
-        min(row) > own for own, *row in zip(scores[pioneer], *(scores[s] for s in others), strict=True)
-    ):
-        warnings["weak pioneer"] = (
-            f"the pioneer has gained nothing ({gain[pioneer]:+.2f}) and scored below every observer for "
-            f"{WINDOW} iterations: is it paid for their scores (payoff), do they read it (sees)?"
-        )
-    best = max(gain, key=lambda seat: gain[seat])
-    if gain[best] > 0 and gain[best] > 0.9 * sum(abs(value) for value in gain.values()):
-        warnings["one seat"] = (
-            f"{best} carries the payoffs: its task reward rose by {gain[best]:.2f}, that of the others by "
-            + ", ".join(f"{value:+.2f}" for seat, value in sorted(gain.items()) if seat != best)
-        )
-    return warnings
-
-
 def evaluation(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return warnings by name, from the metrics of one held-out evaluation."""
+    """Warnings by name, from the metrics of one held-out evaluation."""
     keys = {split(name): value for name, value in metrics.items() if name.startswith("eval/")}
     distinct = {key.policy: value for key, value in keys.items() if key.quantity == "distinct_2"}
     references = {name: value for name, value in distinct.items() if name.startswith("reference")}
@@ -126,13 +99,3 @@ def evaluation(metrics: Mapping[str, float]) -> dict[str, str]:
                 f"{reference:.2f}; raise kl.coef, or set kl.kind k1"
             )
     return warnings
-
-
-def seat_values(rows: Sequence[Mapping[str, float]], seat: str, quantity: str) -> list[float]:
-    """Return a quantity of one seat row by row, whichever policy sat there."""
-    return [
-        value
-        for row in rows
-        for name, value in row.items()
-        if name.startswith(f"{seat}/") and name.endswith(f"/{quantity}")
-    ]

@@ -6,7 +6,7 @@ Imports no policy: functions of logged metrics only.
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from cory.tracking.alerts import WINDOW, seat_values
+from cory.tracking.alerts import WINDOW
 from cory.tracking.tracker import split
 
 FIRST_KL = 1.0
@@ -113,8 +113,7 @@ def evaluation(metrics: Row, *, responses: int) -> dict[str, str]:
     names = [policy for policy, quantity in of if quantity == "combined_reward"]
     warnings = {}
     for name in names:
-        own = f"reference_{name}"
-        reference = own if own in names else "reference"
+        reference = f"reference_{name}" if f"reference_{name}" in names else "reference"
         if name.startswith("reference") or reference not in names or responses < FEW:
             continue
         value, start = of[name, "combined_reward"], of[reference, "combined_reward"]
@@ -137,4 +136,14 @@ def evaluation(metrics: Row, *, responses: int) -> dict[str, str]:
 def _all(rows: Sequence[Row], seat: str, quantity: str, value: float) -> bool:
     """Whether a seat's quantity is logged and has this value in all rows."""
     values = seat_values(rows, seat, quantity)
-    return bool(values) and all(one == value for one in values)
+    return bool(values) and all(other == value for other in values)
+
+
+def seat_values(rows: Sequence[Mapping[str, float]], seat: str, quantity: str) -> list[float]:
+    """A quantity of one seat row by row, whichever policy sat there."""
+    return [
+        value
+        for row in rows
+        for name, value in row.items()
+        if name.startswith(f"{seat}/") and name.endswith(f"/{quantity}")
+    ]

@@ -20,6 +20,10 @@ from cory.runtime.files import read_json
 if TYPE_CHECKING:
     from accelerate.tracking import GeneralTracker
 
+TENSORBOARD = "tensorboard"
+EXTERNAL = ("wandb", "trackio", "mlflow")
+"""Trackers that are written through `accelerate.tracking`; each is an extra of this project."""
+
 IDS = "trackers.json"
 """In the run directory: the id of the run at each tracker."""
 
@@ -60,26 +64,41 @@ class ExternalTrackers:
                 self._warn(f"warning: {tracker.name} failed ({reason:.200}); metrics.jsonl has all metrics")
 
 
-def check_installed(names: Iterable[str]) -> None:
+def split(text: str) -> tuple[str, ...]:
+    """The places that `--log-to` names, separated by commas; ValueError for an unknown or a repeated one."""
+    names = tuple(name.strip() for name in text.split(","))
+    if names == ("none",):
+        return ()
+    known = (TENSORBOARD, *EXTERNAL)
+    if wrong := [name for name in names if name not in known]:
+        raise ValueError(
+            f"log_to names {wrong[0]!r}; give {', '.join(known)}, several separated by commas, or none"
+        )
+    if len(set(names)) < len(names):
+        raise ValueError(f"log_to is {text!r}; name each place once")
+    return names
+
+
+def check_installed(places: Iterable[str]) -> None:
     """Raise ImportError, which names the extra, if the package of a tracker is missing."""
-    for name in names:
+    for name in (name for name in places if name in EXTERNAL):
         if missing := [package for package in (name, "accelerate") if find_spec(package) is None]:
             raise ImportError(f"log_to {name} needs {' and '.join(missing)}; pip install 'cory[{name}]'")
 
 
 def start(
-    names: Iterable[str],
+    places: Iterable[str],
     run: Path,
     settings: Mapping[str, Any],
     *,
     resumed: bool,
     warn: Callable[[str], None],
 ) -> ExternalTrackers:
-    """Start a run named like the run directory at each tracker, or continue it, and send the settings.
+    """Start a run named like the run directory at each external tracker, or continue it; send the settings.
 
     ValueError if a tracker cannot be started.
     """
-    names = list(names)
+    names = [name for name in places if name in EXTERNAL]
     if not names:
         return ExternalTrackers([], warn=warn)
     from accelerate import PartialState

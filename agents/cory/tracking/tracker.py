@@ -5,6 +5,7 @@ Imports no policy, game or plot. Every key has three parts, so that the curves o
 """
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -50,7 +51,7 @@ class Tracker:
         self, run: Path, *, tensorboard: bool = True, external: ExternalTrackers | None = None,
         say: Callable[[str], None] = lambda text: terminal.say(text, file=sys.stderr),
     ) -> None:  # fmt: skip
-        """Open the files in `run`; `say` prints a warning where one of them was removed.
+        """Open the files in `run`; `say` prints a warning where TensorBoard cannot be written.
 
         `external` trackers also receive all metrics, and are closed with this one.
 
@@ -59,7 +60,7 @@ class Tracker:
         """
         run.mkdir(parents=True, exist_ok=True)
         self._metrics, self._samples = _Lines(run / METRICS), _Lines(run / SAMPLES)
-        self._run, self._folder, self._say = run, run.stat(), say
+        self._run, self._say = run, say
         self._tensorboard, self._board, self._external = tensorboard, None, external
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
@@ -76,23 +77,13 @@ class Tracker:
         self._samples.write({"iteration": iteration, **row} for row in rows)
 
     def flush(self) -> None:
-        """Sync all lines; those of a file that was removed are written again."""
+        """Sync all lines; FileNotFoundError if one of their files was removed."""
         for lines in (self._metrics, self._samples):
-            if not lines.is_there():
-                self._say(f"warning: {lines.path} was removed while the run trained; it is written again")
-                lines.write_again(lines.path)
+            if not lines.path.exists():
+                raise FileNotFoundError(
+                    errno.ENOENT, "this was removed or renamed while the run trained", str(lines.path)
+                )
             os.fsync(lines.file.fileno())
-
-    def is_gone(self) -> bool:
-        """Whether the run directory was removed, renamed or replaced since the files were opened."""
-        return not _is_same(self._run, self._folder)
-
-    def move_to(self, run: Path) -> None:
-        """Write all lines into another directory and go on there, without TensorBoard until it is resumed."""
-        for lines in (self._metrics, self._samples):
-            lines.write_again(run / lines.path.name)
-        self._run, self._folder = run, run.stat()
-        self._tensorboard, self._board = False, None
 
     def close(self) -> None:
         """Close every file, which also writes the last TensorBoard points."""
@@ -102,10 +93,10 @@ class Tracker:
                     self._board.close()
             if self._external is not None:
                 self._external.close()
-            self.flush()
         finally:
-            self._metrics.file.close()
-            self._samples.file.close()
+            for lines in (self._metrics, self._samples):
+                os.fsync(lines.file.fileno())
+                lines.file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -241,26 +232,6 @@ class _Lines:
             except OSError:
                 os.truncate(self.file.fileno(), start)
                 raise
-
-    def is_there(self) -> bool:
-        """Whether the file still has its name."""
-        return _is_same(self.path, os.fstat(self.file.fileno()))
-
-    def write_again(self, path: Path) -> None:
-        """Write all lines to a new file, though the old one may have no name any more, and go on there."""
-        self.file.seek(0)
-        written = self.file.read()
-        self.file.close()
-        path.write_bytes(written)
-        self.path, self.file = path, path.open("a+b", buffering=0)
-
-
-def _is_same(path: Path, known: os.stat_result) -> bool:
-    """Whether a path leads to the file or folder with these statistics."""
-    try:
-        return os.path.samestat(path.stat(), known)
-    except OSError:
-        return False
 
 
 BOARD_SUFFIX = ".cory"

@@ -112,14 +112,10 @@ def evaluate_target(
     task, references, policies = load_target(target)
     check_seats(task, config.seats if game else 1)
     measures = make_measures(config)
-    standalone: dict[str, Responses] = {}
     with weighted_sum.closing(task):
-        everyone: dict[str, Player] = {**{r.name: r for r in references.values()}, **policies}
-        for name, policy in () if team_only(task) else everyone.items():
-            on_progress(f"{label}: {name} standalone")
-            standalone[name] = evaluate_standalone(
-                policy, task, config.evaluation, max_response=config.max_response, measures=measures
-            )
+        standalone = evaluate_alone(
+            config, task, references, policies, measures, lambda text: on_progress(f"{label}: {text}")
+        )
         games = evaluate_seatings(config, task, references, policies, measures, on_progress) if game else []
         judge = weighted_sum.of_task(task)
         of_judge, failures = judge.metrics(), judge.failures()
@@ -219,12 +215,7 @@ def target_metrics(target: Target) -> dict[str, float]:
     measures = make_measures(config)
     options: dict[str, Any] = {"kl_coef": config.kl.coef, "threshold": threshold(config.evaluation, task)}
     with weighted_sum.closing(task):
-        responses = {
-            policy.name: evaluate_standalone(
-                policy, task, config.evaluation, max_response=config.max_response, measures=measures
-            )
-            for policy in (() if team_only(task) else (*references.values(), *policies.values()))
-        }
+        responses = evaluate_alone(config, task, references, policies, measures)
         found = metrics.evaluation_metrics(responses, list(policies), **options)
         if config.evaluation.team or not responses:
             game, seated = make_game(config, task, policies), list(policies.values())
@@ -232,6 +223,26 @@ def target_metrics(target: Target) -> dict[str, float]:
             team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
             found |= metrics.team_metrics(team, **options)
     return found
+
+
+def evaluate_alone(
+    config: Config,
+    task: Task,
+    references: Mapping[str, Policy],
+    policies: Mapping[str, Player],
+    measures: Mapping[str, Measure],
+    on_progress: Callable[[str], None] = lambda text: None,
+) -> dict[str, Responses]:
+    """Responses of every reference and policy to the query only, by name; none for a task of teams only."""
+    responses: dict[str, Responses] = {}
+    if team_only(task):
+        return responses
+    for player in (*{id(policy): policy for policy in references.values()}.values(), *policies.values()):
+        on_progress(f"{player.name} standalone")
+        responses[player.name] = evaluate_standalone(
+            player, task, config.evaluation, max_response=config.max_response, measures=measures
+        )
+    return responses
 
 
 def evaluate_seatings(

@@ -1,6 +1,5 @@
 """The iterations of a run: checkpoints, evaluations, logging and alerts between them."""
 
-import errno
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +15,14 @@ from cory.config.schema import Config
 from cory.distributed import ranks
 from cory.evaluation import evaluator
 from cory.judges import weighted_sum
+from cory.runtime import signals
 from cory.runtime.attempts import NoSmallerPassError
-from cory.runtime.files import write_text
-from cory.runtime.signals import Signals, Stopped
+from cory.runtime.signals import Stopped
 from cory.tracking import alerts, early_alerts
 from cory.tracking.progress import EVALUATED, TRAINING
 from cory.tracking.tracker import SAMPLES, Tracker, read
 from cory.training import checkpoint, metrics
 from cory.training.held_out import HeldOut, validation_count
-from cory.training.overwriting import mark
-from cory.training.run_directory import free_name
 from cory.training.trainer import Trainer
 
 LEAST_VALIDATION = 16
@@ -59,19 +56,17 @@ class Loop:
         trainer: Trainer,
         run: Path,
         tracker: Tracker,
-        signals: Signals,
         *,
         say: Say,
-        documents: Mapping[str, str],
         callbacks: Sequence[object] = (),
         validates: bool = True,
     ) -> None:
-        """`say` prints a line for the user; `documents`, texts by file name, go into every checkpoint.
+        """`say` prints a line for the user.
 
         Without `validates` evaluations leave the validation split out, and there is no best checkpoint.
         """
-        self.trainer, self.run, self.tracker, self.signals = trainer, run, tracker, signals
-        self.config, self.say, self.documents = trainer.config, say, documents
+        self.trainer, self.run, self.tracker, self.say = trainer, run, tracker, say
+        self.config, self.judge = trainer.config, weighted_sum.of_task(trainer.task)
         self.callbacks, self.validates = callbacks, validates
         self.rows: list[Mapping[str, float]] = [row for row in read(run) if "time/update/seconds" in row]
         self.warned: set[str] = set()
@@ -80,24 +75,21 @@ class Loop:
         self.saving_seconds = 0.0
         self.saved_at = time.monotonic()
 
-    def go(self, start: int, *, on_progress: OnProgress) -> None:
+    def run_iterations(self, start: int, *, on_progress: OnProgress) -> None:
         """Run the iterations from `start` and the last evaluation.
 
         `on_progress` receives the phase and, after an iteration, its metrics. `Stopped`, the ValueError of a
-        judge that failed too often and the OSError of a full disk or of a run directory that has gone carry a
-        note that says where the run can go on.
+        judge that failed too often and the OSError of a full disk carry a note that says how to resume.
         """
         for iteration in range(start, self.config.iterations + 1):
             try:
-                self.between(iteration, on_progress)
+                self.save_and_evaluate(iteration, on_progress)
                 if iteration < self.config.iterations:
                     on_progress(TRAINING, {})
-                    found = self.trainer.iterate(iteration, on_phase=lambda phase: on_progress(phase, {}))
-                    on_progress(TRAINING, self.log(iteration, found))
-                else:
-                    self.check_directory(iteration)
+                    row = self.trainer.iterate(iteration, on_phase=lambda phase: on_progress(phase, {}))
+                    on_progress(TRAINING, self.log(iteration, row))
                 self.note_memory()
-                failed = ranks.gather_object("failures", weighted_sum.of_task(self.trainer.task).failures())
+                failed = ranks.gather_object("failures", self.judge.failures())
                 self.show_failures(iteration, list(chain.from_iterable(failed)))
             except (Stopped, ValueError) as error:
                 self.save_on_exit(iteration, error)
@@ -110,7 +102,7 @@ class Loop:
             except (MemoryError, RuntimeError) as error:
                 raise self.explain_out_of_memory(iteration, error) from error
             finally:
-                self.show_failures(iteration, weighted_sum.of_task(self.trainer.task).failures())
+                self.show_failures(iteration, self.judge.failures())
 
     def note_memory(self) -> None:
         """Print the sizes of passes once they have changed."""
@@ -119,6 +111,7 @@ class Loop:
             sizes = ", ".join(f"{size / 1e6:,.1f} MB for {part}" for part, size in now.items())
             self.say(f"warning: memory ran out; passes are smaller from now on: {sizes}")
 
+    @ranks.on_main_process
     def saves(self, iteration: int) -> bool:
         """Whether a checkpoint is due: by number, at the end, or by the clock."""
         every, minutes = self.config.checkpoint_every, self.config.checkpoint_minutes
@@ -126,129 +119,97 @@ class Loop:
             return True
         return bool(every and minutes and time.monotonic() - self.saved_at > 60 * minutes)
 
-    def between(self, iteration: int, on_progress: OnProgress) -> None:
+    def save_and_evaluate(self, iteration: int, on_progress: OnProgress) -> None:
         """Save and evaluate if due at the start of `iteration`."""
-        ranks.gather_results("a signal", self.signals.check)
-        self.check_directory(iteration)
-        if ranks.broadcast_object("the clock", lambda: self.saves(iteration)):
+        ranks.gather_results("a signal", signals.check)
+        if self.saves(iteration):
             self.save(iteration)
         if evaluates(self.config, iteration):
             self.evaluate(iteration, on_progress)
         if iteration < self.config.iterations and self.trainer.exchanged(iteration):
             self.call("on_exchange", iteration, self.trainer.seating(iteration))
 
-    def log(self, iteration: int, found: dict[str, float]) -> dict[str, float]:
+    def log(self, iteration: int, row: dict[str, float]) -> dict[str, float]:
         """Log the metrics of an iteration and check them for alerts; those of rank 0: the seconds differ."""
-        found = ranks.gather_object("metrics", found)[0]
-        found["time/save/seconds"], self.saving_seconds = self.saving_seconds, 0.0
-        self.tracker.log(iteration, found)
-        self.rows.append(found)
+        row = ranks.gather_object("metrics", row)[0]
+        row["time/save/seconds"], self.saving_seconds = self.saving_seconds, 0.0
+        self.tracker.log(iteration, row)
+        self.rows.append(row)
         self.warn(alerts.training(self.rows, self.config.alerts))
         ends, example = self.config.responses_end, self.trainer.example
         self.warn(early_alerts.training(self.rows, ends=ends, example=example))
-        self.call("on_iteration", iteration, found)
-        return found
+        self.call("on_iteration", iteration, row)
+        return row
 
     def evaluate(self, iteration: int, on_progress: OnProgress) -> None:
         """Evaluate policies standalone and as a team, log sample games, keep the best checkpoint so far."""
         start = time.perf_counter()
         responses = self.held_out.evaluate(lambda name: on_progress(f"evaluating {name}", {}))
-        eta = self.config.kl.coef
-        threshold = evaluator.threshold(self.config.evaluation, self.trainer.task)
-        policies = list(self.trainer.policies)
-        found = metrics.evaluation_metrics(responses, policies, kl_coef=eta, threshold=threshold)
+        options: dict[str, Any] = {
+            "kl_coef": self.config.kl.coef,
+            "threshold": evaluator.threshold(self.config.evaluation, self.trainer.task),
+        }
+        row = metrics.evaluation_metrics(responses, list(self.trainer.policies), **options)
         if self.config.evaluation.team or not responses:
             on_progress("evaluating the team", {})
-            team = self.held_out.play_as_team(iteration)
-            found |= metrics.team_metrics(team, kl_coef=eta, threshold=threshold)
+            row |= metrics.team_metrics(self.held_out.play_as_team(iteration), **options)
         if self.validates:
             validation = self.held_out.validate(lambda name: on_progress(f"validating {name}", {}))
-            found |= metrics.validation_metrics(validation, kl_coef=eta, threshold=threshold)
-        found["time/evaluate/seconds"] = time.perf_counter() - start
+            row |= metrics.validation_metrics(validation, **options)
+        row["time/evaluate/seconds"] = time.perf_counter() - start
         sampled = partial(self.held_out.sample_rows, iteration, responses)
-        if self.config.shard:  # every rank's part of the weights is needed
-            rows = ranks.gather_results("samples", sampled)[0]
-        else:
-            rows = ranks.broadcast_object("samples", sampled)
-        found |= weighted_sum.of_task(self.trainer.task).metrics(prefix="evaluation_")
-        self.tracker.log(iteration, found)
-        self.tracker.samples(iteration, rows)
-        self.warn(alerts.evaluation(found))
+        samples = ranks.gather_results("samples", sampled)[0]
+        row |= self.judge.metrics(prefix="evaluation_")
+        self.tracker.log(iteration, row)
+        self.tracker.samples(iteration, samples)
+        self.warn(alerts.evaluation(row))
         count = sum(map(len, next(iter(responses.values())).texts)) if responses else 0
-        self.warn(early_alerts.evaluation(found, responses=count))
+        self.warn(early_alerts.evaluation(row, responses=count))
         if self.config.checkpoint_every:
-            self.keep_best(iteration, found)
-        self.call("on_evaluate", iteration, found)
-        on_progress(EVALUATED, found)
+            self.keep_best(iteration, row)
+        self.call("on_evaluate", iteration, row)
+        on_progress(EVALUATED, row)
 
-    def keep_best(self, iteration: int, found: Mapping[str, float]) -> None:
+    def keep_best(self, iteration: int, row: Mapping[str, float]) -> None:
         """Keep a checkpoint of the highest combined reward on the validation split.
 
         It is averaged over the policies. Without validation, or with fewer than `LEAST_VALIDATION` queries
         of it, there is none: the test split is for reports only.
         """
-        if validation_count(self.trainer) < LEAST_VALIDATION:
-            return
-        scores = [
-            found[key]
-            for name in self.trainer.policies
-            if (key := f"validation/{name}/combined_reward") in found
-        ]
-        if not scores:
+        keys = [f"validation/{name}/combined_reward" for name in self.trainer.policies]
+        scores = [row[key] for key in keys if key in row]
+        if validation_count(self.trainer) < LEAST_VALIDATION or not scores:
             return
         score, best = sum(scores) / len(scores), checkpoint.read_best(self.run)
         if best is None or score > best["score"]:
             self.save(iteration)
-            ranks.broadcast_object("the best", lambda: checkpoint.write_best(self.run, iteration, score))
+            ranks.on_main_process(checkpoint.write_best)(self.run, iteration, score)
 
     def save(self, iteration: int) -> None:
         """Save the state at the start of `iteration`; older checkpoints go once it is whole."""
         start = time.perf_counter()
         self.trainer.state.check_ranks(iteration)
         with self.trainer.state.unsharded():
-            folder = ranks.broadcast_object("a checkpoint", lambda: self.write_checkpoint(iteration))
+            folder = self.write_checkpoint(iteration)
         self.saved_at = time.monotonic()
         self.saving_seconds += time.perf_counter() - start
         self.call("on_save", iteration, folder)
 
+    @ranks.on_main_process
     def write_checkpoint(self, iteration: int) -> Path:
         """Write the checkpoint and remove old ones; its folder."""
         self.tracker.flush()  # a run that resumes here writes no earlier line again
-        folder = self.trainer.save(self.run, iteration, documents=self.documents)
+        folder = self.trainer.save(self.run, iteration, documents=documents(self.run, self.config))
         for aside in checkpoint.keep_last(self.run, self.config.keep_checkpoints):
             self.say(f"warning: an old checkpoint held other files or was damaged; they are kept in {aside}")
         return folder
 
-    def check_directory(self, iteration: int) -> None:
-        """If the run directory has gone, save state, metrics and samples in a free one beside it, and stop.
-
-        Raises OSError then, to which `go` adds how to resume there.
-        """
-        if not ranks.broadcast_object("the run directory", self.tracker.is_gone):
-            return
-        gone = self.run
-        self.run = ranks.broadcast_object("another directory", lambda: free_name(gone))
-        ranks.broadcast_object("another directory", lambda: self.move(self.run))
-        self.save(iteration)
-        raise FileNotFoundError(
-            errno.ENOENT,
-            "the run directory was removed, renamed or replaced while the run trained; everything but older "
-            f"checkpoints is saved in {self.run}",
-            str(gone),
-        )
-
-    def move(self, run: Path) -> None:
-        """Begin another run directory with the metrics, samples and settings of this one."""
-        mark(run)
-        for name in ("config.yaml", "environment.json"):
-            write_text(run / name, self.documents[name])
-        self.tracker.move_to(run)
-
+    @ranks.on_main_process
     def call(self, hook: str, *arguments: object) -> None:
-        """Call a hook of all callbacks that have it, on rank 0."""
+        """Call a hook of all callbacks that have it."""
         for callback in self.callbacks:
             if (function := getattr(callback, hook, None)) is not None:
-                ranks.broadcast_object(hook, partial(function, self.trainer, *arguments))
+                function(self.trainer, *arguments)
 
     def show_failures(self, iteration: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Log responses that a judge failed on among the samples; print the first of each function."""
@@ -324,10 +285,8 @@ def evaluates(config: Config, iteration: int) -> bool:
     return iteration in (0, config.iterations) or bool(every and iteration % every == 0)
 
 
-def documents(settings: str, environment: str, *, seed: int) -> dict[str, Any]:
+def documents(run: Path, config: Config) -> dict[str, Any]:
     """Texts that every checkpoint holds: settings, environment, and the random seed with its scheme."""
-    return {
-        "config.yaml": settings,
-        "environment.json": environment,
-        "rng.json": json.dumps({"seed": seed, "scheme": "counter-based: see cory/rng.py"}, indent=1),
-    }
+    texts = {name: (run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")}
+    seed = {"seed": config.seed, "scheme": "counter-based: see cory/rng.py"}
+    return texts | {"rng.json": json.dumps(seed, indent=1)}

@@ -1,12 +1,15 @@
-"""Which folders `--overwrite` moves aside: those that CORY made and that hold nothing else.
+"""Who may write to a folder: the lock on it, and which folders `--overwrite` moves aside.
 
-Nothing here deletes a file, and no link is followed.
+Those are the ones that CORY made and that hold nothing else. No file is deleted, and no link is followed.
 """
 
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from cory.runtime.files import move_aside, write_text
 from cory.tracking.tracker import METRICS, SAMPLES, read, read_lines
@@ -15,16 +18,9 @@ MARKER = ".cory"
 """A file in every folder that CORY has made for a run or a study."""
 CONTENT = "Made by cory: it writes to this folder, and moves it aside with --overwrite. See docs/runs.md.\n"
 
-LOCK = ".lock"
-LOCK_HOLDER = ".lock-holder"
-"""Holds the process id of who holds the lock: others cannot read a locked file everywhere."""
-
-BEGUN = frozenset({MARKER, LOCK, LOCK_HOLDER, "config.yaml"})
-"""What is written before a run has begun."""
-
-WRITTEN = BEGUN | {
-    "environment.json", METRICS, SAMPLES, "tensorboard", "trackers.json", "wandb", "judge.log",
-    "checkpoints", "policies", "average", "evaluations", "cross", "probe.json",
+WRITTEN = {
+    MARKER, "config.yaml", "environment.json", METRICS, SAMPLES, "tensorboard", "trackers.json", "wandb",
+    "judge.log", "checkpoints", "policies", "average", "evaluations", "cross", "probe.json",
     "report.html", "plots", "comparison.html", "paper_figures.html",
 }  # fmt: skip
 """Names that CORY writes into a run directory."""
@@ -33,7 +29,30 @@ OF_ITERATION = re.compile(r"diverged-\d+\.safetensors")
 UNFINISHED = re.compile(r"\.(part|tmp|old-[\d_-]+)$")
 """Endings of names that are being written, or were moved aside."""
 
-REPOSITORIES = (".git", ".hg", ".svn", ".jj", ".bzr")
+
+def lock_of(run: Path) -> FileLock:
+    """The lock of a run directory, a file beside it."""
+    place = run.resolve()
+    return FileLock(place.with_name(f".{place.name}.lock"))
+
+
+@contextmanager
+def locked(run: Path) -> Iterator[None]:
+    """Lock the run directory, which may be yet to be made, for this process; ValueError if another has it."""
+    lock = lock_of(run)
+    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(
+            f"another process is training in {run}; wait for it, stop it, or name another directory with "
+            "--run"
+        ) from None
+    try:
+        yield
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def mark(folder: Path) -> None:
@@ -54,7 +73,7 @@ def is_marked(folder: Path) -> bool:
 
 def is_empty(run: Path) -> bool:
     """Whether the directory is absent, or holds only what is written before the settings."""
-    before = {*(BEGUN - {"config.yaml"}), f"{MARKER}.part", "config.yaml.part"}
+    before = {MARKER, f"{MARKER}.part", "config.yaml.part"}
     return not run.exists() or {path.name for path in run.iterdir()} <= before
 
 
@@ -75,16 +94,11 @@ def check_unoccupied(run: Path, *, overwrite: bool) -> None:
 
 def _reasons(run: Path) -> Iterator[str]:
     """Why a folder must stay where it is; nothing for a run of CORY's that holds nothing else."""
-    place, working, home = run.resolve(), Path.cwd(), Path(os.path.expanduser("~")).resolve()
-    if place in (working, *working.parents):
-        yield "is the working directory, or holds it"
-    if place in (home, *home.parents):
-        yield "is your home, or holds it"
-    if os.path.ismount(place):
-        yield "is where a disk is mounted"
+    places = {"the working directory": Path.cwd(), "your home": Path(os.path.expanduser("~")).resolve()}
+    for what, place in places.items():
+        if run.resolve() in (place, *place.parents):
+            yield f"is {what}, or holds it"
     names = sorted(path.name for path in run.iterdir())
-    if repositories := [name for name in names if name in REPOSITORIES]:
-        yield f"is the root of a repository ({repositories[0]})"
     foreign = [name for name in names if not _is_written(name)]
     if not is_marked(run):
         listed = f", but {_listed(foreign)}" if foreign else ""
@@ -98,8 +112,8 @@ def _reasons(run: Path) -> Iterator[str]:
 
 
 def _is_written(name: str) -> bool:
-    plain = UNFINISHED.sub("", name)
-    return plain in WRITTEN or OF_ITERATION.fullmatch(plain) is not None
+    whole = UNFINISHED.sub("", name)
+    return whole in WRITTEN or OF_ITERATION.fullmatch(whole) is not None
 
 
 def _listed(names: list[str]) -> str:

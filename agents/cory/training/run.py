@@ -1,10 +1,9 @@
 """A training run from start to end: directory, progress, iterations, report."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, NamedTuple
 
 import torch
 
@@ -16,28 +15,26 @@ from cory.policies import compiled_blocks
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.report.page import write_report
 from cory.report.summary import headline
-from cory.runtime.memory import free_bytes
 from cory.runtime.signals import Signals
-from cory.tracking import external, log_to
+from cory.tracking import external
 from cory.tracking.progress import Log, RunProgress
 from cory.tracking.tracker import Tracker
-from cory.training import checkpoint, memory_estimate
 from cory.training.factory import configure_runtime, silence_transformers
-from cory.training.loop import Loop, documents
-from cory.training.overwriting import check_unoccupied, is_empty
-from cory.training.resume import check_complete, locked, moved_aside, never_started, with_measured
+from cory.training.loop import Loop
+from cory.training.overwriting import locked
 from cory.training.run_directory import (
+    Resume,
     begin,
+    check_complete,
     choose_export,
     data_of,
+    examine,
     export,
     export_average,
-    restore,
-    resumable,
+    go_back,
+    with_measured,
 )
 from cory.training.trainer import Trainer
-
-Resume = Literal["never", "auto", "must"]
 
 
 def train(
@@ -63,87 +60,55 @@ def train(
     """
     configure_runtime(config)
     silence_transformers()
-    places = log_to.split(config.log_to) if ranks.is_main_process() else []
-    others = [name for name in places if name != log_to.TENSORBOARD]
-    external.check_installed(others)
-    run = join_ranks(config, run)
-    plan = ranks.broadcast_object(
-        "the run directory", lambda: examine(config, run, resume=resume, overwrite=overwrite)
-    )
-    resumed = plan.resumed
-    if resumed is not None:
-        config = with_measured(config, resumed)
-    trainer = make_trainer(config)  # bad settings are refused before anything is written
+    run, is_main = join_ranks(config, run), ranks.is_main_process()
+    places = external.split(config.log_to) if is_main else ()
+    external.check_installed(places)
     with ExitStack() as stack:
+        ranks.on_main_process(stack.enter_context)(locked(run))
+        plan = examine(config, run, resume=resume, overwrite=overwrite)
+        if plan.resumed is not None:
+            config = with_measured(config, plan.resumed)
+        trainer = make_trainer(config)  # bad settings are refused before anything is written
         stack.enter_context(weighted_sum.closing(trainer.task))
-        log_folder, notes = stack.enter_context(run_of_rank(run, plan))
-        if resumed is None:
-            start = ranks.broadcast_object("the run directory", lambda: begin(trainer, run))
+        if plan.resumed is None:
+            start, notes = 0, begin(trainer, run, overwrites=plan.overwrites)
         else:
-            start, lines = restore(trainer, run, resumed)
-            notes += [f"warning: {line}" for line in lines]
+            start = int(trainer.load(plan.resumed)["iteration"])
+            lines = go_back(trainer.config, run, plan.resumed, start)
+            notes = [f"warning: {line}" for line in lines]
         weighted_sum.of_task(trainer.task).log_to(run / "judge.log")
-        texts = [(run / name).read_text(encoding="utf-8") for name in ("config.yaml", "environment.json")]
-        shown: Log = log if ranks.is_main_process() else "quiet"
-        with RunProgress(start=start, iterations=config.iterations, log=shown) as progress:
-            warn = progress.warn if ranks.is_main_process() else lambda text: None
-            for line in (*(about if resumed is None else ()), *opening_lines(trainer, run, start, resumed)):
-                progress.say(line)
-            skipped = (f"skipped: {reason}" for reason in plan.skipped)
-            for warning in (*notes, *skipped, *memory_warnings(trainer)):
-                warn(warning)
-            also = external.start(others, run, flat(config), resumed=resumed is not None, warn=warn)
-            with (
-                Signals() as signals,
-                Tracker(
-                    log_folder, tensorboard=log_to.TENSORBOARD in places, external=also, say=warn
-                ) as tracker,
-            ):
-                loop = Loop(
-                    trainer,
-                    run,
-                    tracker,
-                    signals,
-                    say=warn,
-                    documents=documents(texts[0], texts[1], seed=config.seed),
-                    callbacks=callbacks,
-                    validates=validate or config.export_best,
-                )
-                loop.go(start, on_progress=progress.update)
-            progress.update("exporting policies", {})
-            export_policies(trainer, run, start, say=progress.say)
-            progress.update("drawing the report", {})
-            path = ranks.broadcast_object(
-                "the report", lambda: write_report(run) if report else run / "report.html"
+        progress = stack.enter_context(
+            RunProgress(start=start, iterations=config.iterations, log=log if is_main else "quiet")
+        )
+        warn = progress.warn if is_main else lambda text: None
+        for line in (*(about if plan.resumed is None else ()), *opening_lines(trainer, run, start)):
+            progress.say(line)
+        for warning in (*notes, *(f"skipped: {why}" for why in plan.skipped)):
+            warn(warning)
+        folder = run if is_main else Path(stack.enter_context(TemporaryDirectory()))
+        trackers = external.start(places, run, flat(config), resumed=plan.resumed is not None, warn=warn)
+        board = external.TENSORBOARD in places
+        with (
+            Signals(),
+            Tracker(folder, tensorboard=board, external=trackers, say=warn) as tracker,
+        ):
+            loop = Loop(
+                trainer,
+                run,
+                tracker,
+                say=warn,
+                callbacks=callbacks,
+                validates=validate or config.export_best,
             )
-            for line in headline(run) if ranks.is_main_process() else ():
-                progress.say(line)
-        return path
-
-
-class Plan(NamedTuple):
-    """How a run starts in its directory."""
-
-    checkpoints: list[Path]
-    """Those that are there."""
-    resumed: Path | None
-    """The one to resume; None: start anew."""
-    skipped: list[str]
-    """Why later ones are not resumed."""
-    overwrites: bool
-    """Whether an older run is moved aside first."""
-
-
-def examine(config: Config, run: Path, *, resume: Resume, overwrite: bool) -> Plan:
-    """How a run starts in `run`.
-
-    ValueError if `run` holds something that must not be overwritten, or nothing to resume where it must.
-    """
-    resumed, skipped = resumable(config, run, resume=resume)
-    begins = resumed is None and not (resume == "auto" and never_started(run))
-    if begins:
-        check_unoccupied(run, overwrite=overwrite)
-    return Plan(checkpoint.finished(run), resumed, skipped, overwrites=begins and not is_empty(run))
+            loop.run_iterations(start, on_progress=progress.update)
+        progress.update("exporting policies", {})
+        for line in export_policies(trainer, run, start):
+            progress.say(line)
+        progress.update("drawing the report", {})
+        path = ranks.on_main_process(write_report)(run) if report else run / "report.html"
+        for line in headline(run) if is_main else ():
+            progress.say(line)
+    return path
 
 
 def join_ranks(config: Config, run: Path) -> Path:
@@ -161,38 +126,11 @@ def join_ranks(config: Config, run: Path) -> Path:
     return ranks.broadcast_object("the run directory", lambda: run)
 
 
-@contextmanager
-def run_of_rank(run: Path, plan: Plan) -> Iterator[tuple[Path, list[str]]]:
-    """Where this rank logs: the locked run directory for rank 0, a temporary folder for others.
-
-    Beside it a line on the older run that was moved aside. ValueError if another process trains in the run
-    directory, or has since the plan was made.
-    """
-    with ExitStack() as stack:
-
-        def lock() -> list[str]:
-            notes = []
-            with ExitStack() as older:  # its lock is kept until this run has its own
-                if plan.overwrites:
-                    aside = older.enter_context(moved_aside(run))
-                    notes.append(f"the run that was in {run} is now {aside}")
-                run.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(run))
-            expected = [] if plan.overwrites else plan.checkpoints
-            occupied = plan.resumed is None and not (is_empty(run) or never_started(run))
-            if occupied or checkpoint.finished(run) != expected:
-                raise ValueError(f"another process has just trained in {run}; start this one again")
-            return notes
-
-        notes = ranks.broadcast_object("the lock", lock)
-        yield run if ranks.is_main_process() else Path(stack.enter_context(TemporaryDirectory())), notes
-
-
-def opening_lines(trainer: Trainer, run: Path, start: int, resumed: Path | None) -> list[str]:
+def opening_lines(trainer: Trainer, run: Path, start: int) -> list[str]:
     """What a run prints before its first iteration."""
     config = trainer.config
     lines = [f"{config.task}, {config.algorithm}, seats: {config.seats}; writes to {run}"]
-    lines += [describe(trainer) + (f"; resumed at iteration {start}" if resumed else "")]
+    lines += [describe(trainer) + (f"; resumed at iteration {start}" if start else "")]
     lines += compile_lines(trainer)
     lines += [
         f"{type(policy.model).__name__} is decoded without a cache, every token from its whole prefix: slow"
@@ -211,29 +149,20 @@ def compile_lines(trainer: Trainer) -> list[str]:
     return [] if lacks is None else [f"blocks are not compiled (policy.compile): this machine lacks {lacks}"]
 
 
-def memory_warnings(trainer: Trainer) -> list[str]:
-    """A warning if the iterations of this run will not fit memory, else nothing."""
-    game, cap = trainer.game, trainer.config.max_response[1]
-    longest = max(view.max_prompt(game.task.max_query, cap) for view in game.views) + cap
-    needed = memory_estimate.of_run(trainer.config, trainer.policies, longest)
-    warning = memory_estimate.warning(needed, free_bytes(next(iter(trainer.policies.values())).device))
-    return [] if warning is None else [warning]
-
-
-def export_policies(trainer: Trainer, run: Path, start: int, *, say: Callable[[str], None]) -> None:
+def export_policies(trainer: Trainer, run: Path, start: int) -> list[str]:
     """Export the policies of the iteration that the settings choose, and their average if it is asked for.
 
-    RuntimeError, once they are written, if an iteration since `start` has no metrics.
+    Returns lines for the user. RuntimeError, once they are written, if an iteration since `start` has no
+    metrics.
     """
     iteration, comparison = choose_export(trainer, run)
     lines = [] if comparison is None else [comparison]
     with trainer.state.unsharded():
-        lines += ranks.broadcast_object("the policies", lambda: export(trainer, run, iteration=iteration))
+        lines += export(trainer, run, iteration=iteration)
     if trainer.config.export_average:
         lines += export_average(trainer, run, iteration=iteration)
-    for line in lines:
-        say(line)
-    ranks.broadcast_object("the end", lambda: check_complete(run, trainer.config.iterations, start=start))
+    check_complete(run, trainer.config.iterations, start=start)
+    return lines
 
 
 def describe(trainer: Trainer) -> str:

@@ -5,10 +5,11 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
+from cory.config.parsing import MEASURED, changes, completed
 from cory.config.schema import Config
 from cory.config.values import flat
 from cory.distributed import ranks
@@ -16,56 +17,143 @@ from cory.report.model_card import write_card
 from cory.runtime.files import move_aside, read_json, remove, replace_folder, write_text
 from cory.runtime.provenance import environment
 from cory.runtime.sources import changed, sources_of
-from cory.tracking.tracker import METRICS
+from cory.runtime.yaml_files import read_yaml
+from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.training import checkpoint
 from cory.training.held_out import averaged, validation_count
-from cory.training.overwriting import mark
-from cory.training.resume import check_settings_unchanged, missing_metrics, newest_whole, rewind
+from cory.training.overwriting import check_unoccupied, is_empty, is_marked, mark, move_run_aside
 from cory.training.trainer import Trainer
 from cory_env.tasks.base import counted
 
+Resume = Literal["never", "auto", "must"]
 
-def resumable(config: Config, run: Path, *, resume: str) -> tuple[Path | None, list[str]]:
-    """The checkpoint to resume from, and why newer ones are skipped; ValueError if settings have changed."""
-    if resume == "never":
-        return None, []
-    there = (run / "config.yaml").exists()
-    folder, skipped = newest_whole(run) if there else (None, [])
-    if folder is None and (resume == "must" or skipped):
-        why = "; ".join(skipped) or "it holds no checkpoint"
-        if not there and (finished := checkpoint.finished(run)):
-            why = f"its config.yaml is missing; copy that of {finished[-1]} to its place"
-        raise ValueError(f"{run} cannot be resumed: {why}; name another run, or start it with --overwrite")
-    if folder is not None:
-        check_settings_unchanged(run, folder, flat(config))
-    return folder, skipped
-
-
-def begin(trainer: Trainer, run: Path) -> int:
-    """Mark the empty directory as CORY's and write the settings; iteration 0."""
-    mark(run)
-    write_settings(trainer.config, run, environment() | about(trainer))
-    (run / METRICS).touch()
-    return 0
+CHANGEABLE = (
+    "alerts.",
+    "checkpoint_every",
+    "checkpoint_minutes",
+    "evaluation.every",
+    "export",
+    "export_best",
+    "iterations",
+    "judge.max_failures",
+    "judge.memory_mb",
+    "judge.timeout",
+    "judge.workers",
+    "keep_checkpoints",
+    "log_to",
+    "shard",
+    "threads",
+)
+"""Settings that may change on resume: names or the beginnings of names."""
 
 
-def restore(trainer: Trainer, run: Path, folder: Path) -> tuple[int, list[str]]:
-    """Load the checkpoint in `folder` and drop the rows logged after it.
+class Plan(NamedTuple):
+    """How a run starts in its directory."""
 
-    Returns the next iteration, and lines on what was moved aside or is lost.
+    resumed: Path | None
+    """The checkpoint to resume; None: start anew."""
+    skipped: list[str]
+    """Why later ones are not resumed."""
+    overwrites: bool
+    """Whether an older run is moved aside first."""
+
+
+@ranks.on_main_process
+def examine(config: Config, run: Path, *, resume: Resume, overwrite: bool) -> Plan:
+    """How a run starts in `run`.
+
+    ValueError if `run` holds something that must not be overwritten, nothing to resume where it must, or a
+    run with other settings.
     """
-    iteration = int(trainer.load(folder)["iteration"])
-    lines = ranks.broadcast_object(
-        "the run directory", lambda: _go_back(trainer.config, run, folder, iteration)
-    )
-    return iteration, lines
+    resumed: Path | None = None
+    skipped: list[str] = []
+    if resume != "never":
+        there = (run / "config.yaml").exists()
+        resumed, skipped = newest_whole(run) if there else (None, [])
+        if resumed is None and (resume == "must" or skipped):
+            why = "; ".join(skipped) or "it holds no checkpoint"
+            if not there and (finished := checkpoint.finished(run)):
+                why = f"its config.yaml is missing; copy that of {finished[-1]} to its place"
+            raise ValueError(
+                f"{run} cannot be resumed: {why}; name another run, or start it with --overwrite"
+            )
+    if resumed is not None:
+        check_settings_unchanged(run, resumed, flat(config))
+    elif not (resume == "auto" and never_started(run)):
+        check_unoccupied(run, overwrite=overwrite)
+        return Plan(None, skipped, overwrites=not is_empty(run))
+    return Plan(resumed, skipped, overwrites=False)
 
 
-def _go_back(config: Config, run: Path, folder: Path, iteration: int) -> list[str]:
-    """Make the run directory as it was when the checkpoint in `folder` was written."""
-    rewind(run, iteration)
-    late = [one for one in checkpoint.finished(run) if one > folder]  # skipped; their names are needed again
-    lines = [f"the skipped checkpoint is kept as {move_aside(one, 'damaged')}" for one in late]
+def newest_whole(run: Path) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint that verifies, or None, and why newer ones were skipped."""
+    skipped = []
+    for folder in reversed(checkpoint.finished(run)):
+        try:
+            checkpoint.verify(folder)
+        except ValueError as error:
+            skipped.append(str(error))
+            continue
+        return folder, skipped
+    return None, skipped
+
+
+def never_started(run: Path) -> bool:
+    """Whether this is a run that was killed before its first iteration: CORY's folder, no metrics."""
+    if not is_marked(run) or checkpoint.finished(run):
+        return False
+    return not (run / METRICS).exists() or not read_lines(run / METRICS)
+
+
+def check_settings_unchanged(run: Path, folder: Path, now: Mapping[str, Any]) -> None:
+    """Raise ValueError with all settings that differ from a checkpoint's and may not be changed on resume."""
+    before = completed(read_yaml(folder / "config.yaml"))
+    now = yaml.safe_load(yaml.safe_dump(dict(now)))
+    differing = changes(before, now, allowed=CHANGEABLE)
+    if now.get("learner.decay") != "constant" and before.get("iterations") != now.get("iterations"):
+        differing.append(
+            f"iterations was {before['iterations']} and is {now['iterations']} (learner.decay depends on it)"
+        )
+    if differing:
+        raise ValueError(
+            f"{run} began with other settings: {'; '.join(differing)}. Leave them as they were, or start "
+            "another run"
+        )
+
+
+def with_measured(config: Config, folder: Path) -> Config:
+    """The settings with what the run measured that a checkpoint is of, in place of `auto`."""
+    now, saved = flat(config), completed(read_yaml(folder / "config.yaml"))
+    return Config.from_flat({name: saved[name] for name in MEASURED if now[name] == "auto"}, config)
+
+
+@ranks.on_main_process
+def begin(trainer: Trainer, run: Path, *, overwrites: bool) -> list[str]:
+    """Start a run in its directory, from which an older one is moved aside; a line that says where to."""
+    lines = [f"the run that was in {run} is now {move_run_aside(run)}"] if overwrites else []
+    mark(run)
+    about = {
+        "data": data_of(trainer),
+        "templates": {view.seat: view.template for view in trainer.game.views},
+        "sources": sources_of(flat(trainer.config)),
+    }
+    write_settings(trainer.config, run, environment() | about)
+    (run / METRICS).touch()
+    return lines
+
+
+@ranks.on_main_process
+def go_back(config: Config, run: Path, folder: Path, iteration: int) -> list[str]:
+    """Make the run directory as it was when the checkpoint in `folder`, of `iteration`, was written.
+
+    Returns lines on what was moved aside or is lost.
+    """
+    for path in (run / METRICS, run / SAMPLES):
+        if path.exists():
+            rows = [row for row in read_lines(path) if row["iteration"] < iteration]
+            write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    late = [path for path in checkpoint.finished(run) if path > folder]  # their names are needed again
+    lines = [f"the skipped checkpoint is kept as {move_aside(path, 'damaged')}" for path in late]
     best = checkpoint.read_best(run)
     if best is not None and best["iteration"] > iteration:
         (run / "checkpoints/best.json").unlink()
@@ -75,15 +163,36 @@ def _go_back(config: Config, run: Path, folder: Path, iteration: int) -> list[st
         **environment(),
         "sources": sources_of(flat(config)),
     }
-    if note := missing_metrics(run, iteration):
-        lines.append(note)
-        resumed["lost_metrics"] = note
+    if lost := sorted(set(range(iteration)).difference(logged_iterations(run))):
+        resumed["lost_metrics"] = (
+            f"{run / METRICS} has lost {len(lost)} of the iterations before {iteration}, from {lost[0]} on; "
+            "the run goes on, and its curves lack them"
+        )
+        lines.append(resumed["lost_metrics"])
     before = (history.get("resumed") or [history])[-1].get("sources", {})
     if words := changed(before, resumed["sources"]):
         lines.append(f"{words} since this run began: from here on it is another run")
     history.setdefault("resumed", []).append(resumed)
     write_settings(config, run, history)
     return lines
+
+
+@ranks.on_main_process
+def check_complete(run: Path, iterations: int, *, start: int = 0) -> None:
+    """Raise RuntimeError unless every iteration since `start` has exactly one row of metrics."""
+    rows = [iteration for iteration in logged_iterations(run) if iteration >= start]
+    if rows != list(range(start, iterations)):
+        since = f" from {start} on" if start else ""
+        raise RuntimeError(
+            f"{run / METRICS} holds {len(rows)} iterations{since}, the run has {iterations - start}; its "
+            "policies are exported, and its curves lack what is missing"
+        )
+
+
+def logged_iterations(run: Path) -> list[int]:
+    """The iterations that have metrics of training, in the order of their rows."""
+    rows = read_lines(run / METRICS) if (run / METRICS).exists() else []
+    return [row["iteration"] for row in rows if "time/update/seconds" in row]
 
 
 def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
@@ -116,6 +225,7 @@ def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
     return iteration, f"{text}; its policies are exported, not those of iteration {last}"
 
 
+@ranks.on_main_process
 def export(trainer: Trainer, run: Path, *, iteration: int | None = None) -> list[str]:
     """Write every policy, as it is after `iteration` (by default the last), with its model card.
 
@@ -139,6 +249,7 @@ def export_average(trainer: Trainer, run: Path, *, iteration: int) -> list[str]:
     """
     with averaged(trainer) as mean:
 
+        @ranks.on_main_process
         def write() -> list[str]:
             part = run / f"{mean.name}.part"
             remove(part)
@@ -146,7 +257,7 @@ def export_average(trainer: Trainer, run: Path, *, iteration: int) -> list[str]:
             write_card(part, mean.name, flat(trainer.config), iterations=iteration)
             return _renamed(part, run / mean.name)
 
-        return ranks.broadcast_object("the average", write)
+        return write()
 
 
 def _renamed(part: Path, final: Path) -> list[str]:
@@ -166,15 +277,6 @@ def write_settings(config: Config, run: Path, made_on: Mapping[str, Any]) -> Non
     """Write config.yaml and environment.json."""
     write_text(run / "config.yaml", yaml.safe_dump(flat(config), sort_keys=False))
     write_text(run / "environment.json", json.dumps(made_on, indent=1))
-
-
-def about(trainer: Trainer) -> dict[str, Any]:
-    """What environment.json says of the run: its data, the prompt templates, the sources settings name."""
-    return {
-        "data": data_of(trainer),
-        "templates": {view.seat: view.template for view in trainer.game.views},
-        "sources": sources_of(flat(trainer.config)),
-    }
 
 
 def data_of(trainer: Trainer) -> dict[str, Any]:

@@ -51,9 +51,9 @@ def find_all(
     without one, or with `preset`, those of the preset (by default pocket). ValueError before any model is
     loaded for a function that is missing or returns no player.
     """
-    found = {name: find(name, preset=preset, settings=settings) for name in names if not is_loader(name)}
+    targets = {name: find(name, preset=preset, settings=settings) for name in names if not is_loader(name)}
     config = config_of(() if preset else names, preset=preset, settings=settings)
-    return [found.get(name) or load_external(name, config) for name in names]
+    return [targets.get(name) or load_external(name, config) for name in names]
 
 
 def config_of(
@@ -119,30 +119,40 @@ def find(
 
     A target inside a run has the settings of that run. Any other model has those of `preset` (by default
     pocket); its reference is the preset's model, and without a preset or `policy.model` the model itself
-    (an adapter's base model).
+    (an adapter's base model). Of an unfinished run it is the newest checkpoint.
     """
     if not name.strip():
         raise ValueError("a target is empty; name a run directory, a model folder or a hub name")
     name = at_home(name)
-    folder = Path(name)
-    if _is_checkpoint(folder):
-        return _checkpoint(folder, name, settings)
-    if run_of(name) is not None:
-        return _run(folder, name, settings)
-    if preset is None and (home := _home(folder)) is not None:
-        return Target(name=name, config=_settings(home, settings), folders={folder.name: name})
-    if folder.exists() and not _holds_model(folder):
-        raise ValueError(
-            f"{folder} is neither a run directory with policies nor a model folder nor a "
-            "checkpoint; name one of them"
-        )
+    folder, run = Path(name), run_of(name)
     if not folder.exists() and _looks_local(name):
         raise ValueError(
             f"there is no folder {name}; name a run directory, a model folder or a hub name"
             + did_you_mean_path(name)
         )
-    policy = folder.name if not folder.name.startswith("reference") else f"model_{folder.name}"
-    return Target(name=name, config=_of_a_model(name, preset, settings), folders={policy: name})
+    saved = folder
+    if run is not None and not any(folder.glob("policies/*/")):
+        if not (written := checkpoint.finished(folder)):
+            raise ValueError(
+                f"{folder} is neither a run directory with policies nor one with checkpoints; let it write "
+                "one"
+            )
+        saved = written[-1]
+    if _is_checkpoint(saved):
+        checkpoint.verify(saved)
+    elif run is None and folder.exists() and not _holds_model(folder) and _home(folder) is None:
+        raise ValueError(
+            f"{folder} is neither a run directory with policies nor a model folder nor a "
+            "checkpoint; name one of them"
+        )
+    config = config_of([name], preset=preset, settings=settings)
+    if _is_checkpoint(saved):
+        folders = {policy: str(saved / policy) for policy in dict.fromkeys(config.policy_names)}
+    elif run is not None:
+        folders = {path.name: str(path) for path in sorted(folder.glob("policies/*/"))}
+    else:
+        folders = {f"model_{folder.name}" if folder.name.startswith("reference") else folder.name: name}
+    return Target(name=name, config=config, folders=folders, run=run)
 
 
 def labels(names: Sequence[str]) -> list[str]:
@@ -154,28 +164,6 @@ def labels(names: Sequence[str]) -> list[str]:
     while len({part[-length:] for part in parts}) < len(parts):
         length += 1
     return ["/".join(part[-length:]) for part in parts]
-
-
-def _run(folder: Path, name: str, settings: Mapping[str, Any]) -> Target:
-    """A run: its exported policies, or those of its newest checkpoint while it is unfinished."""
-    config = _settings(folder, settings)
-    saved = sorted(path for path in folder.glob("policies/*") if path.is_dir())
-    if saved:
-        return Target(name=name, config=config, folders={p.name: str(p) for p in saved}, run=folder)
-    written = checkpoint.finished(folder)
-    if not written:
-        raise ValueError(
-            f"{folder} is neither a run directory with policies nor one with checkpoints; let it write one"
-        )
-    return replace(_checkpoint(written[-1], name, settings), run=folder)
-
-
-def _checkpoint(folder: Path, name: str, settings: Mapping[str, Any]) -> Target:
-    """A verified checkpoint, with the settings in it."""
-    checkpoint.verify(folder)
-    config = _settings(folder, settings)
-    names = dict.fromkeys(config.policy_names)
-    return Target(name=name, config=config, folders={policy: str(folder / policy) for policy in names})
 
 
 def _home(folder: Path) -> Path | None:

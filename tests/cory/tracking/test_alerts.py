@@ -61,27 +61,6 @@ def test_a_policy_is_followed_across_exchanges():
     assert list(alerts.training(rows, FOUR)) == ["runaway llm_1"]
 
 
-def test_a_pioneer_that_gains_nothing_below_all_observers_is_reported():
-    """Pioneer 0.2 all along; observer 0.5, then 0.9: the observer carries it too."""
-    rows = [*[row(0.2, 0.5)] * 4, *[row(0.2, 0.9)] * 4]
-    warnings = alerts.training(rows, FOUR)
-    assert "gained nothing (+0.00) and scored below every observer" in warnings["weak pioneer"]
-    assert "observer_1 carries the payoffs: its task reward rose by 0.40" in warnings["one seat"]
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [*[row(0.2, 0.5)] * 4, *[row(0.3, 0.6)] * 4],
-        [*[row(0.6, 0.5)] * 4, *[row(0.6, 0.55)] * 4],
-        [*[row(0.2, 0.5)] * 3, *[row(0.2, 0.9)] * 4],
-    ],
-    ids=["both gain", "the pioneer is ahead", "too few iterations"],
-)
-def test_a_pioneer_is_not_reported_without_reason(rows):
-    assert "weak pioneer" not in alerts.training(rows, FOUR)
-
-
 def explained(*shares: float, policy: str = "llm_1", place: str = "pioneer_0") -> list[dict[str, float]]:
     return [{f"{place}/{policy}/explained_variance": share, f"{place}/{policy}/kl": 1.0} for share in shares]
 
@@ -133,11 +112,6 @@ def test_a_central_critic_is_reported_in_place_of_value_heads():
     assert list(warnings) == ["dead critic critic"]
     assert "the central critic explains 0.00" in warnings["dead critic critic"]
     assert warnings["dead critic critic"].endswith("raise critic.lr")
-
-
-def test_a_single_seat_is_not_compared():
-    rows = [{"pioneer_0/llm_1/task_reward": float(i), "pioneer_0/llm_1/kl": 1.0} for i in range(8)]
-    assert alerts.training(rows, FOUR) == {}
 
 
 def test_collapsed_responses_are_reported_beside_their_own_reference():

@@ -6,7 +6,7 @@ import math
 import pytest
 from accelerate import tracking
 
-from cory.tracking import external, log_to
+from cory.tracking import external
 from cory.tracking.tracker import Tracker, read
 from tests.helpers.runs import train, without_report
 
@@ -145,13 +145,13 @@ def curves_by_iteration(rows):
     [("none", ()), ("tensorboard", ("tensorboard",)), ("wandb, mlflow", ("wandb", "mlflow"))],
 )
 def test_places_are_separated_by_commas(text, names):
-    assert log_to.split(text) == names
+    assert external.split(text) == names
 
 
 @pytest.mark.parametrize(("text", "message"), [("wnadb", "'wnadb'"), ("", "''"), ("wandb,wandb", "once")])
 def test_an_unknown_or_repeated_place_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
-        log_to.split(text)
+        external.split(text)
 
 
 @pytest.fixture

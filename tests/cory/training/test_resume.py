@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,8 +18,8 @@ from cory.runtime import signals as signals_module
 from cory.tracking.tracker import read
 from cory.training import checkpoint
 from cory.training import trainer as trainer_module
-from cory.training.resume import check_complete, check_settings_unchanged, locked
-from cory.training.trainer import Trainer
+from cory.training.overwriting import locked
+from cory.training.run_directory import check_complete, check_settings_unchanged
 from tests.helpers.faults import end, fork
 from tests.helpers.runs import (
     cut_run,
@@ -175,23 +174,7 @@ def test_two_processes_never_share_a_run(tmp_path, finished, capsys):
     run = first_iterations(finished, tmp_path / "run", 2)
     with locked(run):
         assert train(run, 4, "--resume", "must") == 2
-    assert f"process {os.getpid()} is training in" in capsys.readouterr().err
-
-
-def test_resume_keeps_the_checkpoints_of_another_process(tmp_path, finished, monkeypatch, capsys):
-    """It trained when this one looked, and had ended before this one locked the directory."""
-    run = first_iterations(finished, tmp_path / "run", 2)
-
-    def slow(config: Config, **parts: Any) -> Trainer:
-        with monkeypatch.context() as patch:
-            patch.setattr("cory.api.commands.Trainer", Trainer)
-            assert train(run, 4, "--resume", "must") == 0
-        return Trainer(config, **parts)
-
-    monkeypatch.setattr("cory.api.commands.Trainer", slow)
-    assert train(run, 4, "--resume", "must") == 2
-    assert "another process has just trained in" in capsys.readouterr().err
-    assert checkpoint.folder_of(run, 4).exists()
+    assert "another process is training in" in capsys.readouterr().err
 
 
 def stopped_run(

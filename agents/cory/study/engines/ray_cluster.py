@@ -12,14 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from cory.runtime.provenance import LEARNING_VERSION
 from cory.study.engines import worker
 from cory.study.engines.base import POLL, Engine, Outcome
 from cory.study.plan import PlannedRun
 from cory.tracking.tracker import METRICS
-from cory.training.overwriting import LOCK
+from cory.training.overwriting import lock_of
 
 try:
     import ray
@@ -100,7 +100,7 @@ def train_on_node(folder: Path, run: PlannedRun, directory: Path, version: int) 
             sys.path.append(str(directory))  # for module:Class and module:function, as in `cory`
         folder.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists():  # its process may have died on another node
-            with suppress(Timeout), FileLock(folder / LOCK).acquire(timeout=RELEASE_SECONDS):
+            with suppress(Timeout), lock_of(folder).acquire(timeout=RELEASE_SECONDS):
                 pass
         with worker.logged(folder):
             print(f"on Ray node {node}")

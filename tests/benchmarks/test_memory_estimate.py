@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmarks.speed import memory_estimate
 from cory.config.schema import Config
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.runtime.memory import Architecture, MemoryBudget
-from cory.training import memory_estimate
 from tests.helpers.models import make_model, make_tokenizer
 
 
@@ -103,18 +103,3 @@ def test_in_float32_nothing_is_cast_and_activations_are_twice_as_large():
         memory_estimate.phases(replace(LLAMA_7B, bfloat16=bf), budget)["learning"] for bf in (True, False)
     )
     assert (whole["casts"], whole["activations"]) == (0, 2 * half["activations"])
-
-
-def test_the_warning_names_sizes_and_settings():
-    learning = {"optimizer": 4 * 10**9, "gradients": 2 * 10**9, "activations": 3 * 10**9, "logits": 10**9}
-    needed = {"sampling": {"optimizer": 4 * 10**9, "activations": 10**9}, "learning": learning}
-    warning = memory_estimate.warning(needed, 8 * 10**9)
-    for part in (
-        "learning needs about 10.0 GB",
-        "8.0 GB are free",
-        "activations 3.0",
-        "learner.microbatches",
-        "lora_team",
-    ):
-        assert part in warning
-    assert memory_estimate.warning(needed, 11 * 10**9) is None

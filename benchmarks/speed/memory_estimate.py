@@ -1,4 +1,4 @@
-"""Estimate of the memory an iteration needs, phase by phase, before it starts.
+"""Estimate of the memory that an iteration of training needs, phase by phase.
 
     optimizer    8 bytes per trained weight (Adam), 2 in 8 bits; from the first step on, in all phases
     gradients    4 bytes per trained weight of one policy: a policy's are freed before the next one learns
@@ -139,23 +139,9 @@ def shared_layers(policy: Policy) -> list[int]:
     """Bytes of every layer of a policy and its reference that ranks share out."""
     models = (policy, policy.reference) if policy.is_sharded else ()
     shards = {model.shards for model in models if isinstance(model, CausalLMPolicy) and model.shards}
-    return [size for one in shards for size in one.layer_bytes()]
+    return [size for shared in shards for size in shared.layer_bytes()]
 
 
-def peak(found: Phases) -> tuple[str, dict[str, int]]:
+def peak(needed: Phases) -> tuple[str, dict[str, int]]:
     """The phase that needs most, and what it needs."""
-    return max(found.items(), key=lambda phase: sum(phase[1].values()))
-
-
-def warning(found: Phases, free: int) -> str | None:
-    """A warning that an iteration will not fit, with the settings that help; None if it fits."""
-    phase, needed = peak(found)
-    total = sum(needed.values())
-    if total <= free:
-        return None
-    parts = ", ".join(f"{purpose} {size / 1e9:.1f}" for purpose, size in needed.items() if size)
-    return (
-        f"warning: {phase} needs about {total / 1e9:.1f} GB beside the weights ({parts}) and "
-        f"{free / 1e9:.1f} GB are free; raise learner.microbatches, set policy.gradient_checkpointing, use "
-        "policy.kind lora_team, or lower batch, max_response or memory"
-    )
+    return max(needed.items(), key=lambda phase: sum(phase[1].values()))
