@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cory.algorithms.base import Batches, ClippedConfig, Requirements, Rewards, States
-from cory.algorithms.ppo import surrogate, verdict
+from cory.algorithms.ppo import policy_loss, verdict, with_metrics
 from cory.functional.advantage import Advantage, group_standardised, per_response, totals
 from cory.token_loss import TokenLoss, Tokens
 
@@ -51,7 +51,8 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
     """-min(ratio A, clip(ratio) A) - entropy_coef * entropy of each token."""
-    loss = surrogate(tokens, config)
+    policy_K = policy_loss(tokens.logprob_K, tokens.old_logprob_K, tokens.advantage_K, clip=config.clip)
+    loss = with_metrics(policy_K, tokens, config)
     if config.entropy_coef:
         loss = loss._replace(loss_K=loss.loss_K - config.entropy_coef * tokens.entropy_K)
     return loss

@@ -82,22 +82,22 @@ def value_loss(value_K: Tensor, old_value_K: Tensor, return_K: Tensor, *, clip: 
     return (value_K - return_K).square().maximum((clipped_K - return_K).square()) / 2
 
 
-def surrogate(tokens: Tokens, config: ClippedConfig) -> TokenLoss:
-    """The policy loss of each token, without the entropy bonus, and what is reported of it."""
-    loss_K = policy_loss(tokens.logprob_K, tokens.old_logprob_K, tokens.advantage_K, clip=config.clip)
+def with_metrics(policy_K: Tensor, tokens: Tokens, config: ClippedConfig) -> TokenLoss:
+    """The policy loss of each token as a `TokenLoss`: what is reported of it is the same with any values."""
     metrics, maxima = drift(tokens)
     clipped_K = metrics["ratio"].clamp(1 - config.clip, 1 + config.clip)
     clipped = (tokens.advantage_K * metrics["ratio"] > tokens.advantage_K * clipped_K).float()
-    return TokenLoss(loss_K, metrics | {"policy_loss": loss_K.detach(), "clip_share": clipped}, maxima)
+    return TokenLoss(policy_K, metrics | {"policy_loss": policy_K.detach(), "clip_share": clipped}, maxima)
 
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
     """Policy loss + value_coef * value loss - entropy_coef * entropy of each token."""
-    policy = surrogate(tokens, config)
+    policy_K = policy_loss(tokens.logprob_K, tokens.old_logprob_K, tokens.advantage_K, clip=config.clip)
     value_K = value_loss(tokens.value_K, tokens.old_value_K, tokens.return_K, clip=config.value_clip)
-    loss_K = policy.loss_K + config.value_coef * value_K
+    loss_K = policy_K + config.value_coef * value_K
     if config.entropy_coef:
         loss_K = loss_K - config.entropy_coef * tokens.entropy_K
+    policy = with_metrics(policy_K, tokens, config)
     return TokenLoss(loss_K, policy.metrics | {"value_loss": value_K.detach()}, policy.maxima)
 
 
