@@ -43,7 +43,7 @@ def prompts_file(folder, prompts):
     return path
 
 
-TASKS = ("prompts", "reviews", "gsm8k", "arithmetic", "relay", "handover", "echo")
+TASKS = ("prompts", "reviews", "gsm8k", "arithmetic", "relay", "handover", "verify", "echo")
 
 
 @pytest.mark.parametrize("name", TASKS)

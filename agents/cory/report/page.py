@@ -26,7 +26,7 @@ of the iterations in shorter runs."""
 
 SEATED = (
     "task_reward", "score_std", "queries_without_spread", "payoff", "kl", "combined_reward",
-    "response_length", "eos_share", "empty_share",
+    "response_length", "eos_share", "empty_share", "accuracy", "honesty", "belief",
 )  # fmt: skip
 """Quantities in the table of the seats; the others are in a plot."""
 

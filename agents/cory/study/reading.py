@@ -196,6 +196,8 @@ def _check_metric(metric: str, where: str) -> None:
         known = ("collective_reward", *GAME)
     elif place == "team":
         known = ("collective_reward", "best_reward", "payoff", *STANDALONE)
+    elif place.startswith("team/"):
+        known = (*STANDALONE, "honesty", "belief")
     if rest not in known or not re.fullmatch(r"|average|apart|game|team(/\w+)?|on/[^/]+", place):
         names = [f"{place}/{name}" if place else name for name in known]
         hint = did_you_mean(metric, [*names, "hypervolume", "survival"]) or f"; there are {', '.join(names)}"

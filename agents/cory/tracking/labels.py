@@ -6,6 +6,8 @@ from collections.abc import Iterable
 LABELS = {
     "task_reward": "task reward (judge's units)",
     "accuracy": "correct responses (share)",
+    "honesty": "right answers of the pioneer (share)",
+    "belief": "answers of the pioneer that are believed (share)",
     "collective_reward": "collective reward (sum of scores)",
     "best_reward": "best score of a game",
     "payoff": "payoff (judge's units)",

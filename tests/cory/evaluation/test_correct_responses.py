@@ -21,6 +21,7 @@ from cory_env.tokenizer import CharTokenizer
     [
         ("arithmetic", {}, 1.0),
         ("handover", {}, 1.0),
+        ("verify", {}, 1.0),
         ("echo", {}, None),
         ("relay", {}, None),
     ],
