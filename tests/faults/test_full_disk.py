@@ -56,7 +56,7 @@ def whole(tmp_path_factory) -> Iterator[dict]:
 
 def full_between(monkeypatch, first: int, last: int) -> None:
     """No file grows from the start of iteration `first` until that of iteration `last`."""
-    plain = Loop.between
+    plain = Loop.save_and_evaluate
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def between(self, iteration, *rest):
@@ -64,7 +64,7 @@ def full_between(monkeypatch, first: int, last: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10 if full else limits[0], limits[1]))
         plain(self, iteration, *rest)
 
-    monkeypatch.setattr(Loop, "between", between)
+    monkeypatch.setattr(Loop, "save_and_evaluate", between)
 
 
 def test_a_run_that_a_full_disk_ended_resumes_when_there_is_room(tmp_path, whole, capsys):

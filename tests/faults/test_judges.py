@@ -11,7 +11,7 @@ import pytest
 from cory.cli.main import main
 from cory.tracking.tracker import read, read_lines
 from cory.training import checkpoint
-from cory.training.loop import Loop
+from cory.training.trainer import Trainer
 from tests.helpers.models import save_backbone
 from tests.helpers.runs import same, traces, without_report
 
@@ -62,7 +62,7 @@ def test_a_run_that_its_judge_ended_resumes_from_where_it_was_once_the_judge_is_
     flags += ["--judge", FAILS, "--batch", "8", "--iterations", "5"]
     flags += ["--checkpoint-every", "2", "--evaluation.every", "0"]
     assert main([*flags, "--run", str(tmp_path / "whole")]) == 0
-    plain = Loop.iterate
+    plain = Trainer.iterate
 
     def iterate(self, iteration, **options):
         if iteration == 3:
@@ -70,7 +70,7 @@ def test_a_run_that_its_judge_ended_resumes_from_where_it_was_once_the_judge_is_
         return plain(self, iteration, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Loop, "iterate", iterate)
+        patch.setattr(Trainer, "iterate", iterate)
         capsys.readouterr()
         assert main([*flags, "--run", str(run)]) == 2
     printed = " ".join(capsys.readouterr().err.split())

@@ -50,6 +50,6 @@ def load(name: str) -> Algorithm:
 def carried(options: Any, kind: Any) -> Any:
     """The options `kind` of another algorithm, with what `options` change of the defaults that both have."""
     before, after = type(options)(), kind()
-    both = {one.name for one in fields(before)} & {one.name for one in fields(after)}
+    both = {option.name for option in fields(before)} & {option.name for option in fields(after)}
     same = {name for name in both if getattr(before, name) == getattr(after, name)}
     return replace(after, **{name: getattr(options, name) for name in same})

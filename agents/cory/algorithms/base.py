@@ -121,13 +121,13 @@ def _check_value(value: Any, where: str) -> None:
     from torch import Tensor
 
     if isinstance(value, Mapping):
-        for key, one in value.items():
+        for key, item in value.items():
             if not isinstance(key, str | int):
                 raise ValueError(f"{where} has the key {key!r}; keys are texts or whole numbers")
-            _check_value(one, f"{where}[{key!r}]")
+            _check_value(item, f"{where}[{key!r}]")
     elif isinstance(value, list | tuple):
-        for i, one in enumerate(value):
-            _check_value(one, f"{where}[{i}]")
+        for i, item in enumerate(value):
+            _check_value(item, f"{where}[{i}]")
     elif isinstance(value, Tensor):
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise ValueError(f"{where} is a tensor with numbers that are not finite")

@@ -58,9 +58,12 @@ def update_all(
     for name in order(team, config):
         seats = team.seats_of(name)
         weighted = {seat: corrected(advantages[seat], correction_B) for seat in seats}
-        found = team.learners[name].update(*team.data(name, batches, {**advantages, **weighted}))
-        found |= {"correction": correction_B.mean().item(), "correction_max": correction_B.max().item()}
-        metrics[name] = found
+        metrics_of_policy = team.learners[name].update(*team.data(name, batches, {**advantages, **weighted}))
+        metrics_of_policy |= {
+            "correction": correction_B.mean().item(),
+            "correction_max": correction_B.max().item(),
+        }
+        metrics[name] = metrics_of_policy
         for seat in seats:
             change_BT = team.logprobs(seat, batches[seat]) - batches[seat].old_logprobs_BT
             correction_B = correction_B * change_BT.sum(1).exp()

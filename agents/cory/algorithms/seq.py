@@ -9,19 +9,13 @@ the later seat's sampling is noise too. Seat i is therefore credited with
 in place of r_i + others * sum over all other j of r_j. V_j is the value that the critic gives to the prompt
 of j, which holds the response of i: the score that j expects before it responds. With `seat_lam` 1 later
 scores are taken as they were drawn, with 0 as expected; it is GAE's lambda for the step between seats. With a
-critic that is right, all have the gradient of the cooperative payoff in expectation. A critic that sees less
-than the score depends on cannot be right: where an observer is not shown the query (relay), take the central
-critic (`critic.kind` central) or `seat_lam` 1.
+critic that is right, all have the gradient of the cooperative payoff in expectation. Where an observer is not
+shown the query (relay), take the central critic (`critic.kind` central) or `seat_lam` 1.
 
 V_j stands for r_j only where j is credited with its own score alone, which is the last seat; the scores of
-seats between are taken as they were drawn. With the KL penalty in the reward V_j is less by the penalty that
-seat j expects. Related: COSAC (arXiv:2604.17693), for teams that are paid one common reward.
-
-A critic that is wrong adds its errors to the pioneer's credit, and a value head that serves one policy in
-both seats must tell the pioneer's returns, which hold later scores, from the observer's. With `calibrate`
-later scores count less their mean over the batch, which changes no gradient in expectation, and V_j only as
-far as it predicts r_j: times the slope of r_j on V_j over the batch, between 0 and 1. With a critic that
-knows nothing every seat is then credited with its own score alone.
+seats between are taken as they were drawn. With `calibrate` later scores count less their mean over the
+batch, which changes no gradient in expectation, and V_j only as far as it predicts r_j: times the slope of
+r_j on V_j over the batch, between 0 and 1. Related: COSAC (arXiv:2604.17693).
 
 Shapes: B games, T response tokens.
 """
@@ -88,16 +82,16 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
 
 def credits(batches: Batches, config: Config) -> dict[str, Tensor]:
     """What each seat is credited with, [B] by seat, in the order of play."""
-    found: dict[str, Tensor] = {}
+    credited: dict[str, Tensor] = {}
     later_B: Tensor | float = 0.0
     for i, (seat, batch) in enumerate(reversed(list(batches.items()))):
-        found[seat] = batch.score_B + config.others * later_B
+        credited[seat] = batch.score_B + config.others * later_B
         score_B, value_B = batch.score_B, batch.values_BT[:, 0]
         if config.calibrate:
             score_B, value_B = score_B - score_B.mean(), predicted(score_B, value_B)
         is_last = i == 0
         later_B = later_B + (value_B + config.seat_lam * (score_B - value_B) if is_last else score_B)
-    return {seat: found[seat] for seat in batches}
+    return {seat: credited[seat] for seat in batches}
 
 
 def predicted(score_B: Tensor, value_B: Tensor) -> Tensor:

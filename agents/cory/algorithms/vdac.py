@@ -9,10 +9,8 @@ Advantages are GAE on V_tot with the seat's own rewards: with `lam` 1, R - V_tot
 seat's tokens from t on. Value heads learn through V_tot: the target of V_i is R less the earlier seats'
 values, so a seat's value is what its prompt adds to what was expected before.
 
-The agents of the paper act at once, and V_tot sums them all. Seats play in turn, and a later seat's prompt
-holds the responses of earlier ones: its value in their baseline would remove the effect of their responses
-on the team, which is what they should learn from. Values of later seats are therefore left out. One seat is
-PPO.
+The agents of the paper act at once. Here a later seat's prompt holds the responses of earlier ones, and its
+value in their baseline would remove the effect of those on the team: it is left out. One seat is PPO.
 
 Shapes: B games, T response tokens.
 """
@@ -47,10 +45,10 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
         for seat, batch in batches.items()
     }
     return {
-        seat: found._replace(
-            return_BT=(found.return_BT - earlier[seat][:, None]).where(batches[seat].mask_BT, 0.0)
+        seat: ppos._replace(
+            return_BT=(ppos.return_BT - earlier[seat][:, None]).where(batches[seat].mask_BT, 0.0)
         )
-        for seat, found in ppo.advantage(total, rewards, config, states).items()
+        for seat, ppos in ppo.advantage(total, rewards, config, states).items()
     }
 
 

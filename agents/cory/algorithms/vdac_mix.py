@@ -106,14 +106,14 @@ class TeamMixer:
 
     def totals(self, turns: Mapping[str, Turn]) -> dict[str, tuple[Tensor, Tensor]]:
         """V_tot and dV_tot/dV_i before each token, both [B, T], by seat; no gradient."""
-        found = {}
+        by_seat = {}
         for seat, turn in turns.items():
             own_BT = turn.own_BT.detach().requires_grad_()
             with torch.enable_grad():
                 total_BT = self.mixer(turn._replace(own_BT=own_BT))
                 (slope_BT,) = torch.autograd.grad(total_BT.sum(), own_BT)
-            found[seat] = total_BT.detach(), slope_BT
-        return found
+            by_seat[seat] = total_BT.detach(), slope_BT
+        return by_seat
 
     def fit(
         self,
@@ -164,7 +164,7 @@ def update_all(
     }
     masks = {seat: batch.mask_BT for seat, batch in batches.items()}
     of_mixer = team.state.fit(turns, returns, masks, epochs=config.mixer_epochs)
-    return {name: found | of_mixer for name, found in metrics.items()}
+    return {name: of_policy | of_mixer for name, of_policy in metrics.items()}
 
 
 def mixed_advantages(
@@ -176,13 +176,13 @@ def mixed_advantages(
     """PPO's advantages on V_tot with the value heads' targets, and the returns that V_tot should predict."""
     vdac.check_common_payoff(batches)
     mixed = {seat: replace(batch, values_BT=totals[seat][0]) for seat, batch in batches.items()}
-    found, returns = {}, {}
+    advantages, returns = {}, {}
     for seat, of_total in ppo.advantage(mixed, rewards, config, {}).items():
         (total_BT, slope_BT), batch = totals[seat], batches[seat]
         target_BT = batch.values_BT + slope_BT * (of_total.return_BT - total_BT)
-        found[seat] = of_total._replace(return_BT=torch.where(batch.mask_BT, target_BT, 0.0))
+        advantages[seat] = of_total._replace(return_BT=torch.where(batch.mask_BT, target_BT, 0.0))
         returns[seat] = of_total.return_BT
-    return found, returns
+    return advantages, returns
 
 
 def turns_of(batches: Batches, states: Mapping[str, Tensor]) -> dict[str, Turn]:

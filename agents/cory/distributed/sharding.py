@@ -82,11 +82,13 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor().cpu() if isinstance(tensor, DTensor) else tensor
 
 
-def like(own: Tensor, given: Tensor) -> Tensor:
+def like(tensor: Tensor, given: Tensor) -> Tensor:
     """`given`, which every rank has whole, shared out as `own` is."""
-    if not isinstance(own, DTensor) or given.shape != own.shape:
+    if not isinstance(tensor, DTensor) or given.shape != tensor.shape:
         return given
-    return distribute_tensor(given.to(own.device), own.device_mesh, own.placements, src_data_rank=None)
+    return distribute_tensor(
+        given.to(tensor.device), tensor.device_mesh, tensor.placements, src_data_rank=None
+    )
 
 
 def unshared(weights: Iterable[Tensor], optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -144,5 +146,5 @@ def whole_state(model: nn.Module) -> dict[str, Tensor]:
 
 def load_state(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
     """`model.load_state_dict` of whole weights, into parts where the model is shared out."""
-    own = model.state_dict()
-    model.load_state_dict({name: like(own.get(name, tensor), tensor) for name, tensor in saved.items()})
+    weights = model.state_dict()
+    model.load_state_dict({name: like(weights.get(name, tensor), tensor) for name, tensor in saved.items()})

@@ -17,7 +17,24 @@ from cory.generation.sampling import Decoder
 from cory.runtime.arithmetic import running_sums
 
 
-class PenalisedDecoder:
+class ProcessedDecoder:
+    """Processes all logits of another decoder."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
+        return self.processed(self.decoder.start(prompt_BP, prompt_length_B, tokens=tokens))
+
+    def step(self, token_B: Tensor) -> Tensor:
+        return self.processed(self.decoder.step(token_B))
+
+    def processed(self, logits_BV: Tensor) -> Tensor:
+        """The logits that are sampled from."""
+        raise NotImplementedError
+
+
+class PenalisedDecoder(ProcessedDecoder):
     """Repetition penalty (Keskar et al. 2019, as in transformers).
 
     The logit of every token that occurs in a row's prompt or response is divided by `penalty` if positive and
@@ -32,18 +49,18 @@ class PenalisedDecoder:
         at_P = torch.arange(prompt_BP.shape[1], device=prompt_BP.device)
         ids_BP = torch.where(at_P < prompt_length_B[:, None], prompt_BP, prompt_BP[:, :1])
         self.seen_BV = torch.zeros_like(logits_BV, dtype=torch.bool).scatter_(1, ids_BP, True)
-        return self._penalised(logits_BV)
+        return self.processed(logits_BV)
 
     def step(self, token_B: Tensor) -> Tensor:
         self.seen_BV.scatter_(1, token_B[:, None], True)
-        return self._penalised(self.decoder.step(token_B))
+        return super().step(token_B)
 
-    def _penalised(self, logits_BV: Tensor) -> Tensor:
+    def processed(self, logits_BV: Tensor) -> Tensor:
         lowered_BV = torch.where(logits_BV > 0, logits_BV / self.penalty, logits_BV * self.penalty)
         return torch.where(self.seen_BV, lowered_BV, logits_BV)
 
 
-class TruncatedDecoder:
+class TruncatedDecoder(ProcessedDecoder):
     """Top-k, then top-p truncation (Fan et al. 2018, Holtzman et al. 2020).
 
     Keeps the `top_k` largest logits, with all ties of the last; of these the fewest most likely ones whose
@@ -54,13 +71,7 @@ class TruncatedDecoder:
     def __init__(self, decoder: Decoder, *, top_k: int, top_p: float) -> None:
         self.decoder, self.top_k, self.top_p = decoder, top_k, top_p
 
-    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
-        return self._truncated(self.decoder.start(prompt_BP, prompt_length_B, tokens=tokens))
-
-    def step(self, token_B: Tensor) -> Tensor:
-        return self._truncated(self.decoder.step(token_B))
-
-    def _truncated(self, logits_BV: Tensor) -> Tensor:
+    def processed(self, logits_BV: Tensor) -> Tensor:
         lowest = torch.finfo(logits_BV.dtype).min
         kth_B1 = logits_BV.topk(min(self.top_k, logits_BV.shape[1])).values[:, -1:]
         kept_BV = logits_BV.masked_fill(logits_BV < kth_B1, lowest)
@@ -70,19 +81,10 @@ class TruncatedDecoder:
         return kept_BV.masked_fill(unlikely_BV.scatter(1, order_BV, unlikely_BV), lowest)
 
 
-class GreedyDecoder:
+class GreedyDecoder(ProcessedDecoder):
     """Keeps only the most likely token; of several, the first."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        self.decoder = decoder
-
-    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
-        return self._greedy(self.decoder.start(prompt_BP, prompt_length_B, tokens=tokens))
-
-    def step(self, token_B: Tensor) -> Tensor:
-        return self._greedy(self.decoder.step(token_B))
-
-    def _greedy(self, logits_BV: Tensor) -> Tensor:
+    def processed(self, logits_BV: Tensor) -> Tensor:
         others_BV = torch.ones_like(logits_BV, dtype=torch.bool)
         others_BV.scatter_(1, logits_BV.argmax(-1, keepdim=True), False)
         return logits_BV.masked_fill(others_BV, torch.finfo(logits_BV.dtype).min)

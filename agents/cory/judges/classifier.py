@@ -42,18 +42,18 @@ class Classifier:
             raise ValueError(f"output is {output!r}; choose log_odds, logit or probability")
         _check_folder(folder_or_name)
         self.output, self.device, self.batch_size = output, torch.device(device), batch_size
-        found = hub.located(folder_or_name)
-        head = settings_of(found)
+        place = hub.located(folder_or_name)
+        head = settings_of(place)
         model: Any
         try:
             with hub.quiet():
-                tokens = pocket.lm_path(head["model"]) if head else found
+                tokens = pocket.lm_path(head["model"]) if head else place
                 self.tokenizer = AutoTokenizer.from_pretrained(tokens, trust_remote_code=False)
                 model = (
-                    LinearHead.load(Path(found))
+                    LinearHead.load(Path(place))
                     if head
                     else AutoModelForSequenceClassification.from_pretrained(
-                        found, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+                        place, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
                     )
                 )
         except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError) as error:

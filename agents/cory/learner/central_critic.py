@@ -154,7 +154,7 @@ def registry() -> Any:
 
 def critic_class(kind: str) -> Any:
     """The class of a critic of all seats; ValueError if there is none, or if it lacks one of `METHODS`."""
-    found = registry().load(kind)
-    if missing := [method for method in METHODS if not hasattr(found, method)]:
+    critic = registry().load(kind)
+    if missing := [method for method in METHODS if not hasattr(critic, method)]:
         raise ValueError(f"critic.kind {kind!r} has no {', '.join(missing)}; see CentralCritic")
-    return found
+    return critic

@@ -196,7 +196,7 @@ class Learner:
                             (sums.loss / divisor).backward()
                             part = self._metrics(sums, own_B) if divisor < math.inf else None
                     everyone = ranks.gather_object("a pass", part)
-                    parts.append(merge([one for one in everyone if one is not None]))
+                    parts.append(merge([part for part in everyone if part is not None]))
         ranks.add_gradients([p for p in self.trainable if not sharding.is_shard(p)])
         gradient = sharding.total_norm([p.grad for p in self.trainable if p.grad is not None])
         norm = gradient.item()

@@ -95,8 +95,8 @@ class Team:
             where = f"algorithm {self.algorithm.name!r}: team.data was given"
             check_advantages(advantages, batches, where)
         seats, learner = self.seats_of(name), self.learners[name]
-        own = stack(Batch, [batches[seat] for seat in seats])
-        difference = float((own.behaviour_logprobs_BT - own.old_logprobs_BT).abs().max())
+        played = stack(Batch, [batches[seat] for seat in seats])
+        difference = float((played.behaviour_logprobs_BT - played.old_logprobs_BT).abs().max())
         if difference > learner.policy.tolerance:
             kind = type(getattr(learner.policy, "model", learner.policy)).__name__
             raise ArithmeticError(
@@ -104,7 +104,7 @@ class Team:
                 f"architecture {kind} is not supported; take one that docs/api/families.md lists as trained"
             )
         others = self.shared.get(name, ())
-        batch = stack(Batch, [own, *(rows for rows, _ in others)])
+        batch = stack(Batch, [played, *(rows for rows, _ in others)])
         parts = [*(advantages[seat] for seat in seats), *(advantage for _, advantage in others)]
         advantage = Advantage(*(concat(column) for column in zip(*parts, strict=True)))
         orders = [
@@ -164,19 +164,23 @@ class Team:
 
 
 def check_advantages(
-    found: Any, batches: Mapping[str, Batch], where: str, *, rewards: Mapping[str, Tensor] | None = None
+    advantages: Any, batches: Mapping[str, Batch], where: str, *, rewards: Mapping[str, Tensor] | None = None
 ) -> None:
     """Raise ValueError for advantages of the wrong seats or shapes.
 
     FloatingPointError for numbers that are not finite though those of the batches and rewards are: where
     those are not, the update names the rows. `where` begins the message.
     """
-    if not isinstance(found, Mapping) or set(found) != set(batches):
-        seats = ", ".join(map(str, found)) if isinstance(found, Mapping) else f"in a {type(found).__name__}"
+    if not isinstance(advantages, Mapping) or set(advantages) != set(batches):
+        seats = (
+            ", ".join(map(str, advantages))
+            if isinstance(advantages, Mapping)
+            else f"in a {type(advantages).__name__}"
+        )
         raise ValueError(f"{where} seats {seats or 'none'}; the seats are {', '.join(batches)}")
     sound = all(map(_is_sound, batches.values()))
     sound = sound and all(bool(tensor.isfinite().all()) for tensor in (rewards or {}).values())
-    for seat, advantage in found.items():
+    for seat, advantage in advantages.items():
         for name, tensor in zip(Advantage._fields, advantage, strict=True):
             want = tuple(batches[seat].response_BT.shape)
             if not isinstance(tensor, Tensor) or tuple(tensor.shape) != want:

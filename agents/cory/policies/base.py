@@ -40,8 +40,8 @@ def unsharded(policies: Iterable["Policy"]) -> Iterator[None]:
     """`Policy.unsharded` of policies and their references."""
     with ExitStack() as stack:
         for policy in policies:
-            for one in (policy, *policy._reference):
-                stack.enter_context(one.unsharded())
+            for model in (policy, *policy._reference):
+                stack.enter_context(model.unsharded())
         yield
 
 
@@ -254,12 +254,12 @@ class Policy(nn.Module):
     def equals_reference(self) -> bool:
         """Whether its distribution is the reference's because the weights are; reads all of them."""
         with unsharded([self]):
-            own, reference = self.distribution_weights(), self.reference.distribution_weights()
+            weights, reference = self.distribution_weights(), self.reference.distribution_weights()
             return (
                 self.temperature == self.reference.temperature
-                and own.keys() == reference.keys()
-                and all(w.dtype == reference[name].dtype for name, w in own.items())
-                and all(torch.equal(w, reference[name]) for name, w in own.items())
+                and weights.keys() == reference.keys()
+                and all(w.dtype == reference[name].dtype for name, w in weights.items())
+                and all(torch.equal(w, reference[name]) for name, w in weights.items())
             )
 
     def distribution_weights(self) -> dict[str, Tensor]:

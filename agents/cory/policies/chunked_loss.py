@@ -65,12 +65,12 @@ class SumOverChunks(torch.autograd.Function):
             ref_logits_NV = None if ref_state_KD is None else policy.reference.logits(ref_state_KD[at])
             with torch.enable_grad():
                 leaf_ND = state_KD[at].detach().requires_grad_(states_need_grad)
-                found = logit_statistics(policy.logits(leaf_ND), token_K[at], ref_logits_NV)
+                statistics = logit_statistics(policy.logits(leaf_ND), token_K[at], ref_logits_NV)
                 tokens = Tokens(
-                    logprob_K=found.logprob_N,
+                    logprob_K=statistics.logprob_N,
                     value_K=policy.values(leaf_ND),
-                    entropy_K=found.entropy_N,
-                    exact_kl_K=None if ref_state_KD is None else found.kl_N,
+                    entropy_K=statistics.entropy_N,
+                    exact_kl_K=None if ref_state_KD is None else statistics.kl_N,
                     **{name: tensor_K[at] for name, tensor_K in recorded.items()},
                 )
                 part = token_loss(tokens)

@@ -34,16 +34,16 @@ def load_model(
     """
     check_device(device)
     with hub.quiet():
-        found = _located(path)
-        if _is_adapter(found):
-            return _load_adapted(found, device=device)
-        if Path(found).is_dir():
-            if not (Path(found) / "config.json").exists():
+        place = _located(path)
+        if _is_adapter(place):
+            return _load_adapted(place, device=device)
+        if Path(place).is_dir():
+            if not (Path(place) / "config.json").exists():
                 raise ValueError(
-                    f"the folder {found} holds no config.json; give a folder in from_pretrained layout"
+                    f"the folder {place} holds no config.json; give a folder in from_pretrained layout"
                 )
-            _check_weights(Path(found), "*.safetensors")
-        return _load_whole(found, device=device, frozen=frozen)
+            _check_weights(Path(place), "*.safetensors")
+        return _load_whole(place, device=device, frozen=frozen)
 
 
 def load_four_bit(path: str | Path, *, device: str = "cpu", precision: Precision = "auto") -> tuple[Any, Any]:
@@ -63,11 +63,11 @@ def load_four_bit(path: str | Path, *, device: str = "cpu", precision: Precision
 def load_tokenizer(path: str | Path) -> Any:
     """Load the tokenizer of a model, found as by `load_model`; no weights are read."""
     with hub.quiet():
-        found = _located(path)
-        if _is_adapter(found) and not _holds_tokenizer(found):
-            return load_tokenizer(_base_of(found))
+        place = _located(path)
+        if _is_adapter(place) and not _holds_tokenizer(place):
+            return load_tokenizer(_base_of(place))
         with _one_paragraph(f"the tokenizer of the model {path}"):
-            return _tokenizer(found)
+            return _tokenizer(place)
 
 
 def weight_count(path: str | Path) -> int:
@@ -80,11 +80,11 @@ def without_weights(path: str | Path) -> Any:
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 
     with hub.quiet():
-        found = _located(path)
-        if _is_adapter(found):
-            return without_weights(_base_of(found))
+        located = _located(path)
+        if _is_adapter(located):
+            return without_weights(_base_of(located))
         with _one_paragraph(f"the model {path}"), torch.device("meta"):
-            place, options = gguf.source(found)
+            place, options = gguf.source(located)
             config = AutoConfig.from_pretrained(place, trust_remote_code=False, **options)
             model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
             return model_class(config)

@@ -96,12 +96,12 @@ class LoraPolicy(CausalLMPolicy):
         """Inside, what the adapters of `policies`, all of this team, add to the backbone is added up."""
         if any(self._team[0].policies.get(policy.name) is not policy for policy in policies):
             raise ValueError(f"policies of several teams cannot act together with {self.name!r}")
-        own = self._adapters
+        before = self._adapters
         self._adapters = tuple(policy.name for policy in policies)
         try:
             yield
         finally:
-            self._adapters = own
+            self._adapters = before
 
     def head_parameters(self) -> Sequence[nn.Parameter]:
         """Parameters of the value head: the language-model head belongs to the frozen backbone."""

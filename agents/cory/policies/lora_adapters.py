@@ -88,8 +88,8 @@ def _seen_in_float32(model: Any) -> Iterator[None]:
     stored = {layer: layer.weight for layer in layers if layer.weight.dtype == torch.bfloat16}
     try:
         for layer, weight in stored.items():
-            one = torch.zeros((), dtype=torch.float32, device=weight.device).expand(weight.shape)
-            layer._parameters["weight"] = nn.Parameter(one, requires_grad=False)
+            zero = torch.zeros((), dtype=torch.float32, device=weight.device).expand(weight.shape)
+            layer._parameters["weight"] = nn.Parameter(zero, requires_grad=False)
         yield
     finally:
         for layer, weight in stored.items():
@@ -98,12 +98,12 @@ def _seen_in_float32(model: Any) -> Iterator[None]:
 
 def factors(model: Any, name: str) -> dict[str, nn.ModuleDict]:
     """Return the two factors of the adapter `name`, by layer, in alphabetical order."""
-    found = {
+    pairs = {
         layer: nn.ModuleDict({"lora_A": module.lora_A[name], "lora_B": module.lora_B[name]})
         for layer, module in model.named_modules()
         if isinstance(module, LoraLayer) and name in module.lora_A
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(pairs.items()))
 
 
 def tensors(model: Any, name: str) -> dict[str, nn.Parameter]:
@@ -118,14 +118,14 @@ def tensors(model: Any, name: str) -> dict[str, nn.Parameter]:
 @torch.no_grad()
 def read(model: Any, name: str, folder: str | Path) -> None:
     """Load the weights of a PEFT folder into the adapter `name`, in place."""
-    own, saved = tensors(model, name), load_file(Path(folder) / WEIGHTS)
-    for key in sorted(own.keys() | saved.keys()):
-        if key not in own or key not in saved or own[key].shape != saved[key].shape:
+    adapter, saved = tensors(model, name), load_file(Path(folder) / WEIGHTS)
+    for key in sorted(adapter.keys() | saved.keys()):
+        if key not in adapter or key not in saved or adapter[key].shape != saved[key].shape:
             raise ValueError(
                 f"{folder} and the adapter of policy {name!r} differ in {key} or its shape; name a folder of "
                 "the same rank and targets, plain LoRA on linear layers of the trunk"
             )
-    for key, tensor in own.items():
+    for key, tensor in adapter.items():
         tensor.copy_(saved[key])
 
 

@@ -110,7 +110,7 @@ def linear_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Par
 
 def castable(model: nn.Module) -> list[tuple[nn.Module, str, nn.Parameter]]:
     """The parameters that autocast copies in bfloat16, as `linear_parameters`."""
-    return [one for one in linear_parameters(model) if one[2].dtype == torch.float32]
+    return [entry for entry in linear_parameters(model) if entry[2].dtype == torch.float32]
 
 
 def storable(model: nn.Module) -> list[nn.Parameter]:

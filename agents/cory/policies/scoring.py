@@ -47,9 +47,15 @@ def _evaluate(policy: Policy, rows: Rows) -> Evaluation:
     parts: list[Tensor] = []
     for at in chunks(len(token_K), policy.max_logit_rows()):
         logits_NV, ref_logits_NV = policy.logits(state_KD[at]), policy.reference.logits(ref_state_KD[at])
-        found = logit_statistics(logits_NV, token_K[at], ref_logits_NV)
+        statistics = logit_statistics(logits_NV, token_K[at], ref_logits_NV)
         value_N = policy.values(state_KD[at])
-        columns = (found.logprob_N, value_N, found.entropy_N, found.ref_logprob_N, found.kl_N)
+        columns = (
+            statistics.logprob_N,
+            value_N,
+            statistics.entropy_N,
+            statistics.ref_logprob_N,
+            statistics.kl_N,
+        )
         parts.append(torch.stack(columns))
         del logits_NV, ref_logits_NV  # free them before the next chunk's are made
     out = parts[0].new_zeros(5, *rows.mask_BT.shape)
@@ -64,17 +70,17 @@ def make_batch(
 
     `behaviour_logprobs_BT` are those of what sampled the tokens.
     """
-    found = evaluate(policy, rows)
+    scored = evaluate(policy, rows)
     return Batch(
         prompt_BP=rows.prompt_BP,
         prompt_length_B=rows.prompt_length_B,
         response_BT=rows.response_BT,
         response_length_B=rows.response_length_B,
         behaviour_logprobs_BT=pad_to(behaviour_logprobs_BT, rows.response_BT.shape[1]),
-        old_logprobs_BT=found.logprobs_BT,
-        ref_logprobs_BT=found.ref_logprobs_BT,
-        exact_kl_BT=found.exact_kl_BT,
-        values_BT=found.values_BT,
+        old_logprobs_BT=scored.logprobs_BT,
+        ref_logprobs_BT=scored.ref_logprobs_BT,
+        exact_kl_BT=scored.exact_kl_BT,
+        values_BT=scored.values_BT,
         score_B=score_B,
         payoff_B=payoff_B,
     )

@@ -34,7 +34,7 @@ class TablePolicy(Policy):
     def restore(self, folder: str | Path) -> None:
         """Load what `save` wrote, in place."""
         saved = load_file(Path(folder) / "table.safetensors")
-        if any(saved[name].shape != own.shape for name, own in self.state_dict().items()):
+        if any(saved[name].shape != table.shape for name, table in self.state_dict().items()):
             raise ValueError(
                 f"{folder} holds a table of shape {tuple(saved['logits_SV'].shape)}; this task and response "
                 f"cap need {tuple(self.logits_SV.shape)}: name a table that was trained on the same task"

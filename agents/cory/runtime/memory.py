@@ -120,8 +120,8 @@ def agree_on_smallest(budget: MemoryBudget) -> None:
     """Make the budget that of the rank with the smallest: memory may have run out on some."""
     if ranks.count() > 1:
         budgets = ranks.gather_object("the memory budget", budget)
-        budget.activations = min(one.activations for one in budgets)
-        budget.logits = min(one.logits for one in budgets)
+        budget.activations = min(other.activations for other in budgets)
+        budget.logits = min(other.logits for other in budgets)
 
 
 def share_of(free: int) -> int:

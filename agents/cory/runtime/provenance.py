@@ -61,11 +61,11 @@ def commit() -> str | None:
     )
     if shutil.which("git") is None or not (root / ".git").exists() or not ours:
         return None
-    if not (found := _git(root, "describe", "--always", "--abbrev=7", "--exclude=*")):
+    if not (name := _git(root, "describe", "--always", "--abbrev=7", "--exclude=*")):
         return None
     changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){RESULTS}")
     changed = changed or _git(root, "ls-files", "--others", "--exclude-standard", "--", *SOURCES)
-    return f"{found}-dirty" if changed else found
+    return f"{name}-dirty" if changed else name
 
 
 def processor() -> str:
@@ -80,8 +80,8 @@ def _git(root: Path, *arguments: str) -> str:
     """What git prints in `root`, whatever repository the environment names; empty if it fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "--no-optional-locks", *arguments]
-    found = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    return found.stdout.strip()
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def _version(package: str) -> str | None:

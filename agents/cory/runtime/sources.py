@@ -30,14 +30,14 @@ def sources_of(settings: Mapping[str, Any]) -> dict[str, str]:
     Of Python files and modules also that of each module which they import from beside them; of files above
     64 MiB that of blocks spread evenly.
     """
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     for setting, value in settings.items():
         for text in value if isinstance(value, list | tuple) else (value,):
             for name, path in _named(setting, text) if isinstance(text, str) else ():
-                found[name] = _folder_sha256(path) if path.is_dir() else _file_sha256(path)
+                hashes[name] = _folder_sha256(path) if path.is_dir() else _file_sha256(path)
                 if path.suffix == ".py":
-                    found |= {f"{name} ({one.name})": _file_sha256(one) for one in _imported(path)}
-    return dict(sorted(found.items()))
+                    hashes |= {f"{name} ({module.name})": _file_sha256(module) for module in _imported(path)}
+    return dict(sorted(hashes.items()))
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
@@ -66,7 +66,7 @@ def _named(setting: str, text: str) -> Iterator[tuple[str, Path]]:
 def _installed() -> dict[str, str]:
     """The modules of the entry points that other packages add to this one, by name."""
     groups = [group for group in entry_points().groups if group.startswith(f"{OURS[0]}.")]
-    return {one.name: one.module for group in groups for one in entry_points(group=group)}
+    return {entry.name: entry.module for group in groups for entry in entry_points(group=group)}
 
 
 def _module_file(name: str) -> Path | None:
@@ -90,18 +90,18 @@ def _module_file(name: str) -> Path | None:
 
 def _imported(path: Path) -> list[Path]:
     """The modules that a file imports from its folder or the working directory, and what those import."""
-    found: dict[Path, None] = {}
+    modules: dict[Path, None] = {}
     todo = [path.resolve()]
     while todo:
         file = todo.pop()
         for name in _import_names(file):
             for folder in dict.fromkeys((file.parent, Path.cwd())):
                 place = folder.joinpath(*name.split("."))
-                for one in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
-                    if one.is_file() and one != path.resolve() and one not in found:
-                        found[one] = None
-                        todo.append(one)
-    return list(found)
+                for module in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+                    if module.is_file() and module != path.resolve() and module not in modules:
+                        modules[module] = None
+                        todo.append(module)
+    return list(modules)
 
 
 def _import_names(path: Path) -> list[str]:
@@ -131,8 +131,8 @@ def _folder_sha256(folder: Path) -> str:
 
 
 def _file_sha256(path: Path) -> str:
-    found = path.stat()
-    return _sha256(path, found.st_size, found.st_mtime_ns)
+    status = path.stat()
+    return _sha256(path, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=4096)  # a study asks for every run

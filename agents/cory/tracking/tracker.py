@@ -54,14 +54,12 @@ class Tracker:
         """Open the files in `run`; `say` prints a warning where TensorBoard cannot be written.
 
         `external` trackers also receive all metrics, and are closed with this one.
-
-        On resume all lines are written to a new TensorBoard file that replaces the old one: a killed process
-        leaves points in it that were rewound, and loses others.
         """
         run.mkdir(parents=True, exist_ok=True)
         self._metrics, self._samples = _Lines(run / METRICS), _Lines(run / SAMPLES)
         self._run, self._say = run, say
-        self._tensorboard, self._board, self._external = tensorboard, None, external
+        self._tensorboard, self._external = tensorboard, external
+        self._board: Any = None
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
         """Append one line of metrics keyed `place/policy/quantity`; values not finite become null."""
@@ -105,19 +103,23 @@ class Tracker:
         self.close()
 
     def _add_to_tensorboard(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        """Add points to TensorBoard: at the first call those of all lines, later only these.
+        """Add points to TensorBoard, in place of those that a run resumed at `iteration` had already there.
 
         A file that cannot be written to ends TensorBoard, not the run: the points are in the lines.
         """
+        from torch.utils.tensorboard import SummaryWriter
+
         try:
-            if self._board is not None:
-                _add_points(self._board, iteration, metrics)
-                return
-            self._board = _open_board(self._run)
-            for row in read(self._run):
-                _add_points(self._board, row.pop("iteration"), row)
+            if self._board is None:
+                self._board = SummaryWriter(str(self._run / "tensorboard"), purge_step=iteration)
+            for key, value in metrics.items():
+                if math.isfinite(value):
+                    self._board.add_scalar(key, value, iteration)
+            self._board.flush()
         except OSError as error:
-            self._say(f"warning: TensorBoard's file cannot be written ({error}); a resume writes it anew")
+            self._say(
+                f"warning: TensorBoard's file cannot be written ({error}); metrics.jsonl has all metrics"
+            )
             self._tensorboard, self._board = False, None
 
 
@@ -232,26 +234,6 @@ class _Lines:
             except OSError:
                 os.truncate(self.file.fileno(), start)
                 raise
-
-
-BOARD_SUFFIX = ".cory"
-"""Ends the names of TensorBoard's files, so that those of others are known."""
-
-
-def _open_board(run: Path) -> Any:
-    """Return a TensorBoard writer on a new file; older files of this run are removed."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    folder = run / "tensorboard"
-    for path in () if folder.is_symlink() else folder.glob(f"events.out.tfevents.*{BOARD_SUFFIX}"):
-        path.unlink()
-    return SummaryWriter(str(folder), filename_suffix=BOARD_SUFFIX)
-
-
-def _add_points(board: Any, iteration: int, metrics: Mapping[str, float]) -> None:
-    for key, value in metrics.items():
-        if math.isfinite(value):
-            board.add_scalar(key, value, iteration)
 
 
 def _finite(value: Any) -> Any:

@@ -9,13 +9,12 @@ from cory import algorithms
 from cory.batch import Batch
 from cory.config.schema import Config
 from cory.tracking import early_alerts
+from cory.tracking.progress import PHASES
 from cory.tracking.tracker import split
 from cory.training.trainer import Trainer
 
 GAMES, SHOWN = 16, 4
 """Games that are played, at least one group, and those that are printed."""
-
-PHASES = {"sample": "sampling", "judge": "judging", "statistics": "scoring tokens", "update": "updating"}
 
 
 @dataclass(frozen=True, kw_only=True)

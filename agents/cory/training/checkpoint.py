@@ -63,9 +63,9 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def encode(value: Any, tensors: dict[str, Tensor]) -> Any:
     """Return nested numbers, texts, lists, dicts and tensors as JSON; the tensors are added to `tensors`."""
     if isinstance(value, Mapping):
-        return {"dict": [[key, encode(one, tensors)] for key, one in value.items()]}
+        return {"dict": [[key, encode(item, tensors)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
-        return [encode(one, tensors) for one in value]
+        return [encode(item, tensors) for item in value]
     if isinstance(value, Tensor):
         name = str(len(tensors))
         tensors[name] = value
@@ -76,11 +76,11 @@ def encode(value: Any, tensors: dict[str, Tensor]) -> Any:
 def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
     """Return what `encode` was given; tuples come back as lists."""
     if isinstance(encoded, list):
-        return [decode(one, tensors) for one in encoded]
+        return [decode(item, tensors) for item in encoded]
     if isinstance(encoded, dict):
         if "tensor" in encoded:
             return tensors[encoded["tensor"]]
-        return {key: decode(one, tensors) for key, one in encoded["dict"]}
+        return {key: decode(item, tensors) for key, item in encoded["dict"]}
     return encoded
 
 
@@ -89,9 +89,9 @@ def _writable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     writable: dict[str, Tensor] = {}
     memory: set[int] = set()
     for name, tensor in tensors.items():
-        own = tensor.detach().contiguous()
-        address = own.untyped_storage().data_ptr()
-        writable[name] = own.clone() if address in memory else own
+        contiguous = tensor.detach().contiguous()
+        address = contiguous.untyped_storage().data_ptr()
+        writable[name] = contiguous.clone() if address in memory else contiguous
         memory.add(address)
     return writable
 
@@ -244,7 +244,7 @@ def keep_last(run: Path, count: int) -> list[Path]:
     best = read_best(run)
     best_folder = folder_of(run, best["iteration"]) if best else None
     folders = finished(run)
-    kept = [_discard(one) for one in folders[: max(0, len(folders) - count)] if one != best_folder]
+    kept = [_discard(folder) for folder in folders[: max(0, len(folders) - count)] if folder != best_folder]
     return [path for path in kept if path is not None]
 
 

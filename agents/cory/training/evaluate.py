@@ -81,8 +81,8 @@ def measurement(
         "queries_sha256": records.texts_sha256(queries),
         "settings": settings,
         "weights": {
-            name if len(targets) == 1 else f"{one.label}:{name}": _weights(target, Path(folder))
-            for target, one in zip(targets, evaluated, strict=True)
+            name if len(targets) == 1 else f"{part.label}:{name}": _weights(target, Path(folder))
+            for target, part in zip(targets, evaluated, strict=True)
             for name, folder in (target.folders or dict.fromkeys(target.players, target.name)).items()
         },
     }
@@ -151,10 +151,10 @@ def load_target(target: Target) -> Evaluated:
     """
     if target.players:
         loaded = _with_players(target)
-        one = replace(target.config.evaluation, queries=1, samples=1)
+        once = replace(target.config.evaluation, queries=1, samples=1)
         for player in () if team_only(loaded.task) else loaded.policies.values():
             cap = target.config.max_response
-            evaluate_standalone(player, loaded.task, one, max_response=cap, measures={})
+            evaluate_standalone(player, loaded.task, once, max_response=cap, measures={})
         return loaded
     players = make_players(target.config, folders=target.folders)
     references = {name: players.references[name] for name in players.policies}
@@ -216,13 +216,13 @@ def target_metrics(target: Target) -> dict[str, float]:
     options: dict[str, Any] = {"kl_coef": config.kl.coef, "threshold": threshold(config.evaluation, task)}
     with weighted_sum.closing(task):
         responses = evaluate_alone(config, task, references, policies, measures)
-        found = metrics.evaluation_metrics(responses, list(policies), **options)
+        results = metrics.evaluation_metrics(responses, list(policies), **options)
         if config.evaluation.team or not responses:
             game, seated = make_game(config, task, policies), list(policies.values())
             by_seat = {seat: seated[i % len(seated)] for i, seat in enumerate(game.seats)}
             team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
-            found |= metrics.team_metrics(team, **options)
-    return found
+            results |= metrics.team_metrics(team, **options)
+    return results
 
 
 def evaluate_alone(
@@ -261,8 +261,8 @@ def evaluate_seatings(
     for policies_by_seat in seatings(game.seats, policies, references):
         names = {seat: policy.name for seat, policy in policies_by_seat.items()}
         on_progress("in the game: " + ", ".join(names.values()))
-        found = evaluate_in_game(game, policies_by_seat, config.evaluation, measures=measures)
-        results.append((names, found))
+        responses = evaluate_in_game(game, policies_by_seat, config.evaluation, measures=measures)
+        results.append((names, responses))
     return results
 
 
@@ -271,12 +271,12 @@ def seatings(
 ) -> list[dict[str, Player]]:
     """The references in all seats; then as many seatings as it takes for each policy to sit in each seat."""
     frozen, trained = list(references.values()), list(policies.values())
-    found: list[dict[str, Player]] = [{seat: frozen[i % len(frozen)] for i, seat in enumerate(seats)}]
-    found += [
+    by_seat: list[dict[str, Player]] = [{seat: frozen[i % len(frozen)] for i, seat in enumerate(seats)}]
+    by_seat += [
         {seat: trained[(i - turn) % len(trained)] for i, seat in enumerate(seats)}
         for turn in range(len(trained))
     ]
-    return found
+    return by_seat
 
 
 def check_comparable(targets: Sequence[Target]) -> None:
@@ -284,9 +284,9 @@ def check_comparable(targets: Sequence[Target]) -> None:
     first = targets[0]
     for target in targets[1:]:
         for setting in COMPARED:
-            ours, theirs = (getattr(one.config, setting) for one in (first, target))
+            ours, theirs = (getattr(compared.config, setting) for compared in (first, target))
             if setting == "evaluation":
-                ours, theirs = (replace(one, every=0, batch=1) for one in (ours, theirs))
+                ours, theirs = (replace(compared, every=0, batch=1) for compared in (ours, theirs))
             if ours != theirs:
                 flag = setting.removesuffix("_options").replace("_", "-")
                 raise ValueError(

@@ -52,7 +52,7 @@ def interplay(seating: Mapping[str, str], batches: Mapping[str, Batch]) -> dict[
     `copied` is the share of responses that equal the one before; `score_correlation` is Pearson's between
     their scores, 0 where either is constant.
     """
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for (_, before), (seat, batch) in pairwise(batches.items()):
         width = min(before.response_BT.shape[1], batch.response_BT.shape[1])
         mask_BT = batch.mask_BT[:, :width]
@@ -62,11 +62,11 @@ def interplay(seating: Mapping[str, str], batches: Mapping[str, Batch]) -> dict[
         varies = bool((scores_2B.std(1) > 0).all())
         correlation = float(np.corrcoef(scores_2B)[0, 1]) if varies else 0.0
         name = f"{seat}/{seating[seat]}"
-        found |= {
+        metrics |= {
             f"{name}/copied": float(copied_B.cpu().double().mean()),
             f"{name}/score_correlation": correlation,
         }
-    return found
+    return metrics
 
 
 def game_measures(game: VectorGame, seating: Mapping[str, str]) -> dict[str, float]:
@@ -123,11 +123,14 @@ def spread_metrics(batch: Batch, *, group: int) -> dict[str, float]:
 
     With groups also the share of queries whose games all have the same payoff: their advantages are 0.
     """
-    found = {"score_std": standard_deviation(batch.score_B), "payoff_std": standard_deviation(batch.payoff_B)}
+    spread = {
+        "score_std": standard_deviation(batch.score_B),
+        "payoff_std": standard_deviation(batch.payoff_B),
+    }
     if group > 1:
         payoff_QG = batch.payoff_B.view(-1, group)
-        found["queries_without_spread"] = float((payoff_QG == payoff_QG[:, :1]).all(1).cpu().double().mean())
-    return found
+        spread["queries_without_spread"] = float((payoff_QG == payoff_QG[:, :1]).all(1).cpu().double().mean())
+    return spread
 
 
 def standard_deviation(values: torch.Tensor | np.ndarray) -> float:
@@ -207,12 +210,12 @@ def token_kl(batches: Mapping[str, Batch], tokenizer: Tokenizer) -> list[dict[st
 def _token_kl(batch: Batch, row: int, tokenizer: Tokenizer) -> list[tuple[str, float]]:
     length = min(int(batch.response_length_B[row]), KL_TOKENS)
     ids, kl = batch.response_BT[row, :length].tolist(), batch.exact_kl_BT[row, :length].tolist()
-    found: list[tuple[str, float]] = []
+    parts: list[tuple[str, float]] = []
     before, waiting = "", 0.0
     for place in range(length):
         text, waiting = Response.of(ids[: place + 1], tokenizer).text, waiting + kl[place]
         if text.endswith("\N{REPLACEMENT CHARACTER}") and place + 1 < length:
             continue
-        found.append((text[len(before) :], round(waiting, 2)))
+        parts.append((text[len(before) :], round(waiting, 2)))
         before, waiting = text, 0.0
-    return found
+    return parts

@@ -42,8 +42,8 @@ class TrainedState:
         """Moving averages of weights by kind, `elastic` and `ema`, and policy."""
         learners = self.learners.items()
         return {
-            "elastic": {name: one.elastic for name, one in learners if one.elastic is not None},
-            "ema": {name: one.ema for name, one in learners if one.ema is not None},
+            "elastic": {name: learner.elastic for name, learner in learners if learner.elastic is not None},
+            "ema": {name: learner.ema for name, learner in learners if learner.ema is not None},
         }
 
     def numbers(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class TrainedState:
             kind: {name: average.state_dict() for name, average in of_kind.items()}
             for kind, of_kind in self.averages().items()
         }
-        policies = {name: one.algorithm_state.state_dict() for name, one in self.learners.items()}
+        policies = {name: learner.algorithm_state.state_dict() for name, learner in self.learners.items()}
         return checkpoint.save(
             run,
             iteration,
@@ -100,8 +100,8 @@ class TrainedState:
         if ranks.count() == 1:
             return
         held = {
-            name: ranks.checksums(sharding.unshared(one.trainable, one.optimizer))
-            for name, one in self.learners.items()
+            name: ranks.checksums(sharding.unshared(learner.trainable, learner.optimizer))
+            for name, learner in self.learners.items()
         }
         for other, theirs in enumerate(everywhere := ranks.gather_object("the weights", held)):
             if differing := [name for name in held if theirs[name] != everywhere[0][name]]:

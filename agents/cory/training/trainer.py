@@ -115,9 +115,9 @@ class Trainer:
                     updates[name] = learner.update(*team.data(name, batches, advantages))
         of_critic = self._update_critic(advantages, clock)
         self.end_iteration(iteration)
-        found = metrics.iteration_metrics(team, batches, advantages, updates, clock.seconds, self.config)
+        row = metrics.iteration_metrics(team, batches, advantages, updates, clock.seconds, self.config)
         measured = metrics.game_measures(self.game, team.seating)
-        return found | measured | of_critic | weighted_sum.of_task(self.task).metrics()
+        return row | measured | of_critic | weighted_sum.of_task(self.task).metrics()
 
     def example(self) -> str:
         """A game's first response of the iteration, its query, its score, and what the reward received."""
@@ -219,8 +219,10 @@ class Trainer:
         if self.critic is None:
             return {}
         with clock.phase("critic"):
-            found = self.critic.update({seat: one.return_BT for seat, one in advantages.items()})
-        return {f"all/critic/{quantity}": value for quantity, value in found.items()}
+            of_critic = self.critic.update(
+                {seat: advantage.return_BT for seat, advantage in advantages.items()}
+            )
+        return {f"all/critic/{quantity}": value for quantity, value in of_critic.items()}
 
     def save(self, run: Path, iteration: int, *, documents: Mapping[str, str] | None = None) -> Path:
         """Write the checkpoint of the start of `iteration` into a run directory; its folder."""
