@@ -59,7 +59,7 @@ def resampled(statistic: Callable[..., Any], *arrays_Q: np.ndarray) -> Estimate:
 
 
 def interval(values_Q: np.ndarray) -> tuple[float, float]:
-    """Return the interval of the mean over queries, between the smallest and the largest value.
+    """The interval of the mean over queries, between the smallest and the largest value.
 
     NaN twice for fewer than `MIN_QUERIES` queries, or where a value is NaN.
     """
@@ -67,7 +67,7 @@ def interval(values_Q: np.ndarray) -> tuple[float, float]:
 
 
 def interval_within(values_Q: np.ndarray, within: Bounds, *, transform: bool) -> tuple[float, float]:
-    """Return the interval of a quantity whose range is `within`; NaN twice at the edge of that range.
+    """The interval of a quantity whose range is `within`; NaN twice at the edge of that range.
 
     Influences x_i can lie outside of the range, and so can the interval of their mean v. With `transform`
     the interval is that of g(v) + g'(v) (x_i - v), the influences on g(v), transformed back: g is the
@@ -85,7 +85,7 @@ def interval_within(values_Q: np.ndarray, within: Bounds, *, transform: bool) ->
 def estimates(
     per_query: Mapping[str, np.ndarray], *, bounds_of: Callable[[str], Bounds] = bounds
 ) -> dict[str, Estimate]:
-    """Return the mean and interval of every quantity; `bounds_of` returns the range of a quantity by name."""
+    """The mean and interval of every quantity; `bounds_of` returns the range of a quantity by name."""
     return {
         name: Estimate(
             float(values_Q.mean()),
@@ -96,13 +96,13 @@ def estimates(
 
 
 def differences(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
-    """Return ours minus theirs, query by query, of every quantity both have; the queries must be the same."""
+    """Ours minus theirs, query by query, of every quantity both have; the queries must be the same."""
     per_query = {name: ours[name] - theirs[name] for name in ours if name in theirs}
     return estimates(per_query, bounds_of=difference_bounds)
 
 
 def _move(value: float, step: float, within: Bounds) -> float:
-    """Return g^-1(g(value) + g'(value) step), with g the scale of the range `within`.
+    """g^-1(g(value) + g'(value) step), with g the scale of the range `within`.
 
     Between two ends g is the arcsine of the square root, which stabilises the variance of a share: in
     simulations of distinct-2 near 1 its intervals cover as often as those of the logit at two thirds of the

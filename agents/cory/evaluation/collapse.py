@@ -36,7 +36,7 @@ settings sweep shows the first.
 
 
 def signs(metrics: Mapping[str, float], reference: Mapping[str, float]) -> list[str]:
-    """Return a sentence for each sign of collapse in a policy's metrics, given those of its reference."""
+    """A sentence for each sign of collapse in a policy's metrics, given those of its reference."""
     return [
         f"{sign.quantity} is {sign.definition}: {metrics[sign.quantity]:.3f}, {reference[sign.quantity]:.3f}"
         for sign in SIGNS
@@ -45,5 +45,5 @@ def signs(metrics: Mapping[str, float], reference: Mapping[str, float]) -> list[
 
 
 def definitions() -> list[str]:
-    """Return the definitions of all signs in words."""
+    """The definitions of all signs in words."""
     return [f"{sign.quantity} {sign.definition}" for sign in SIGNS]

@@ -44,7 +44,7 @@ class Responses:
     reference_nats, the payoff in a game, measures, and what the task measures of a game."""
 
     def per_query(self, *, kl_coef: float, threshold: float | None = None) -> dict[str, np.ndarray]:
-        """Return every quantity as numbers [Q] whose mean is its value; see `cory.evaluation.text_metrics`.
+        """Every quantity as numbers [Q] whose mean is its value; see `cory.evaluation.text_metrics`.
 
         `kl_coef` is the KL coefficient of the combined reward. distinct-n covers the first response to each
         query; accuracy and pass@k are included with a `threshold`, the task reward of a correct response.
@@ -68,7 +68,7 @@ class Responses:
         return per_query
 
     def metrics(self, *, kl_coef: float, threshold: float | None = None) -> dict[str, float]:
-        """Return the mean of every quantity over the queries."""
+        """The mean of every quantity over the queries."""
         per_query = self.per_query(kl_coef=kl_coef, threshold=threshold)
         return {name: float(values_Q.mean()) for name, values_Q in per_query.items()}
 
@@ -90,7 +90,7 @@ def evaluate_standalone(
     measures: Mapping[str, Measure],
     split: Split = "test",
 ) -> Responses:
-    """Return responses of `policy` to the query only, as it is deployed: a game with one seat."""
+    """Responses of `policy` to the query only, as it is deployed: a game with one seat."""
     game = VectorGame(task, seats=1, max_response=max_response, window=policy.window)
     (seat,) = game.seats
     return evaluate_in_game(game, {seat: policy}, config, measures=measures, split=split)[seat]
@@ -104,7 +104,7 @@ def evaluate_in_game(
     measures: Mapping[str, Measure],
     split: Split = "test",
 ) -> dict[str, Responses]:
-    """Return the responses of every seat in games on the first held-out queries.
+    """The responses of every seat in games on the first held-out queries.
 
     Random numbers are keyed by seed, sample, seat and query index, so they are the same for all policies,
     calls and batch sizes. Policies are sampled by `config.sampling`, without the mismatch they were trained

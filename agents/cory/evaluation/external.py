@@ -104,11 +104,6 @@ def check_player(player: Any, source: str) -> None:
         )
 
 
-def has_distribution(player: Any) -> bool:
-    """Whether KL and log-probs of a player can be measured: it is a policy of this package."""
-    return isinstance(player, Policy)
-
-
 def named_players(made: Any, source: str, *, name: str) -> Mapping[str, Any]:
     """The players that a loader returned by name; one alone is called `name`.
 

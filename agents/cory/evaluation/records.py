@@ -26,7 +26,7 @@ IRRELEVANT = (
 
 
 def defining(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of a run's flat settings that the numbers of an evaluation depend on."""
+    """Those of a run's flat settings that the numbers of an evaluation depend on."""
     return {
         name: value
         for name, value in settings.items()
@@ -35,18 +35,18 @@ def defining(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the settings that are not equal in all, in the order of the first."""
+    """The names of the settings that are not equal in all, in the order of the first."""
     names = dict.fromkeys(name for each in settings for name in each)
     return [name for name in names if any(each.get(name) != settings[0].get(name) for each in settings)]
 
 
 def written(settings: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Return settings as `seats=1, exchange.every=0`, without those it does not have."""
+    """Settings as `seats=1, exchange.every=0`, without those it does not have."""
     return ", ".join(f"{name}={settings[name]}" for name in names if name in settings)
 
 
 def path_of(run: Path, measured: Mapping[str, Any]) -> Path:
-    """Return the file of a measurement: `evaluations/<task>-<hash>.json`, with a hash of `measured`.
+    """The file of a measurement: `evaluations/<task>-<hash>.json`, with a hash of `measured`.
 
     The same measurement has the same file, and any other has another one.
     """
@@ -56,7 +56,7 @@ def path_of(run: Path, measured: Mapping[str, Any]) -> Path:
 
 
 def read_all(run: Path) -> list[dict[str, Any]]:
-    """Return the evaluation summaries in a run directory by file name, without incomplete files."""
+    """The evaluation summaries in a run directory by file name, without incomplete files."""
     results = []
     for path in sorted((run / FOLDER).glob("*.json")):
         try:
@@ -69,7 +69,7 @@ def read_all(run: Path) -> list[dict[str, Any]]:
 
 
 def describe(measured: Mapping[str, Any]) -> str:
-    """Return task, judge, number of queries and samples, and sampling in one line."""
+    """Task, judge, number of queries and samples, and sampling in one line."""
     judge = "its own score" if measured["judge"] is None else f"judge {measured['judge']}"
     samples = f"{measured['samples']} sample{'s' if measured['samples'] > 1 else ''} each"
     return (
@@ -79,7 +79,7 @@ def describe(measured: Mapping[str, Any]) -> str:
 
 
 def files_sha256(folder: Path) -> str:
-    """Return the sha256 of the files of a policy's folder and their names.
+    """The sha256 of the files of a policy's folder and their names.
 
     The model card is left out, and hidden files, such as those of a file manager.
     """
@@ -93,7 +93,7 @@ def files_sha256(folder: Path) -> str:
 
 
 def texts_sha256(texts: Iterable[str]) -> str:
-    """Return the sha256 of texts in their order."""
+    """The sha256 of texts in their order."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())

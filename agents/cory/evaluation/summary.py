@@ -65,7 +65,7 @@ class EvaluatedTarget:
 
 
 def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
-    """Return the evaluation summary of targets that were evaluated on the same queries, as JSON.
+    """The evaluation summary of targets that were evaluated on the same queries, as JSON.
 
     With several targets policies are named `label:policy`; a reference whose responses equal those of the
     first target's is listed once. The KL coefficient and the threshold of the first target apply to all.
@@ -99,7 +99,7 @@ def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
 
 
 def _display_names(target: EvaluatedTarget, evaluated: Sequence[EvaluatedTarget]) -> dict[str, str]:
-    """Return the name in the summary of every policy and reference of `target`."""
+    """The name in the summary of every policy and reference of `target`."""
     first = evaluated[0]
     shared = {
         name
@@ -124,13 +124,8 @@ def _add_standalone(
             result["metrics"][names[name]], result["intervals"][names[name]] = _values(estimates(values))
     for name, reference in target.references.items() if per_query else ():
         comparable = {key: values_Q for key, values_Q in per_query[name].items() if key not in FROM_REFERENCE}
-        gains = _as_json(differences(comparable, per_query[reference]), value="gain")
-        for quantity, values_QS in target.standalone[reference].arrays.items():
-            if quantity in gains:
-                deviation = float(values_QS.std(ddof=1)) if values_QS.size > 1 else 0.0
-                gain = gains[quantity]["gain"]
-                gains[quantity]["in_reference_deviations"] = gain / deviation if gain and deviation else None
-        result["gain_over_reference"][names[name]] = gains
+        gains = differences(comparable, per_query[reference])
+        result["gain_over_reference"][names[name]] = _as_json(gains, value="gain")
         metrics = result["metrics"]
         result["collapse"][names[name]] = collapse.signs(metrics[names[name]], metrics[names[reference]])
     for a, b in combinations(target.references if per_query else (), 2):
@@ -159,7 +154,7 @@ def _add_games(
 def _values(
     by_quantity: Mapping[str, Estimate],
 ) -> tuple[dict[str, float | None], dict[str, list[float | None]]]:
-    """Return the values and the intervals of estimates, by quantity."""
+    """The values and the intervals of estimates, by quantity."""
     metrics = {quantity: _finite(e.value) for quantity, e in by_quantity.items()}
     intervals = {quantity: [_finite(e.low), _finite(e.high)] for quantity, e in by_quantity.items()}
     return metrics, intervals
@@ -168,7 +163,7 @@ def _values(
 def _as_json(
     by_quantity: Mapping[str, Estimate], *, value: str = "value"
 ) -> dict[str, dict[str, float | None]]:
-    """Return estimates as JSON objects with the keys `value`, low and high."""
+    """Estimates as JSON objects with the keys `value`, low and high."""
     return {
         name: {value: _finite(e.value), "low": _finite(e.low), "high": _finite(e.high)}
         for name, e in by_quantity.items()
@@ -176,7 +171,7 @@ def _as_json(
 
 
 def _finite(number: float) -> float | None:
-    """Return the number, or None if it is not finite: JSON has neither NaN nor infinity."""
+    """The number, or None if it is not finite: JSON has neither NaN nor infinity."""
     return number if math.isfinite(number) else None
 
 
@@ -188,28 +183,31 @@ def _equal(ours: Responses | None, theirs: Responses | None) -> bool:
 
 
 def sample_lines(evaluated: Sequence[EvaluatedTarget]) -> Iterator[dict[str, Any]]:
-    """Yield one row per query and sample: all standalone and in-game responses with their metrics."""
+    """One row per query and sample: all standalone and in-game responses with their metrics."""
+
+    def rows(by_name: Mapping[str, Responses]) -> dict[str, Any]:
+        return {
+            name: {
+                "response": responses.texts[i][sample],
+                **{key: _finite(float(values[i, sample])) for key, values in responses.arrays.items()},
+            }
+            for name, responses in by_name.items()
+        }
+
     first = evaluated[0].responses
     for i, query in enumerate(first.queries):
         for sample in range(len(first.texts[i])):
-            targets = {target.label: _responses(target, i, sample) for target in evaluated}
+            targets = {
+                target.label: {
+                    "eval": rows(target.standalone),
+                    "games": [
+                        rows({f"{seat}/{seating[seat]}": played for seat, played in by_seat.items()})
+                        for seating, by_seat in target.games
+                    ],
+                }
+                for target in evaluated
+            }
             yield {"query": query, "sample": sample, "targets": targets}
-
-
-def _responses(target: EvaluatedTarget, i: int, sample: int) -> dict[str, Any]:
-    """Return all responses of a target to query `i`."""
-    return {
-        "eval": {name: _response(responses, i, sample) for name, responses in target.standalone.items()},
-        "games": [
-            {f"{seat}/{seating[seat]}": _response(written, i, sample) for seat, written in responses.items()}
-            for seating, responses in target.games
-        ],
-    }
-
-
-def _response(responses: Responses, i: int, sample: int) -> dict[str, Any]:
-    metrics = {name: _finite(float(values_QS[i, sample])) for name, values_QS in responses.arrays.items()}
-    return {"response": responses.texts[i][sample], **metrics}
 
 
 def write(path: Path, result: Mapping[str, Any]) -> Path:
@@ -227,7 +225,7 @@ def write(path: Path, result: Mapping[str, Any]) -> Path:
 
 
 def samples_of(path: Path) -> Path:
-    """Return the file of the samples beside the file of a summary."""
+    """The file of the samples beside the file of a summary."""
     return path.with_suffix(".samples.jsonl")
 
 

@@ -37,7 +37,7 @@ INFLUENCES = ("kl_per_token", "reference_perplexity", "distinct_1", "distinct_2"
 
 
 def bounds(quantity: str) -> Bounds:
-    """Return the range of a quantity by its name; no bounds for other names, such as rewards."""
+    """The range of a quantity by its name; no bounds for other names, such as rewards."""
     if quantity in SHARES or quantity.startswith("pass_at_"):
         return Bounds(0, 1)
     if quantity == "reference_perplexity":
@@ -46,12 +46,12 @@ def bounds(quantity: str) -> Bounds:
 
 
 def difference_bounds(quantity: str) -> Bounds:
-    """Return the range of the difference of two values of a quantity: -1 to 1 for shares."""
+    """The range of the difference of two values of a quantity: -1 to 1 for shares."""
     return Bounds(-1, 1) if bounds(quantity) == (0, 1) else UNBOUNDED
 
 
 def influences(value: float, without_Q: np.ndarray) -> np.ndarray:
-    """Return the jackknife influence of each query on `value`: v + (Q - 1) (mean of without - without_i).
+    """The jackknife influence of each query on `value`: v + (Q - 1) (mean of without - without_i).
 
     Their mean is v. `without_Q[i]` is the quantity of all queries but i (Efron and Tibshirani 1993, section
     21.3). The influences on a mean are the averaged numbers themselves. A bootstrap over texts would draw
@@ -62,7 +62,7 @@ def influences(value: float, without_Q: np.ndarray) -> np.ndarray:
 
 
 def ratio(numerator_Q: np.ndarray, denominator_Q: np.ndarray) -> np.ndarray:
-    """Return the influences on the ratio of two sums, such as nats per token."""
+    """The influences on the ratio of two sums, such as nats per token."""
     numerator, denominator = numerator_Q.sum(), denominator_Q.sum()
     if len(numerator_Q) < 2:
         return np.full(len(numerator_Q), numerator / denominator)
@@ -71,7 +71,7 @@ def ratio(numerator_Q: np.ndarray, denominator_Q: np.ndarray) -> np.ndarray:
 
 
 def perplexity(nats_Q: np.ndarray, tokens_Q: np.ndarray) -> np.ndarray:
-    """Return the influences on exp(all nats / all tokens)."""
+    """The influences on exp(all nats / all tokens)."""
     nats, tokens = nats_Q.sum(), tokens_Q.sum()
     if len(nats_Q) < 2:
         return np.full(len(nats_Q), np.exp(nats / tokens))
@@ -79,7 +79,7 @@ def perplexity(nats_Q: np.ndarray, tokens_Q: np.ndarray) -> np.ndarray:
 
 
 def distinct(texts: Sequence[str], n: int) -> np.ndarray:
-    """Return the influences on distinct-n: distinct n-grams of words over all n-grams (Li et al. 2016).
+    """The influences on distinct-n: distinct n-grams of words over all n-grams (Li et al. 2016).
 
     Without any n-gram it is 0. It falls as texts are added: compare it between equal numbers of texts only.
     """
@@ -97,13 +97,13 @@ def distinct(texts: Sequence[str], n: int) -> np.ndarray:
 
 
 def ngrams(text: str, n: int) -> list[Gram]:
-    """Return the n-grams of the words of `text` in lower case, in order; white space separates words."""
+    """The n-grams of the words of `text` in lower case, in order; white space separates words."""
     words = text.lower().split()
     return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
 
 
 def repetition(ids: Sequence[int]) -> float:
-    """Return the share of token pairs of a response that repeat an earlier one (Welleck et al. 2020, n = 2).
+    """The share of token pairs of a response that repeat an earlier one (Welleck et al. 2020, n = 2).
 
     1 - distinct pairs / pairs; 0 without any pair. Pass the ids without EOS.
     """
@@ -112,7 +112,7 @@ def repetition(ids: Sequence[int]) -> float:
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
-    """Return 1 - C(n - c, k) / C(n, k): the unbiased estimate of pass@k (Chen et al. 2021, eq. 1).
+    """1 - C(n - c, k) / C(n, k): the unbiased estimate of pass@k (Chen et al. 2021, eq. 1).
 
     pass@k is the probability that at least one of k responses is correct; c of n samples are correct.
     """
@@ -124,18 +124,18 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
 
 
 def passes(score_QS: np.ndarray, threshold: float | None) -> np.ndarray | None:
-    """Return which responses are correct, those that score `threshold` or more; None without a threshold."""
+    """Which responses are correct, those that score `threshold` or more; None without a threshold."""
     return None if threshold is None else score_QS >= threshold
 
 
 def jaccard(ours: str, theirs: str) -> float:
-    """Return the Jaccard index of the words and word pairs of two texts; 1 if both are empty."""
+    """The Jaccard index of the words and word pairs of two texts; 1 if both are empty."""
     a, b = ({*ngrams(text, 1), *ngrams(text, 2)} for text in (ours, theirs))
     return len(a & b) / len(a | b) if a | b else 1.0
 
 
 def diversity(ours_QS: Sequence[Sequence[str]], theirs_QS: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
-    """Return per query how much the responses of two policies differ.
+    """Per query how much the responses of two policies differ.
 
     `differing`: the share of response pairs with different text. `ngram_distance`: 1 - `jaccard`, mean over
     samples. Policies are evaluated with the same random numbers, so equal weights give 0 in both.

@@ -61,7 +61,6 @@ def make_card(
     datasets = (
         [data] if isinstance(data, str) and HUB_NAME.fullmatch(data) and not Path(data).exists() else []
     )
-    license_data = {} if of_table else _license(models)
     if repo is not None:  # others read it: no folder of this machine
         settings = {name: without_folders(value) for name, value in settings.items()}
         measured = without_folders(measured)
@@ -73,7 +72,6 @@ def make_card(
         datasets=datasets or None,
         model_name=(repo or names[0]) if results else None,
         eval_results=_eval_results(names, [*datasets, settings["task"]][0], results, measured) or None,
-        **license_data,
     )
     card = ModelCard.from_template(
         card_data,
@@ -155,22 +153,6 @@ def _format(settings: Mapping[str, Any]) -> str:
     """The kind of policy, by the files that are exported: a merged LoRA team is a whole model."""
     merged = settings["policy.kind"] == "lora_team" and settings["export"] != "as_trained"
     return "causal_lm" if merged else str(settings["policy.kind"])
-
-
-def _license(models: Sequence[str]) -> dict[str, Any]:
-    """Licence metadata of the base model, from the card in its folder; nothing if there is none."""
-    from huggingface_hub import ModelCard
-
-    licenses: list[dict[str, Any]] = []
-    for model in models:
-        path = Path(pocket.lm_path(model)) / "README.md"
-        if not path.is_file():
-            return {}
-        data = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
-        licenses.append(
-            {key: data[key] for key in ("license", "license_name", "license_link") if data.get(key)}
-        )
-    return licenses[0] if all(each == licenses[0] for each in licenses) else {}
 
 
 def _eval_results(names: Sequence[str], dataset: str, results: Results, measured: str) -> list[Any]:

@@ -64,11 +64,11 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
     parts = [
         *summary.sections(logged, run_curves, config, environment),
         *best_checkpoint(run, config),
-        *samples.first(games, continues=continues),
+        *samples.first(games, continues=continues, anchor="samples"),
         *commands(environment),
         *_held_out(run_curves),
         *_data(environment),
-        *(part for name in ("held_out", "frontier", "pass_at_k") for part in plots.get(name, ())),
+        *(part for name in ("held_out", "pass_at_k") for part in plots.get(name, ())),
         *evaluation.sections(run),
         *probe.sections(run),
         *_training(run_curves),

@@ -25,7 +25,7 @@ from cory.report.figures import (
 )
 from cory.tracking.curves import Curves, exchanges, policies, quantities, seats, split_at_exchanges
 from cory.tracking.labels import label
-from cory.tracking.tracker import NO_CURVE, Curve, Key
+from cory.tracking.tracker import Curve, Key
 
 MAIN = ("task_reward", "kl", "combined_reward")
 MARKED = 30
@@ -45,10 +45,6 @@ TEAM = (
     "Games of all seats on the held-out queries. Colour is the seat, `all` the team: its collective reward "
     "is the sum of the scores, the best reward the highest score of a game."
 )
-FRONTIER = (
-    "Held-out task reward against the KL to the reference, one point per evaluation; the last one is filled. "
-    "Up and to the left is better. The cross is the reference, at KL zero."
-)
 PASS_AT_K = (
     "The probability that at least one of k responses to a held-out query is correct, estimated without bias "
     "from all samples (Chen et al. 2021)."
@@ -65,7 +61,6 @@ def draw(curves: Curves, folder: Path) -> list[Plot]:
         ("training", "Training", TRAINING, _training),
         ("held_out", "Held-out evaluation, each policy standalone", HELD_OUT, _held_out),
         ("team", "Held-out games of the team", TEAM, _team),
-        ("frontier", "Task reward against KL", FRONTIER, _frontier),
         ("pass_at_k", "pass@k", PASS_AT_K, _pass_at_k),
         ("updates", "Other training metrics", UPDATES, _updates),
     ]
@@ -104,12 +99,6 @@ def _team(curves: Curves) -> Figure | None:
 
 def _pass_at_k(curves: Curves) -> Figure | None:
     return grid([pass_at_k_of(curves)], pass_at_k)
-
-
-def _frontier(curves: Curves) -> Figure | None:
-    if not {"kl", "task_reward"} <= set(quantities(curves, ["eval"])):
-        return None
-    return grid([curves], _draw_frontier)
 
 
 def _changing(curves: Curves, places: Sequence[str]) -> list[str]:
@@ -183,25 +172,6 @@ def _draw_team(axes: Axes, curves: Curves, quantity: str) -> None:
 def _draw_curve(axes: Axes, curve: Curve | None, **style: Any) -> None:
     if curve is not None:
         axes.plot(*curve, marker="o" if len(curve.iterations) <= MARKED else "", markersize=3.5, **style)
-
-
-def _draw_frontier(axes: Axes, curves: Curves) -> bool:
-    if reference := curves.get(Key("eval", "reference", "task_reward")):
-        axes.plot(
-            0, reference.values[-1], "x", color=REFERENCE, markersize=9, markeredgewidth=2, label="reference"
-        )
-    for colour, policy in _coloured(curves):
-        kl, reward = (
-            dict(zip(*curves.get(Key("eval", policy, q), NO_CURVE), strict=True))
-            for q in ("kl", "task_reward")
-        )
-        points = [(kl[i], reward[i]) for i in kl if i in reward]
-        if points:
-            axes.plot(*zip(*points, strict=True), "-o", color=colour, markerfacecolor="white", markersize=4.5)
-            axes.plot(*points[-1], "o", color=colour, markersize=7, label=policy)
-    axes.set_xlabel(label("kl"))
-    axes.set_ylabel(label("task_reward"))
-    return bool(axes.lines)
 
 
 def _coloured(curves: Curves) -> list[tuple[str, str]]:

@@ -25,12 +25,16 @@ MACROS = html.macros("samples.html")
 Row = Mapping[str, Any]
 
 
-def first(rows: Sequence[Row], *, continues: bool) -> list[html.Markup]:
+def first(
+    rows: Sequence[Row], *, continues: bool, title: str = "Samples", anchor: str = ""
+) -> list[html.Markup]:
     """A few queries of the last evaluation with the response of the reference and of each policy.
 
     Args:
         rows: Rows of samples.jsonl.
         continues: Whether a response continues its query, as one text.
+        title: Of the section.
+        anchor: Of its heading.
     """
     evaluated = _evaluated(rows)
     if not evaluated:
@@ -38,8 +42,7 @@ def first(rows: Sequence[Row], *, continues: bool) -> list[html.Markup]:
     last = [row for row in evaluated if row["iteration"] == evaluated[-1]["iteration"]]
     shown = [_game(row, _standalone(row) or _seated(row), continues) for row in last[:FIRST]]
     note = f"Responses at iteration {last[0]['iteration']} to held-out queries, each policy standalone."
-    title = html.heading("Samples", anchor="samples")
-    return [title, html.paragraph(note, muted=True), _games(shown)]
+    return [html.heading(title, anchor=anchor), html.paragraph(note, muted=True), _games(shown)]
 
 
 def sections(rows: Sequence[Row], *, continues: bool) -> list[html.Markup]:
