@@ -67,7 +67,7 @@ study: $(VENV)/.installed-test
 	$(BIN)/cory study benchmarks/studies/relay.yaml --quick $(ARGS)
 	$(BIN)/cory study benchmarks/studies/relay_credit.yaml --quick $(ARGS)
 	$(BIN)/cory study benchmarks/studies/handover.yaml --quick $(ARGS)
-	$(BIN)/cory study benchmarks/studies/factorial.yaml --quick $(ARGS)
+	$(BIN)/cory study benchmarks/studies/factorial.yaml --quick --tasks arithmetic --arms ppo,cory,independent,two-ppo $(ARGS)
 	$(BIN)/cory probe pocket-arithmetic --preset pocket-arithmetic --queries 32 --pioneers 2 --observers 2
 
 faults: $(VENV)/.installed-test

@@ -19,7 +19,7 @@ from benchmarks import ROOT
 from cory.report.tables import markdown_rows
 from cory.runtime.files import write_text
 from cory.study import results as study_results
-from cory.study.analysis import analyse, is_measured, result_words
+from cory.study.analysis import analyse, result_words
 from cory.study.plan import PlannedRun, make_plan
 from cory.study.plots import draw
 from cory.study.reading import read_spec
@@ -136,7 +136,7 @@ def claims_of_the_paper(stored: Sequence[Stored]) -> list[list[str]]:
                 continue
             claim, source = [row["claim"]], row["source"].removeprefix("paper").strip(" ,")
             cells = [model_of(one.results, row), verdict["test"], difference(row), margin(row)]
-            if is_measured(one.results, row):
+            if row["n"]:
                 cells.append(f"**{result_words(row)}**, n = {row['n']}")
                 measured.setdefault(tuple(cells), [*claim, source, *cells, one.link])
             else:
@@ -154,7 +154,7 @@ def overview(stored: Sequence[Stored]) -> list[str]:
     """Every study with its question, its runs and how many of its claims have which verdict."""
     rows = []
     for one in stored:
-        measured = [row["result"] for row in one.results["statistics"] if is_measured(one.results, row)]
+        measured = [row["result"] for row in one.results["statistics"] if row["n"]]
         counts = {result: measured.count(result) for result in RESULT_WORDS}
         counts["without runs"] = len(one.results["statistics"]) - len(measured)
         claims = ", ".join(f"{count} {result}" for result, count in counts.items() if count)

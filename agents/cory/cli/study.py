@@ -35,7 +35,7 @@ class Options:
     """Seeds 0 to this number - 1, instead of those in the file."""
 
     quick: bool = False
-    """With the file's `quick` overrides, in a folder of its own."""
+    """One seed of two iterations of every arm, in a folder of its own."""
 
     jobs: int | None = None
     """Runs at a time, one thread each; by default as many as there are cores, with ray in the cluster."""

@@ -1,11 +1,11 @@
 """From runs to statistics and verdicts: one value per run, differences at equal seeds, margins."""
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from cory.evaluation import averaging
 from cory.study import statistics
@@ -27,13 +27,20 @@ OF_TEAM = "team/combined_reward"
 COPIED = ("arm", "baseline", "metric", "baseline_metric", "margin", "direction", "source")
 """What a row of statistics has from its comparison."""
 
+MAX_ITERATIONS = sys.maxsize
 Run = Mapping[str, Any]
 
 
-def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, Any]) -> float:
-    """One number for a run: at the end of training, mean over its policies. NaN if it was not measured."""
+def run_value(
+    run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, Any], horizon: int = MAX_ITERATIONS
+) -> float:
+    """One number for a run: at the end of training, mean over its policies. NaN if it was not measured.
+
+    `survival` are the iterations without a sign of collapse, up to `horizon`.
+    """
     if metric == "survival":
-        return _lifetime(run, run["iterations"])[0]
+        ends = [run["iterations"] if at is None else at for at in run["collapsed_at"].values()]
+        return _mean([float(min(horizon, end)) for end in ends])
     if metric == GAME_TOTAL:
         scores = [_last(seat.get("task_reward")) for seat in run["game"].values()]
         return sum(scores) if scores else math.nan
@@ -44,8 +51,8 @@ def run_value(run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, A
     if _is_of_frontier(metric):
         values = []
         for name in trained(run["eval"]):
-            points = [run["eval"][name].get(quantity, ()) for quantity in ("kl", "task_reward")]
-            kl, reward = ([value for _, value in one] for one in points)
+            metrics = run["eval"][name]
+            kl, reward = ([v for _, v in metrics.get(quantity, ())] for quantity in ("kl", "task_reward"))
             values.append(_frontier_value(kl, reward, metric, frontier, run, [name]))
         return _mean(values)
     ends = [points[-1][1] for points in _quantities(run, metric.removeprefix(APART), kl_coef) if points]
@@ -74,72 +81,44 @@ def curve(run: Run, metric: str, *, kl_coef: float) -> dict[int, float]:
 
 
 def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[int, float]:
-    """The finite values of an arm, or of a sweep of arms, by seed."""
+    """The finite values of an arm, a sweep or a pool by seed; survival ends with the task's shortest run."""
     if name in results["sweeps"]:
         return _sweep_values(results, results["sweeps"][name], task, metric)
     if name in results["pools"]:
         arms = [values_by_seed(results, arm, task, metric) for arm in results["pools"][name]]
         return {
-            seed: _mean([one[seed] for one in arms]) for seed in sorted(set.intersection(*map(set, arms)))
+            seed: _mean([values[seed] for values in arms])
+            for seed in sorted(set.intersection(*map(set, arms)))
         }
     kl_coef = results["kl_coef"].get(tested_on(metric)[0], results["kl_coef"][task])
-    settings = {"kl_coef": kl_coef, "frontier": results["frontier"]}
-    found = {
-        run["seed"]: run_value(run, metric, **settings)
-        for run in results["runs"]
-        if (run["arm"], run["task"]) == (name, task)
-    }
-    return {seed: value for seed, value in sorted(found.items()) if math.isfinite(value)}
-
-
-def arms_of(results: Results, name: str) -> list[str]:
-    """The arms that a name in a comparison stands for: those of a sweep or a pool, or the arm itself."""
-    if name in results["sweeps"]:
-        return list(results["sweeps"][name]["arms"])
-    return list(results["pools"].get(name, [name]))
-
-
-def _played(results: Results, arms: Sequence[str], task: str) -> set[int]:
-    """The seeds at which every one of the arms has a run."""
     runs = [run for run in results["runs"] if run["task"] == task]
-    return set.intersection(*({run["seed"] for run in runs if run["arm"] == arm} for arm in arms))
-
-
-def is_measured(results: Results, row: Mapping[str, Any]) -> bool:
-    """Whether a comparison has seeds, or both sides were run, but without this metric (a short curve)."""
-    played = {run["arm"] for run in results["runs"] if run["task"] == row["task"]}
-    return row["n"] > 0 or played.issuperset(arms_of(results, row["arm"]) + arms_of(results, row["baseline"]))
-
-
-def is_across_processors(results: Results, row: Mapping[str, Any]) -> bool:
-    """Whether arm and baseline of a comparison were run on different processors at any of its seeds."""
-    sides: list[dict[int, set[str]]] = [{}, {}]
-    for side, name in zip(sides, (row["arm"], row["baseline"]), strict=True):
-        names = arms_of(results, name)
-        for run in results["runs"]:
-            if run["task"] == row["task"] and run["arm"] in names:
-                side.setdefault(run["seed"], set()).add(str(run["processor"]))
-    return any(sides[0][seed] != sides[1][seed] for seed in row["seeds"])
+    values = {
+        run["seed"]: run_value(
+            run,
+            metric,
+            kl_coef=kl_coef,
+            frontier=results["frontier"],
+            horizon=min(other.get("iterations", MAX_ITERATIONS) for other in runs),
+        )
+        for run in runs
+        if run["arm"] == name
+    }
+    return {seed: value for seed, value in sorted(values.items()) if math.isfinite(value)}
 
 
 def metrics_of(results: Results) -> list[str]:
     """The metrics in tables: combined reward in every one, the team's if measured, those of comparisons."""
     team = [OF_TEAM] if any(run.get("team") for run in results["runs"]) else []
-    return list(dict.fromkeys([*TABLE, *team, *(one["metric"] for one in results["primary"])]))
-
-
-def judged_by_team(results: Results) -> bool:
-    """Whether the first comparison is of held-out games: what is learned need not show standalone then."""
-    return bool(results["primary"]) and str(results["primary"][0]["metric"]).startswith("team/")
+    return list(dict.fromkeys([*TABLE, *team, *(comparison["metric"] for comparison in results["primary"])]))
 
 
 def analyse(results: Results) -> Results:
     """The results with `statistics` of every primary comparison and their `verdicts`."""
     rows = [
-        compare(results, one, task)
-        for one in results["primary"]
+        compare(results, comparison, task)
+        for comparison in results["primary"]
         for task in results["kl_coef"]
-        if one["task"] in (None, task)
+        if comparison["task"] in (None, task)
     ]
     verdicts = [
         {
@@ -158,13 +137,9 @@ def analyse(results: Results) -> Results:
 def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[str, Any]:
     """Statistics of one comparison on one task; differences are arm minus baseline, undefined ones null."""
     metric, margin, direction = comparison["metric"], float(comparison["margin"]), comparison["direction"]
-    arms = arms_of(results, comparison["arm"]) + arms_of(results, comparison["baseline"])
     arm = values_by_seed(results, comparison["arm"], task, metric)
     baseline = values_by_seed(results, comparison["baseline"], task, comparison["baseline_metric"] or metric)
     seeds = sorted(arm.keys() & baseline.keys())
-    log_rank_p = math.nan
-    if metric == "survival" and {comparison["arm"], comparison["baseline"]} <= results["arms"].keys():
-        arm, baseline, log_rank_p = _survival(results, comparison, task, seeds)
     d_n = np.array([arm[seed] - baseline[seed] for seed in seeds])
     low, high = statistics.interval(d_n)
     row = {
@@ -174,13 +149,11 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         or f"{comparison['arm']} is better than {comparison['baseline']} in {metric}",
         "n": len(seeds),
         "seeds": seeds,
-        "left_out": len(_played(results, arms, task) - set(seeds)),
         "arm_mean": _mean([arm[seed] for seed in seeds]),
         "baseline_mean": _mean([baseline[seed] for seed in seeds]),
         "difference": float(d_n.mean()) if seeds else math.nan,
         "low": low,
         "high": high,
-        "log_rank_p": log_rank_p,
         "result": statistics.verdict(statistics.Interval(low, high), margin, direction),
     }
     return {key: None if value != value else value for key, value in row.items()}  # NaN is null in JSON
@@ -189,6 +162,8 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
 def result_words(row: Mapping[str, Any]) -> str:
     """The result of a comparison; of a refuted claim also that the difference has its sign all the same."""
     match row["result"], row["direction"]:
+        case _ if not row["n"]:
+            return "without runs"
         case "refuted", "higher" if row["low"] > 0:
             return "refuted, though above zero"
         case "refuted", "lower" if row["high"] < 0:
@@ -213,69 +188,20 @@ def measured_by(results: Results, row: Mapping[str, Any]) -> str:
 def words(row: Mapping[str, Any]) -> str:
     """A comparison in one sentence."""
     if not row["n"]:
-        reach = "; a curve may not reach this KL" if "reward_at_kl/" in row["metric"] else ""
-        return f"No seed has runs of both {row['arm']} and {row['baseline']} with {row['metric']}{reach}."
-    found = (
+        return f"No seed has runs of both {row['arm']} and {row['baseline']} with {row['metric']}."
+    text = (
         f"{row['arm']} has {row['arm_mean']:.3f} and {baseline_of(row)} {row['baseline_mean']:.3f}, a "
         f"difference of {row['difference']:+.3f}"
     )
-    seeds = f"{row['n']} seed{'s' if row['n'] > 1 else ''}"
-    if row["left_out"]:
-        seeds += f", without {row['left_out']} more at which a run lacks this metric"
     if row["low"] is None:
-        return f"{found} over {seeds}, too few for an interval ({statistics.MIN_RUNS} are needed)."
+        return f"{text} over n = {row['n']}, too few for an interval ({statistics.MIN_RUNS} are needed)."
     claim = {
         "higher": f"above {row['margin']:g}",
         "lower": f"below {0.0 - row['margin']:g}",
         "equal": f"less than {row['margin']:g} either way",
     }[row["direction"]]
-    more = f" Log-rank p = {row['log_rank_p']:.2g}." if row["log_rank_p"] is not None else ""
-    return f"{found} ({row['low']:+.3f} to {row['high']:+.3f}) over {seeds}; the claim is one {claim}.{more}"
-
-
-def _survival(
-    results: Results, comparison: Mapping[str, Any], task: str, seeds: Sequence[int]
-) -> tuple[dict[int, float], dict[int, float], float]:
-    """Iterations without collapse of both arms by seed, and the p of the log-rank test; NaN without collapse.
-
-    Up to the end of the shortest run.
-    """
-    runs = {(run["arm"], run["seed"]): run for run in results["runs"] if run["task"] == task}
-    sides = [[runs[comparison[side], seed] for seed in seeds] for side in ("arm", "baseline")]
-    horizon = min((run["iterations"] for side in sides for run in side), default=0)
-    lives = [[_lifetime(run, horizon) for run in side] for side in sides]
-    arm, baseline = ({seed: time for seed, (time, _) in zip(seeds, side, strict=True)} for side in lives)
-    with np.errstate(invalid="ignore"):  # where no run collapsed, or all at one iteration, there is no p
-        return arm, baseline, float(stats.logrank(*map(_censored, lives)).pvalue) if seeds else math.nan
-
-
-def _lifetime(run: Run, horizon: int) -> tuple[float, bool]:
-    """Iterations without collapse up to `horizon`, mean over the policies, and whether all collapsed by then.
-
-    With a policy that has not, the mean is a lower bound: the run is censored there.
-    """
-    ends = run["collapsed_at"].values()
-    times = [float(min(horizon, run["iterations"] if at is None else at)) for at in ends]
-    return _mean(times), all(at is not None and at <= horizon for at in ends)
-
-
-def _censored(lives: Sequence[tuple[float, bool]]) -> stats.CensoredData:
-    """Times until collapse; those that ended without it are censored."""
-    return stats.CensoredData(
-        uncensored=[time for time, collapsed in lives if collapsed],
-        right=[time for time, collapsed in lives if not collapsed],
-    )
-
-
-def survival(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
-    """Iterations, and the share of the runs' policies without collapse from each on (Kaplan-Meier)."""
-    lives = [
-        (float(run["iterations"] if at is None else at), at is not None)
-        for run in runs
-        for at in run["collapsed_at"].values()
-    ]
-    curve = stats.ecdf(_censored(lives)).sf
-    return [0.0, *map(float, curve.quantiles)], [1.0, *map(float, curve.probabilities)]
+    ends = f"({row['low']:+.3f} to {row['high']:+.3f})"
+    return f"{text} {ends} over {row['n']} seeds; the claim is one {claim}."
 
 
 def sweep_settings(results: Results, sweep: Mapping[str, Any], task: str) -> list[float]:
@@ -288,10 +214,10 @@ def _sweep_values(results: Results, sweep: Mapping[str, Any], task: str, metric:
     """One value per seed at which every arm of the sweep has one: an area, or a frontier of final points."""
     frontier = _is_of_frontier(metric)
     columns = ("kl", "task_reward") if frontier else (metric,)
-    tables = [[values_by_seed(results, arm, task, one) for arm in sweep["arms"]] for one in columns]
+    tables = [[values_by_seed(results, arm, task, name) for arm in sweep["arms"]] for name in columns]
     seeds = set.intersection(*(set(values) for table in tables for values in table))
     setting = sweep_settings(results, sweep, task)
-    found = {}
+    by_seed = {}
     for seed in sorted(seeds):
         points = [[values[seed] for values in table] for table in tables]
         if frontier:
@@ -300,12 +226,13 @@ def _sweep_values(results: Results, sweep: Mapping[str, Any], task: str, metric:
                 for run in results["runs"]
                 if run["arm"] in sweep["arms"] and (run["task"], run["seed"]) == (task, seed)
             )
-            policies = trained(run["eval"])
             kl, reward = points
-            found[seed] = _frontier_value(kl, reward, metric, results["frontier"], run, policies)
+            by_seed[seed] = _frontier_value(
+                kl, reward, metric, results["frontier"], run, trained(run["eval"])
+            )
         else:
-            found[seed] = statistics.area(setting, points[0], log=sweep["log"])
-    return {seed: value for seed, value in found.items() if math.isfinite(value)}
+            by_seed[seed] = statistics.area(setting, points[0], log=sweep["log"])
+    return {seed: value for seed, value in by_seed.items() if math.isfinite(value)}
 
 
 def _is_of_frontier(metric: str) -> bool:
@@ -323,9 +250,7 @@ def _frontier_value(
     """Volume or reward at a KL of a curve; its reference point is the mean reference of the policies."""
     if metric != "hypervolume":
         return statistics.reward_at_kl(kl, reward, float(metric.partition("/")[2]))
-    base = frontier["reward"]
-    if base is None:
-        base = _mean([_last(reference_of(run["eval"], name).get("task_reward")) for name in policies])
+    base = _mean([_last(reference_of(run["eval"], name).get("task_reward")) for name in policies])
     if not kl or math.isnan(base):
         return math.nan
     return statistics.hypervolume(kl, reward, kl=frontier["kl"], reward=base)
@@ -347,16 +272,16 @@ def _quantities(run: Run, metric: str, kl_coef: float) -> list[Points]:
     evaluated = run["eval"] if tested is None else run.get("on", {}).get(tested, {}).get("eval", {})
     of_average, quantity = metric.startswith(OF_AVERAGE), metric.removeprefix(OF_AVERAGE)
     if quantity != "combined_reward":
-        return [found.get(quantity, []) for found in _trained(evaluated, of_average=of_average)]
+        return [metrics.get(quantity, []) for metrics in _trained(evaluated, of_average=of_average)]
     return [
         [
             [iteration, reward - kl_coef * kl]
             for (iteration, reward), (_, kl) in zip(
-                found.get("task_reward", []), found.get("kl", []), strict=True
+                metrics.get("task_reward", []), metrics.get("kl", []), strict=True
             )
         ]
-        for found in _trained(evaluated, of_average=of_average)
-        if "kl" in found  # of a player it cannot be measured
+        for metrics in _trained(evaluated, of_average=of_average)
+        if "kl" in metrics  # of a player it cannot be measured
     ]
 
 

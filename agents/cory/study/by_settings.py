@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from cory.config import presets
-from cory.config.parsing import as_json
 from cory.config.schema import Config
+from cory.study.spec import flattened
 
 METRICS = ("combined_reward", "game/collective_reward")
 """Metrics that arms are compared by; the second one with several seats."""
@@ -23,27 +23,23 @@ def values_of(
         seeds: Their number, or the seeds.
         preset: What the settings change.
     """
-    parts = [one.rpartition("=") for one in arms]
+    parts = [arm.rpartition("=") for arm in arms]
     named = {name or Path(algorithm).stem: algorithm for name, _, algorithm in parts}
     if len(named) < max(2, len(arms)):
         raise ValueError(
             f"the arms are {', '.join(arms) or 'none'}; name two algorithms or more, as "
             "ppo,mine=my_algorithm.py, or a study file"
         )
-    start = presets.get(preset)
-    config = Config.from_flat(settings, start)
-    before = as_json(Config.from_flat({"task": config.task}, start))
-    changed = {name: value for name, value in as_json(config).items() if before.get(name) != value}
+    config = Config.from_flat(settings, presets.get(preset))
+    changed = flattened(settings)
     if {"seed", "algorithm"} & changed.keys():
         raise ValueError("a study has `seeds` and `arms` in the place of seed and algorithm; give these")
     first, *others = named
-    evaluation = {name: changed.pop(name) for name in list(changed) if name.startswith("evaluation.")}
     return {
         "name": "-".join([config.task, *named]).replace("/", "-").replace(":", "-"),
         "question": f"Is {' or '.join(others)} ahead of {first} on {config.task}?",
         "preset": preset,
         "settings": {"task": config.task, **changed},
-        "evaluation": {name.partition(".")[2]: value for name, value in evaluation.items()},
         "arms": {name: {"algorithm": algorithm} for name, algorithm in named.items()},
         "seeds": seeds if isinstance(seeds, int) else list(seeds),
         "primary": [

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,17 +10,18 @@ from typing import Any
 from cory.config import parsing, presets
 from cory.config.parsing import as_json
 from cory.config.schema import Config
-from cory.judges.weighted_sum import closing
-from cory.policies.loading import load_tokenizer
 from cory.runtime.sources import sources_of
 from cory.runtime.yaml_files import read_yaml
-from cory.study.spec import MAY_DIFFER, TARGET, Settings, Spec, flattened, on_task
+from cory.study.spec import MAY_DIFFER, ON, TARGET, Settings, Spec, flattened, on_task, tested_on
 from cory.training.evaluate import COMPARED
-from cory.training.factory import make_measures, make_task
+from cory.training.factory import make_measures
 from cory.training.targets import Target, load_external
 
 EQUAL = ("evaluation", *MAY_DIFFER)
 """Settings, or groups of them, on which scores depend: equal for all arms of a task."""
+
+OF_TRAINING = ("game/", "average/", "apart/", ON, "hypervolume", "reward_at_kl/", "survival")
+"""Metrics, or their beginnings, that only trained arms have."""
 
 PAYOFFS: Mapping[Any, float] = {"cooperative": 1.0, "independent": 0.0, "competitive": -1.0}
 """Named payoffs as lambda, for sweeps over the payoff."""
@@ -111,34 +111,38 @@ def make_plan(spec: Spec) -> Plan:
 
 def _check_measured(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) -> None:
     """Raise ValueError for a comparison by a metric that the evaluations of an arm will not have."""
-    for one in spec.primary:
-        for name, metric in ((one.arm, one.metric), (one.baseline, one.baseline_metric or one.metric)):
-            sweep = spec.sweeps.get(name)
-            arms = sweep.arms if sweep is not None else spec.pools.get(name, (name,))
-            for task, of_task in configs.items():
-                for arm in arms if one.task in (None, task) else ():
-                    if needed := _unmeasured(metric, of_task[arm]):
+    for comparison in spec.primary:
+        metrics = (comparison.metric, comparison.baseline_metric or comparison.metric)
+        for name, metric in zip((comparison.arm, comparison.baseline), metrics, strict=True):
+            arms = spec.sweeps[name].arms if name in spec.sweeps else spec.pools.get(name, (name,))
+            for task in [comparison.task] if comparison.task else configs:
+                for arm in arms:
+                    if needed := _unmeasured(metric, spec, arm, task, configs[task][arm]):
                         raise ValueError(
                             f"a primary comparison by {metric}: arm {arm!r} on task {task!r} needs {needed}"
                         )
 
 
-def _unmeasured(metric: str, config: Config) -> str | None:
-    """The setting without which no evaluation has the metric; None if it will be measured."""
+def _unmeasured(metric: str, spec: Spec, arm: str, task: str, config: Config) -> str | None:
+    """What a run needs for the metric; None if it will be measured."""
     place, _, quantity = metric.rpartition("/")
-    evaluation, found = config.evaluation, re.fullmatch(r"pass_at_(\d+)", quantity)
-    if found is not None and int(found[1]) > evaluation.samples:
-        return f"evaluation.samples of {found[1]} or more"
-    if place.split("/")[0] == "team" and not evaluation.team:
+    tested, _ = tested_on(metric)
+    samples = int(quantity.removeprefix("pass_at_")) if quantity.startswith("pass_at_") else 1
+    several = len(config.policy_names) > 1
+    if TARGET in spec.arms[arm] and metric.startswith(OF_TRAINING):
+        return "training: it is evaluated only"
+    if tested is not None and tested not in spec.cross.get(task, ()):
+        return f"{tested!r} in `cross`"
+    if samples > config.evaluation.samples:
+        return f"evaluation.samples of {samples} or more"
+    if metric.startswith("team/") and not config.evaluation.team:
         return "evaluation.team"
     if quantity in ("second_judge", "probability") and quantity not in make_measures(config):
         return "the task reviews" + (", judged by a classifier" if quantity == "probability" else "")
-    if place == "apart" and len(config.policy_names) < 2:
+    if place == "apart" and not several:
         return "two policies or more"
-    if place == "average" and not config.learner.ema:
-        if len(config.policy_names) < 2:
-            return "two policies or more, or learner.ema"
-        return None if evaluation.average else "evaluation.average"
+    if place == "average" and not config.learner.ema and not (several and config.evaluation.average):
+        return "evaluation.average of two policies or more, or learner.ema"
     return None
 
 
@@ -222,41 +226,26 @@ def _cross(
 
     Task, judge, response cap and evaluation are those of the arm on the other task, all else is as trained.
     """
-    found = {}
+    cross = {}
     for other in () if TARGET in spec.arms[arm] else spec.cross.get(task, ()):
         ours, theirs = configs[task][arm], configs[other][arm]
-        where = f"cross: arm {arm!r} trained on {task!r} cannot be evaluated on {other!r}"
-        _check_same_tokens(ours, theirs, where)
+        if _start(ours) != _start(theirs):
+            raise ValueError(
+                f"cross: arm {arm!r} trained on {task!r} starts from {_start(ours)} and on {other!r} from "
+                f"{_start(theirs)}; leave it out"
+            )
         changed = {name: getattr(theirs, name) for name in COMPARED}
         changed["evaluation"] = replace(theirs.evaluation, average=False, team=False)
-        try:
-            config = replace(ours, **changed)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
-        found[other] = {name: value for name, value in as_json(config).items() if name != "seed"}
-    return found
+        config = replace(ours, **changed)
+        cross[other] = {name: value for name, value in as_json(config).items() if name != "seed"}
+    return cross
 
 
-def _check_same_tokens(ours: Config, theirs: Config, where: str) -> None:
-    """Raise ValueError unless policies of one configuration can read and answer queries of the other."""
-    names = [(one.policy.kind, one.policy.model, *one.policy.models) for one in (ours, theirs)]
-    is_table = "table" in (ours.policy.kind, theirs.policy.kind)
-    if (is_table or names[0] != names[1]) and _vocabulary(ours) != _vocabulary(theirs):
-        described = " and ".join(" ".join(parts) for parts in names)
-        raise ValueError(f"{where}: {described} have different tokenizers; leave it out")
-    caps = ours.max_response[1], theirs.max_response[1]
-    if is_table and caps[0] != caps[1]:
-        raise ValueError(f"{where}: tables have rows for responses of {caps[0]} and {caps[1]} tokens")
-
-
-def _vocabulary(config: Config) -> dict[str, int] | list[str]:
-    """The tokens of a configuration's policies; for tables those of the task."""
+def _start(config: Config) -> str:
+    """What decides the tokens that policies read and write: models, or for a table its task and response."""
     if config.policy.kind == "table":
-        task = make_task(config)
-        with closing(task):
-            return [task.tokenizer.decode([i]) for i in range(task.tokenizer.vocab_size)]
-    found: dict[str, int] = load_tokenizer((*config.policy.models, config.policy.model)[0]).get_vocab()
-    return found
+        return f"a table of {config.task}, {config.max_response[1]} tokens"
+    return " ".join(config.policy.models or (config.policy.model,))
 
 
 def _check_equal_evaluation(arms: Mapping[str, Mapping[str, Any]], spec: Spec, task: str) -> None:

@@ -54,10 +54,10 @@ def why_another(settings: Mapping[str, Any], begun: Iterable[Mapping[str, Any]],
     """
     if others := changes(settings, planned.settings):
         return f"other settings: {'; '.join(others[:5])}"
-    for one in begun:
-        if (version := one.get("learning_version", 1)) != LEARNING_VERSION:
+    for start in begun:
+        if (version := start.get("learning_version", 1)) != LEARNING_VERSION:
             return f"learning version {version}, now {LEARNING_VERSION}"
-        if words := changed(one.get("sources", {}), planned.sources):
+        if words := changed(start.get("sources", {}), planned.sources):
             return f"{words} since seed {planned.seed} was trained"
     return ""
 
@@ -104,20 +104,20 @@ def cross_path(folder: Path, task: str) -> Path:
 
 def cross_evaluations(planned: PlannedRun, folder: Path) -> dict[str, dict[str, Any]]:
     """By other task: the evaluations on it, as in `evaluations`, by the plan's settings, and commit."""
-    found = {}
+    evaluated = {}
     for task, settings in planned.cross.items():
         path = cross_path(folder, task)
         stored = read_json(path) if path.is_file() else {}
         same = stored and not changes({"seed": 0, **stored["settings"]}, {"seed": 0, **settings})
         if same and not changed(stored.get("sources", {}), sources_of(settings)):
             rows = [{"iteration": planned.iterations, **stored["metrics"]}]
-            found[task] = {"commit": stored["commit"], "eval": evaluations(rows)}
-    return found
+            evaluated[task] = {"commit": stored["commit"], "eval": evaluations(rows)}
+    return evaluated
 
 
-def is_crossed(planned: PlannedRun, row: Mapping[str, Any]) -> bool:
+def is_complete(planned: PlannedRun, row: Mapping[str, Any]) -> bool:
     """Whether a row has the evaluations on all other tasks of the plan."""
-    return all(task in row["on"] for task in planned.cross)
+    return set(planned.cross) <= set(row["on"])
 
 
 def evaluations(rows: Iterable[Mapping[str, Any]], *, place: str = "eval") -> dict[str, dict[str, Points]]:
@@ -125,13 +125,13 @@ def evaluations(rows: Iterable[Mapping[str, Any]], *, place: str = "eval") -> di
 
     With `place` team, those of games: seat, or `all` for the team, -> quantity -> points.
     """
-    found: dict[str, dict[str, Points]] = {}
+    by_name: dict[str, dict[str, Points]] = {}
     for row in rows:
         for key, value in _metrics(row):
             if key.place == place:
-                points = found.setdefault(key.policy, {}).setdefault(key.quantity, [])
+                points = by_name.setdefault(key.policy, {}).setdefault(key.quantity, [])
                 points.append([row["iteration"], value])
-    return found
+    return by_name
 
 
 def game(rows: Iterable[Mapping[str, Any]], iterations: int) -> dict[str, dict[str, Points]]:
@@ -143,36 +143,21 @@ def game(rows: Iterable[Mapping[str, Any]], iterations: int) -> dict[str, dict[s
         for key, value in _metrics(row):
             if key.place not in NOT_SEATS and key.quantity in GAME:
                 sums.setdefault((key.place, key.quantity, end), []).append(value)
-    found: dict[str, dict[str, Points]] = {}
+    by_seat: dict[str, dict[str, Points]] = {}
     for (seat, quantity, end), values in sorted(sums.items(), key=lambda item: item[0][2]):
-        found.setdefault(seat, {}).setdefault(quantity, []).append([end, sum(values) / len(values)])
-    return found
+        by_seat.setdefault(seat, {}).setdefault(quantity, []).append([end, sum(values) / len(values)])
+    return by_seat
 
 
 def budget(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> dict[str, int]:
-    """What training used, evaluations not counted: games, scored responses, optimizer steps, tokens."""
-    trained = [row for row in rows if "time/update/seconds" in row]
-    batch, games = int(settings["batch"]), int(settings["batch"]) * len(trained)
-    tokens = steps = 0.0
-    for row in trained:
-        by_policy = {}
-        for key, value in _metrics(row):
-            if key.quantity == "response_length":
-                tokens += value * batch
-            if key.quantity == "steps":
-                by_policy[key.policy] = value  # a shared policy has one update, logged for each seat
-        steps += sum(by_policy.values())
-    return {
-        "games": games,
-        "judge_calls": games * int(settings["seats"]),
-        "optimizer_steps": round(steps),
-        "tokens_sampled": round(tokens),
-    }
+    """Games and scored responses of training, evaluations not counted."""
+    games = int(settings["batch"]) * sum("time/update/seconds" in row for row in rows)
+    return {"games": games, "judge_calls": games * int(settings["seats"])}
 
 
 def collapsed_at(evaluated: Mapping[str, Mapping[str, Points]]) -> dict[str, int | None]:
     """By trained policy: the first evaluation with a sign of collapse (`cory.evaluation.collapse`)."""
-    found = {}
+    first = {}
     for policy in trained(evaluated):
         quantities, reference = evaluated[policy], reference_of(evaluated, policy)
         signs = [sign for sign in SIGNS if sign.quantity in quantities and reference.get(sign.quantity)]
@@ -182,8 +167,8 @@ def collapsed_at(evaluated: Mapping[str, Mapping[str, Points]]) -> dict[str, int
             for iteration, value in quantities[sign.quantity]
             if sign.present(value, reference[sign.quantity][0][1])
         )
-        found[policy] = min(collapsed, default=None)
-    return found
+        first[policy] = min(collapsed, default=None)
+    return first
 
 
 def trained(evaluated: Mapping[str, object]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from cory.runtime.files import write_text
 from cory.runtime.provenance import LEARNING_VERSION, environment
-from cory.study.plan import Plan, changes
+from cory.study.plan import Plan, PlannedRun, changes
 from cory.study.records import why_another
 from cory.study.spec import Spec
 
@@ -39,7 +39,7 @@ def save(path: Path, results: Mapping[str, Any]) -> None:
     parts = []
     for key, value in results.items():
         if key in ("runs", "statistics", "verdicts") and value:
-            lines = ",\n".join(f"  {json.dumps(one)}" for one in value)
+            lines = ",\n".join(f"  {json.dumps(row)}" for row in value)
             parts.append(f'"{key}": [\n{lines}\n]')
         else:
             parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
@@ -59,7 +59,6 @@ def assemble(spec: Spec, plan: Plan, runs: Iterable[Mapping[str, Any]]) -> Resul
         "notes": spec.notes,
         "command": shlex.join([program, *sys.argv[1:]]),
         "commit": made["commit"],
-        "dirty": is_dirty(made["commit"], kept),
         "machine": {name: made[name] for name in ("processor", "platform", "cpus", "gpu")},
         "versions": {"python": made["python"], **made["versions"]},
         "made": made["started"],
@@ -69,15 +68,11 @@ def assemble(spec: Spec, plan: Plan, runs: Iterable[Mapping[str, Any]]) -> Resul
         "frontier": asdict(spec.frontier),
         "sweeps": {name: asdict(sweep) for name, sweep in spec.sweeps.items()},
         "pools": {name: list(arms) for name, arms in spec.pools.items()},
-        "primary": [asdict(one) for one in spec.primary],
+        "primary": [asdict(comparison) for comparison in spec.primary],
         "arms": {
             arm: {
                 "settings": dict(settings),
-                "config": {
-                    run.task: {name: value for name, value in run.settings.items() if name != "seed"}
-                    for run in plan.runs
-                    if run.arm == arm
-                },
+                "config": {run.task: _without_seed(run) for run in plan.runs if run.arm == arm},
             }
             for arm, settings in spec.arms.items()
         },
@@ -90,40 +85,38 @@ def assemble(spec: Spec, plan: Plan, runs: Iterable[Mapping[str, Any]]) -> Resul
 def stored_runs(path: Path, plan: Plan, *, retrain: bool) -> dict[str, dict[str, Any]]:
     """The runs in a results file by name, also those of other seeds than the plan's.
 
-    Without `retrain` ValueError if the file has runs, or evaluations of their policies on other tasks, that
-    are not the plan's, and that it would lose by being counted with it.
+    Without `retrain` ValueError if the file has a run, or an evaluation of its policies on another task, that
+    is not the plan's, and that it would lose by being counted with it.
     """
     stored = load(path) or {"runs": []}
     wanted = {(run.arm, run.task): run for run in plan.runs}
     kept: dict[str, dict[str, Any]] = {}
-    lost: dict[tuple[str, str], list[str]] = {}
     for row in stored["runs"]:
-        place, why = (row["arm"], row["task"]), "not in the study"
-        if (run := wanted.get(place)) is not None:
+        run, why, on = wanted.get((row["arm"], row["task"])), "not in the study", row.get("on", {})
+        if run is not None:
+            run = replace(run, seed=row["seed"])
             configs = stored["arms"][row["arm"]]["config"]
-            settings = {**configs[row["task"]], "seed": run.seed}
-            why = why_another(settings, [row], replace(run, seed=row["seed"]))
+            why = why_another({**configs[row["task"]], "seed": run.settings["seed"]}, [row], run)
         if run is not None and not why:
-            on = {
-                task: one
-                for task, one in row.get("on", {}).items()
+            same = {
+                task: evaluation
+                for task, evaluation in on.items()
                 if task in run.cross
-                and not changes(configs[task] | {"seed": run.seed}, wanted[row["arm"], task].settings)
+                and not changes({**configs[task], "seed": 0}, {**wanted[run.arm, task].settings, "seed": 0})
             }
-            kept[f"{row['arm']}/{row['task']}/seed-{row['seed']}"] = {**row, "on": on}
-            if gone := sorted(row.get("on", {}).keys() - on):
-                why = f"evaluations on {', '.join(gone)} are not the study's"
-        if why:
-            lost.setdefault(place, []).append(why)
-    if lost and not retrain:
-        listed = [f"{arm} on {task} ({len(why)} runs; {why[0]})" for (arm, task), why in lost.items()]
-        raise ValueError(
-            f"{path} holds runs that are not this study's: {', '.join(listed[:3])}"
-            + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
-            + "; --retrain trains them again, and removes those of arms and tasks that are gone. Or restore "
-            "the study file, or give the changed arm another name"
-        )
+            kept[run.name] = {**row, "on": same}
+            why = "" if same == on else f"evaluations on {', '.join(sorted(on.keys() - same))} are not the study's"
+        if why and not retrain:
+            raise ValueError(
+                f"{path} holds a run that is not this study's: {row['arm']} on {row['task']}, seed "
+                f"{row['seed']} ({why}); --retrain trains such runs again, and removes those of arms and "
+                "tasks that are gone. Or restore the study file, or give the changed arm another name"
+            )
     return kept
+
+
+def _without_seed(run: PlannedRun) -> dict[str, Any]:
+    return {name: value for name, value in run.settings.items() if name != "seed"}
 
 
 def check_one_learning_version(runs: Sequence[Mapping[str, Any]]) -> None:
@@ -132,9 +125,3 @@ def check_one_learning_version(runs: Sequence[Mapping[str, Any]]) -> None:
         raise ValueError(
             f"these runs have the learning versions {', '.join(map(str, versions))}; one table holds one"
         )
-
-
-def is_dirty(commit: str | None, runs: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether this tree, or that of any run or its evaluation on another task, had uncommitted changes."""
-    measured = [one for run in runs for one in (run, *run.get("on", {}).values())]
-    return any(str(one).endswith("-dirty") for one in [commit, *(one["commit"] for one in measured)])

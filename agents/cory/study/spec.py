@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cory.rng import check_seed
 
@@ -18,6 +18,9 @@ GAME = ("task_reward", "payoff", "kl", "combined_reward", "response_length")
 
 TARGET = "target"
 """Key of an arm that is evaluated, not trained: a function that loads players, as for `cory evaluate`."""
+QUICK = {"iterations": 2, "evaluation.queries": 8, "evaluation.every": 0}
+"""Settings of all arms with `--quick`."""
+
 ON = "on/"
 """Prefix of metrics of runs that are evaluated on another task."""
 
@@ -41,7 +44,7 @@ class Comparison:
     """The baseline's metric if it is another one; arm and baseline may be the same then."""
     margin: float = 0.0
     """In the metric's unit, 0 or more. A study file may give one by task: `{reviews: 0.1, sums: 0.02}`."""
-    direction: str = "higher"
+    direction: Literal["higher", "lower", "equal"] = "higher"
     """The claim: by more than the margin `higher` or `lower`, or `equal`, nowhere further than the margin."""
     task: str | None = None
     """One task; none = every task, one comparison each."""
@@ -63,20 +66,9 @@ class Sweep:
 
 @dataclass(frozen=True, kw_only=True)
 class Frontier:
-    """The reference point of hypervolumes: a KL in nats, and a reward (none = the reference model's)."""
+    """The reference point of hypervolumes: a KL in nats, and the reference model's reward."""
 
     kl: float = 20.0
-    reward: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quick:
-    """What `--quick` changes; None = as in the study."""
-
-    arms: tuple[str, ...] | None = None
-    tasks: tuple[str, ...] | None = None
-    seeds: tuple[int, ...] | None = None
-    settings: Settings = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,38 +95,13 @@ class Spec:
     """Arms that comparisons take as one, by its name: at a seed the mean of theirs (a main effect)."""
     frontier: Frontier = Frontier()
     may_differ: tuple[str, ...] = ()
-    quick: Quick = Quick()
     out: Path = Path()
     results: Path | None = None
 
-    def narrowed(self) -> "Spec":
-        """The study with its `quick` overrides, written to `<out>/quick`, never to the committed results."""
-        quick = self.quick
-        arms = {name: self.arms[name] for name in quick.arms or self.arms}
-        tasks = {name: self.tasks[name] for name in quick.tasks or self.tasks}
-        kept = {name: s for name, s in self.sweeps.items() if set(s.arms) <= arms.keys()}
-        pools = {name: pooled for name, pooled in self.pools.items() if set(pooled) <= arms.keys()}
-        names = arms.keys() | kept.keys() | pools.keys()
-        return replace(
-            self,
-            arms={name: {**arm, **flattened(quick.settings)} for name, arm in arms.items()},
-            tasks=tasks,
-            cross={
-                name: tuple(other for other in others if other in tasks)
-                for name, others in self.cross.items()
-                if name in tasks
-            },
-            seeds=quick.seeds or self.seeds,
-            sweeps=kept,
-            pools=pools,
-            primary=tuple(
-                one
-                for one in self.primary
-                if {one.arm, one.baseline} <= names and {one.task, tested_on(one.metric)[0]} <= {None, *tasks}
-            ),
-            out=self.out / "quick",
-            results=None,
-        )
+    def quick(self) -> "Spec":
+        """One seed of two iterations of every arm, in `<out>/quick`, never in the committed results."""
+        arms = {name: {**arm, **QUICK} for name, arm in self.arms.items()}
+        return replace(self, arms=arms, seeds=self.seeds[:1], out=self.out / "quick", results=None)
 
 
 def flattened(settings: Settings, prefix: str = "", *, keep: Collection[str] = ()) -> dict[str, Any]:

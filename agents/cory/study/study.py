@@ -10,7 +10,6 @@ import yaml
 from filelock import FileLock
 
 from cory.runtime.files import check_output, move_aside, write_text
-from cory.runtime.provenance import commit
 from cory.runtime.signals import Stopped
 from cory.runtime.terminal import say
 from cory.study import records, results
@@ -103,7 +102,7 @@ class Study:
             arms: Only these are trained; all that have runs are reported.
             tasks: Only on these is trained.
             seeds: Seeds 0 to `seeds` - 1 instead of the study's.
-            quick: With the study's `quick` overrides.
+            quick: One seed of two iterations of every arm, in a folder of its own.
             jobs: Runs at a time; by default one per core, with `ray` one per CPU of the cluster.
             out: Folder of runs and report instead of the study's.
             train: Whether anything is trained; else only what is finished is counted again.
@@ -126,9 +125,9 @@ class Study:
             raise ValueError(f"jobs is {jobs}; give 1 or more")
         chosen_engine = load_engine(engine)
         spec = self._spec(seeds=seeds, quick=quick, out=out)
-        check_keys(arms or (), list(spec.arms), "the study's arms")
         path = spec.results if spec.results is not None else spec.out / "results.json"
         plan = make_plan(spec)
+        check_keys(arms or (), list(spec.arms), "the study's arms")
         check_keys(tasks or (), list(plan.evaluation), "the study's tasks")
         check_folder(spec.out)
         check_writable(spec.out, path.parent)
@@ -137,16 +136,15 @@ class Study:
             write_text(spec.out / FILE, self.text)
         known = results.stored_runs(path, plan, retrain=retrain)
         warn_of_changed_comparisons(spec, path, say)
-        missing = _missing(spec, plan, known, say, retrain=retrain)
+        missing = _missing(spec, plan, known, retrain=retrain)
         todo = [
             run
             for run in missing
             if train and (arms is None or run.arm in arms) and (tasks is None or run.task in tasks)
         ]
-        check_runs(todo, spec.primary)
-        say(_summary(spec, plan, known, todo))
-        if todo and spec.results is not None and (commit() or "").endswith("-dirty"):
-            say(f"warning: this tree has uncommitted changes; {path} will be marked dirty")
+        check_runs(todo)
+        needed = f"; verdicts need {MIN_RUNS} seeds" if spec.primary and len(spec.seeds) < MIN_RUNS else ""
+        say(f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {len(todo)} to run{needed}")
         for run in todo:
             if records.why_holds_another(spec.out / run.name, run):
                 move_aside(spec.out / run.name)
@@ -155,21 +153,20 @@ class Study:
         except Stopped as stopped:
             stopped.add_note("finished runs stand; the same command goes on")
             raise
-        for one in outcomes:
-            folder = spec.out / one.run.name
-            if not one.error or records.finished(folder, one.run):
-                known[one.run.name] = records.record(one.run, folder)
-        found = _count_and_save(spec, plan, path, known, retrain=retrain)
-        failed = [one for one in outcomes if one.error]
-        lines = [f"{one.run.name} failed: {one.error}" for one in failed]
+        for outcome in outcomes:
+            folder = spec.out / outcome.run.name
+            if not outcome.error or records.finished(folder, outcome.run):
+                known[outcome.run.name] = records.record(outcome.run, folder)
+        counted = _count_and_save(spec, plan, path, known, retrain=retrain)
+        failed = [outcome for outcome in outcomes if outcome.error]
         with FileLock(spec.out / f"{PAGE}.lock"):  # another process may draw the same figures
-            write_marl_eval(found, spec.out)
-            page = write_report(found, spec.out, lines)
-        return Finished(found, path, page, failed)
+            write_marl_eval(counted, spec.out)
+            page = write_report(counted, spec.out, [f"{one.run.name} failed: {one.error}" for one in failed])
+        return Finished(counted, path, page, failed)
 
     def _spec(self, *, seeds: int | None, quick: bool, out: str | Path | None) -> Spec:
         spec = self.spec if out is None else replace(self.spec, out=Path(out).expanduser())
-        spec = spec.narrowed() if quick else spec
+        spec = spec.quick() if quick else spec
         if seeds is not None and seeds < 1:
             raise ValueError(f"seeds is {seeds}; give 1 or more")
         return spec if seeds is None else replace(spec, seeds=tuple(range(seeds)))
@@ -178,21 +175,15 @@ class Study:
 def warn_of_changed_comparisons(spec: Spec, path: Path, say: Callable[[str], None]) -> None:
     """Say that the runs in a results file were counted by other comparisons than the study's."""
     stored = results.load(path)
-    if stored is not None and stored["runs"] and stored["primary"] != [asdict(one) for one in spec.primary]:
+    if (
+        stored is not None
+        and stored["runs"]
+        and stored["primary"] != [asdict(claim) for claim in spec.primary]
+    ):
         say(
             f"warning: the comparisons are not those that {path} was counted by, with "
             f"{len(stored['runs'])} runs; one that is written after its runs is no test"
         )
-
-
-def _summary(spec: Spec, plan: Plan, known: Mapping[str, Any], todo: Sequence[PlannedRun]) -> str:
-    """How many runs there are, and how many are to be trained or evaluated."""
-    untrained = sum(run.name not in known for run in todo)
-    return (
-        f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {untrained} to train"
-        + (f", {len(todo) - untrained} to evaluate further" if len(todo) > untrained else "")
-        + (f"; verdicts need {MIN_RUNS} seeds" if spec.primary and len(spec.seeds) < MIN_RUNS else "")
-    )
 
 
 def _count_and_save(
@@ -204,20 +195,18 @@ def _count_and_save(
     """
     with FileLock(path.with_name(f"{path.name}.lock")):
         runs = {**results.stored_runs(path, plan, retrain=retrain), **known}
-        found = analyse(results.assemble(spec, plan, runs.values()))
-        results.save(path, found)
-    return found
+        counted = analyse(results.assemble(spec, plan, runs.values()))
+        results.save(path, counted)
+    return counted
 
 
-def _missing(
-    spec: Spec, plan: Plan, known: dict[str, dict[str, Any]], say: Callable[[str], None], *, retrain: bool
-) -> list[PlannedRun]:
+def _missing(spec: Spec, plan: Plan, known: dict[str, dict[str, Any]], *, retrain: bool) -> list[PlannedRun]:
     """The runs that are to be trained, or evaluated on other tasks; finished ones are added to `known`.
 
     A run directory counts before a row of the results file. ValueError for one that holds another run, unless
     with `retrain`.
     """
-    missing, lost = [], []
+    missing = []
     for run in plan.runs:
         folder = spec.out / run.name
         if why := records.why_holds_another(folder, run):
@@ -230,11 +219,7 @@ def _missing(
         elif records.finished(folder, run):
             known[run.name] = records.record(run, folder)
         elif run.name in known:
-            if not records.is_crossed(run, known[run.name]):
-                lost.append(run.name)
-            continue
-        if run.name not in known or not records.is_crossed(run, known[run.name]):
+            continue  # its directory is gone
+        if run.name not in known or not records.is_complete(run, known[run.name]):
             missing.append(run)
-    if lost:
-        say(f"not evaluated further, since their run directories are gone: {', '.join(lost)}")
     return missing

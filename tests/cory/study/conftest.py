@@ -70,7 +70,7 @@ def made_up_run(arm: str, seed: int, reward: float, *, kl: float = 1.0, commit: 
         "processor": "a processor",
         "iterations": 20,
         "collapsed_at": {"llm_1": None, "llm_2": None},
-        "budget": {"games": 640, "judge_calls": 1280, "optimizer_steps": 160, "tokens_sampled": 1280},
+        "budget": {"games": 640, "judge_calls": 1280},
         "eval": curves,
         "game": {
             "pioneer_0": {"task_reward": [[20, reward]]},

@@ -8,7 +8,7 @@ import pytest
 
 from cory.study import analysis, report
 from cory.study.plan import make_plan
-from cory.study.plots import comparisons, curves, frontier, panels, sweeps
+from cory.study.plots import curves, frontier, panels
 from cory.study.reading import make_spec
 from cory.study.results import assemble
 from tests.cory.study.conftest import made_up_run
@@ -123,30 +123,11 @@ def test_table_of_comparisons_has_seven_columns(values):
     assert table.rows[0][3:] == ["6", "+0.450 (+0.428 to +0.472)", "higher by 0.05", "supported"]
 
 
-def test_report_names_processors_that_differ(values):
-    one = {"arm": "cooperative", "baseline": "independent", "metric": "task_reward"}
-    results = made_up_results(values, primary=[one, one | {"margin": 0.29}])
-    for run in results["runs"]:
-        run["processor"] = "A" if run["arm"] == "cooperative" else "B"
-    verdicts = [row[-1] for row in report.result_tables(analysis.analyse(results))[0].rows]
-    assert verdicts == ["supported, two processors", "undecided, two processors"]
-    text = report.markdown(results)
-    assert (
-        "so that a seed is not the same run on both: A: cooperative (relay). B: independent (relay)." in text
-    )
-    assert "Claims" in text
-    for run in results["runs"]:
-        run["processor"] = "A"
-    assert "Processor: A." in report.markdown(results)
-    assert "two processors" not in report.markdown(results)
-
-
 def test_table_of_arms_ends_with_the_reference_and_lists_arms_without_runs(values):
     arms = values["arms"] | {"later": {"payoff": "competitive"}}
     table = report.result_tables(made_up_results(values, arms=arms))[-1]
-    assert [row[0] for row in table.rows] == ["cooperative", "independent", "before training"]
+    assert [row[0] for row in table.rows] == ["cooperative", "independent", "later", "before training"]
     assert table.rows[-1][table.head.index("task_reward")] == "0.000"
-    assert table.note.endswith("Without runs: later.")
 
 
 def test_reference_on_another_task_and_of_averaged_weights_stands_in_the_last_row(values):
@@ -172,53 +153,10 @@ def collapsing_results(values, collapsed, iterations=20):
     return analysis.analyse(assemble(spec, make_plan(spec), runs))["statistics"][0]
 
 
-def test_survival_of_two_arms_has_a_paired_interval_and_the_p_of_the_log_rank_test(values):
-    row = collapsing_results(values, [4, 8, 12, None, 10])
-    # Restricted means to iteration 20; differences 16, 12, 8, 0, 10 with mean 9.2 and sd 5.9330.
-    assert (row["arm_mean"], row["baseline_mean"]) == (20.0, pytest.approx((4 + 8 + 12 + 20 + 10) / 5))
-    half = 2.7764 * 5.9330 / 5**0.5
-    assert (row["low"], row["high"]) == pytest.approx((9.2 - half, 9.2 + half), abs=1e-3)
-    # Of 5 and 5 at risk one by one of cooperative collapses: expected 5/10 + 4/9 + 3/8 + 2/7 = 1.60516 of 4,
-    # variance 25/100 + 20/81 + 15/64 + 10/49 = 0.93537; chi-squared (4 - 1.60516)^2 / 0.93537 = 6.1316.
-    assert row["log_rank_p"] == pytest.approx(0.01328, abs=1e-5)
-    assert analysis.words(row).endswith("the claim is one above 1. Log-rank p = 0.013.")
-
-
-def test_run_is_censored_where_one_of_its_policies_has_not_collapsed(values):
-    results = made_up_results(values, gains=(0.3,) * 5)
-    results["primary"] = [{**results["primary"][0], "metric": "survival", "margin": 1.0}]
-    for run in results["runs"]:
-        run["collapsed_at"] = {"llm_1": 4, "llm_2": None if run["arm"] == "cooperative" else 6}
-    (row,) = analysis.analyse(results)["statistics"]
-    assert (row["arm_mean"], row["baseline_mean"]) == (12.0, 5.0)
-    # All five of independent at 5, none of cooperative: expected 2.5, variance 5 * 5 * 5 * 5 / (100 * 9).
-    assert row["log_rank_p"] == pytest.approx(math.erfc((2.5**2 / (625 / 900) / 2) ** 0.5))
-
-
 def test_survival_of_runs_of_other_lengths_ends_with_the_shortest(values):
     row = collapsing_results(values, [4, 12, None], iterations=10)
     assert row["difference"] == pytest.approx((6 + 0 + 0) / 3)
     assert collapsing_results(values, [0, 0, 0])["baseline_mean"] == 0.0
-
-
-@pytest.mark.parametrize("collapsed", [[], [None] * 5])
-def test_survival_without_runs_or_collapse_has_no_log_rank_p(values, collapsed):
-    row = collapsing_results(values, collapsed)
-    assert (row["n"], row["log_rank_p"]) == (len(collapsed), None)
-    assert "Log-rank" not in analysis.words(row)
-
-
-def test_share_without_collapse_is_the_kaplan_meier_estimate():
-    # 5 at risk at 10: 4/5; 3 at risk at 20 (one censored at 15): 4/5 x 2/3; the rest are censored at 30.
-    runs = [
-        made_up_run("a", seed, 0.5, iterations=length, collapsed_at={"llm_1": at})
-        for seed, (length, at) in enumerate([(30, 10), (15, None), (30, 20), (30, None), (30, None)])
-    ]
-    times, shares = analysis.survival(runs)
-    assert times == [0, 10, 15, 20, 30]
-    assert shares == pytest.approx([1, 0.8, 0.8, 0.8 * 2 / 3, 0.8 * 2 / 3])
-    runs[0]["collapsed_at"] = {"llm_1": 0}  # before the first iteration
-    assert analysis.survival(runs)[1][:2] == [1, 0.8]
 
 
 @pytest.mark.parametrize(
@@ -273,29 +211,12 @@ def test_seeds_without_a_partner_do_not_count(values):
     assert "too few for an interval" in analysis.words(row)
 
 
-def test_seeds_whose_runs_lack_the_metric_are_counted_in_words_and_table(values):
-    """At seed 1 the curve of cooperative ends at a KL of 1, below the 1.5 that is asked for."""
-    primary = [{"arm": "cooperative", "baseline": "independent", "metric": "reward_at_kl/1.5"}]
-    results = made_up_results(values | {"primary": primary})
-    for run in results["runs"]:
-        if (run["arm"], run["seed"]) != ("cooperative", 1):
-            for policy in ("llm_1", "llm_2"):
-                run["eval"][policy]["kl"][-1][1] = 2.0
-    results = analysis.analyse(results)
-    row = results["statistics"][0]
-    assert (row["n"], row["left_out"]) == (5, 1)
-    assert "over 5 seeds, without 1 more at which a run lacks this metric" in analysis.words(row)
-    table = report.result_tables(results)[-1]
-    cells = [line[table.head.index("reward_at_kl/1.5")] for line in table.rows[:2]]
-    assert [cell.endswith(", n = 5") for cell in cells] == [True, False]
-
-
 def test_dots_of_differences_use_the_metric_of_each_side(values):
     primary = [
         {"arm": "cooperative", "baseline": "cooperative", "metric": "task_reward", "baseline_metric": "kl"}
     ]
     results = made_up_results(values | {"primary": primary})
-    axes = comparisons.draw_differences(results).axes[0]
+    axes = curves.draw_differences(results).axes[0]
     dots = next(line for line in axes.lines if line.get_marker() == ".")
     # A reward of .5, .01 a seed and its gain, less a KL of 1.
     expected = [0.5 + 0.01 * seed + gain - 1 for seed, gain in enumerate(GAINS)]
@@ -337,7 +258,7 @@ def test_logarithmic_sweep_has_ticks_at_its_settings_only(values):
     sweep = {"setting": "learner.lr", "arms": list(arms), "log": True}
     results = made_up_results(values, arms=arms, primary=[], sweeps={"lr": sweep}, gains=())
     results["runs"] = [made_up_run(arm, 0, 0.5) for arm in arms]
-    figure = sweeps.draw_sweeps(results)
+    figure = curves.draw_sweeps(results)
     figure.draw_without_rendering()
     axes = figure.axes[0]
     assert axes.get_xticks().tolist() == [1.5e-5, 1.5e-4, 0.5]
@@ -354,53 +275,34 @@ def test_frontier_joins_the_arms_of_a_sweep_by_rising_setting_and_has_their_inte
             for quantities in run["eval"].values():
                 quantities["kl"][-1][1] = 2.0
     axes = frontier.draw_frontier(results).axes[0]
-    *bars, line = (line for line in axes.lines if line.get_linewidth() == 1)
+    *bars, line = (line for line in axes.lines if line.get_linewidth() == 1 and len(line.get_xdata()) > 1)
     # Rewards are 0.5 to 0.55 by seed, with the gains 0.28 to 0.32 for the arm at KL 1.
     assert line.get_xydata().tolist() == pytest.approx(np.array([[2.0, 0.525], [1.0, 0.825]]))
-    found = {bar.get_xdata()[0]: bar.get_ydata() for bar in bars}
-    assert 0.5 < found[2.0][0] < 0.525 < found[2.0][1] < 0.55
-    assert 0.78 < found[1.0][0] < 0.825 < found[1.0][1] < 0.87
-    (band,) = axes.patches
-    corners = [(kl, end) for kl, ends in found.items() for end in ends]
-    assert {tuple(corner) for corner in band.get_xy()} == set(corners)
+    ends = {bar.get_xdata()[0]: bar.get_ydata() for bar in bars}
+    assert 0.5 < ends[2.0][0] < 0.525 < ends[2.0][1] < 0.55
+    assert 0.78 < ends[1.0][0] < 0.825 < ends[1.0][1] < 0.87
+    assert [text.get_text() for text in axes.texts] == ["0", "1"]
 
 
-def test_frontier_names_the_reference_by_its_reward_and_not_on_the_axis(values):
-    results = made_up_results(values)
+def test_frontier_of_two_sweeps_is_a_panel_with_a_cross_for_each_reference(values):
+    arms = {
+        f"{kind}-{i}": {"kl.coef": 0.1 * (i + 1), "payoff": payoff}
+        for kind, payoff in (("own", "independent"), ("sum", "cooperative"))
+        for i in range(7)
+    }
+    sweep = {
+        kind: {"setting": "kl.coef", "arms": [arm for arm in arms if arm.startswith(kind)]}
+        for kind in ("own", "sum")
+    }
+    results = made_up_results(values, arms=arms, primary=[], sweeps=sweep, gains=())
+    results["runs"] = [made_up_run(arm, 0, int(arm[-1]) / 6, kl=int(arm[-1])) for arm in arms]
     for run in results["runs"]:
-        run["eval"]["llm_1"]["kl"][-1][1] += run["seed"]
-    axes = frontier.draw_frontier(results).axes[0]
-    assert axes.get_xlabel() == "KL to the reference (nats)"
-    assert [text.get_text() for text in axes.texts] == ["reference: 0.00"]
-    for run in results["runs"]:
-        run["eval"]["reference"]["task_reward"][-1][1] = 0.391
-        for policy in ("llm_1", "llm_2"):
-            run["eval"][policy]["kl"][-1][1] = 50.0 + run["seed"] / 10
-    axes = frontier.draw_frontier(results).axes[0]
-    assert axes.get_xlabel() == "KL to the reference (nats)"
-    assert [text.get_text() for text in axes.texts] == ["reference: 0.39, outside"]
-    assert axes.get_xlim()[0] > 40
-
-
-def test_several_references_are_named_by_their_arms(values):
-    results = made_up_results(values)
-    for run in results["runs"]:
-        if run["arm"] == "cooperative":
+        if run["arm"].startswith("sum"):
             run["eval"]["reference"]["task_reward"][-1][1] = 0.4
-    found = frontier.references(results, "relay", ["cooperative", "independent"])
-    assert found == [
-        (0.0, "reference of\nindependent: 0.00"),
-        (pytest.approx(0.4), "reference of\ncooperative: 0.40"),
-    ]
-
-
-def test_shares_without_collapse_are_drawn_at_their_values_and_equal_ones_differ_in_width(values):
-    results = made_up_results(values)
-    for run in results["runs"]:
-        run["collapsed_at"] = {"llm_1": 10, "llm_2": 10}
-    lines = curves.draw_survival(results).axes[0].lines
-    assert [line.get_ydata().tolist() for line in lines] == [[1, 0, 0]] * 2
-    assert lines[0].get_linewidth() > lines[1].get_linewidth()
+    assert len(panels.groups_of(results)) == 2
+    (axes,) = frontier.draw_frontier(results).axes
+    assert [line.get_ydata()[0] for line in axes.lines if line.get_marker() == "x"] == [0.0, 0.4]
+    assert [text.get_text() for text in axes.figure.legends[0].texts] == ["own", "sum", "reference"]
 
 
 def test_many_arms_are_drawn_in_groups_by_sweep_and_number_of_seats(values):
@@ -417,33 +319,6 @@ def test_many_arms_are_drawn_in_groups_by_sweep_and_number_of_seats(values):
     figure = curves.draw_curves(results)
     legends = [[text.get_text() for text in block.legends[0].texts] for block in figure.subfigs]
     assert legends == groups
-    results["runs"][list(arms).index("sweep-1")]["collapsed_at"] = {"llm_1": 10, "llm_2": None}
-    figure = curves.draw_survival(results)
-    assert [[text.get_text() for text in block.legends[0].texts] for block in figure.subfigs] == [list(swept)]
-
-
-def test_sweeps_share_a_panel_of_the_frontier_and_name_a_setting_once_where_they_meet(values):
-    arms = {
-        f"{kind}-{i}": {"kl.coef": 0.1 * (i + 1), "payoff": payoff}
-        for kind, payoff in (("own", "independent"), ("sum", "cooperative"))
-        for i in range(7)
-    }
-    sweep = {
-        kind: {"setting": "kl.coef", "arms": [arm for arm in arms if arm.startswith(kind)]}
-        for kind in ("own", "sum")
-    }
-    results = made_up_results(values, arms=arms, primary=[], sweeps=sweep, gains=())
-    results["runs"] = [  # the sweeps meet at the first setting, and are 2 nats apart at the last
-        made_up_run(f"{kind}-{i}", 0, i / 6, kl=i + worse * i / 6)
-        for kind, worse in (("own", 0), ("sum", 2))
-        for i in range(7)
-    ]
-    assert len(panels.groups_of(results)) == 2
-    (axes,) = frontier.draw_frontier(results).axes
-    named = [text.get_text() for text in axes.texts]
-    assert named.count("0.1") == 1
-    assert named.count("0.7") == 2
-    assert [text.get_text() for text in axes.figure.legends[0].texts] == ["own", "sum"]
 
 
 def test_combined_reward_is_left_out_beside_task_reward_where_kl_costs_nothing(values):
@@ -476,44 +351,24 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
     results["runs"][0]["collapsed_at"] = {"llm_1": 10, "llm_2": None}
     page = report.write_report(results, tmp_path, ["independent/relay/seed-9 failed: <reason>"])
     text, markdown = page.read_text("utf-8"), (tmp_path / "report.md").read_text("utf-8")
-    assert text.count("<figure>") == 5
+    assert text.count("<figure>") == 4
     assert "&lt;reason&gt;" in text
     for shown in (
         "combined_reward",
         "supported",
         "+0.450 (",
         "independent/relay/seed-9 failed",
-        "1 of 12 (19.2\N{NO-BREAK SPACE}of\N{NO-BREAK SPACE}20)",
+        "1 of 12",
         "Collapsed: policies with a sign of collapse",
         "Runs of abc; learning version 1.",
-        "Processor: a processor.",
+        "a processor (12 runs)",
     ):
         assert shown in markdown
     assert "| cooperative | 6 | 0.825 (" in markdown
     for shown in (text, report.markdown(results, figures=["## Learning curves"])):
-        last = "How it was made" if shown is text else "Processor: "
+        last = "How it was made" if shown is text else "Processors"
         places = [shown.index(part) for part in ("Claims", "Arms on", "Learning curves", last)]
         assert places == sorted(places)
-
-
-def test_report_has_claims_without_runs_in_one_line_and_in_no_table(values):
-    results = made_up_results(values)
-    results["runs"] = [run for run in results["runs"] if run["arm"] == "cooperative"]
-    results = analysis.analyse(results)
-    lines = report.verdict_lines(results)
-    assert len(lines) == 1
-    assert lines[0].startswith("Without runs: ")
-    assert lines[0].count("(relay)") == len(results["verdicts"])
-    claims = report.result_tables(results)[0]
-    assert claims.rows == []
-    assert claims.note.startswith("Without runs: ")
-
-
-def test_report_of_no_runs_says_so(values, tmp_path):
-    page = report.write_report(made_up_results(values, gains=()), tmp_path)
-    text = page.read_text("utf-8")
-    assert text.count("Without runs: ") == 1
-    assert "Arms on" not in text
 
 
 def test_figures_have_room_for_the_names_of_many_arms_and_none_for_tasks_without_runs(values, tmp_path):
@@ -530,23 +385,24 @@ def test_figures_have_room_for_the_names_of_many_arms_and_none_for_tasks_without
         assert axes.get_window_extent().height > 200
 
 
-def test_report_lists_what_each_arm_changes_of_the_first(values):
-    arms = {
-        "cooperative": {"payoff": "cooperative"},
-        "independent": {"payoff": "independent"},
-        "grpo": {"payoff": "cooperative", "algorithm": "grpo"},
-    }
-    found = {table.title: table.rows for table in report.setting_tables(made_up_results(values, arms=arms))}
-    rows = dict(found["Settings that differ from those of cooperative"])
-    assert rows["independent"] == "payoff=independent"
-    assert rows["grpo"] == "algorithm=grpo, algorithm.group=4, algorithm.scale=True"
+def test_report_lists_the_settings_of_each_arm_and_what_they_share(values):
+    arms = {"a": {"payoff": "independent"}, "b": {"algorithm": "grpo"}, "c": {}}
+    table = report.settings_table(made_up_results(values, arms=arms, primary=[], gains=()))
+    assert table.rows == [["a", "payoff=independent"], ["b", "algorithm=grpo"], ["c", "-"]]
+    assert "seats=2" in table.note
+    assert "payoff" not in table.note
 
 
-def test_settings_that_differ_by_task_are_listed_by_task(values):
-    arms = {"cooperative": {"payoff": "cooperative"}, "fast": {"learner.lr": 0.2}}
-    tasks = {"relay": {}, "fast-relay": {"learner.lr": 0.2}}
-    results = made_up_results(values, arms=arms, primary=[], tasks=tasks, gains=())
-    found = {table.title: table.rows for table in report.setting_tables(results)}
-    title = "Settings that differ from those of cooperative on "
-    assert found[title + "relay"] == [["fast", "learner.lr=0.2"]]
-    assert title + "fast-relay" not in found
+def test_report_names_every_processor_with_its_number_of_runs(values):
+    results = made_up_results(values)
+    for run in results["runs"]:
+        run["processor"] = "A" if run["seed"] else "B"
+    assert "Processors, which may round differently: B (2 runs), A (10 runs)." in report.origin(results)
+
+
+def test_claims_whose_arms_lack_runs_are_rows_of_the_table_and_the_summary(values):
+    results = made_up_results(values)
+    results["runs"] = [run for run in results["runs"] if run["arm"] == "cooperative"]
+    results = analysis.analyse(results)
+    assert all(line.startswith("without runs: ") for line in report.verdict_lines(results))
+    assert [row[-1] for row in report.result_tables(results)[0].rows] == ["without runs"] * 2

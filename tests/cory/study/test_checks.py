@@ -83,7 +83,7 @@ def test_no_weights_are_read_and_nothing_is_tried_twice(data, tmp_path, monkeypa
         "one-seat": {"seats": 1, "exchange.every": 0},
     }
     study = Study(**planned(tmp_path, arms, **data, **{"policy.model": str(folder)}))
-    check_runs(make_plan(study.spec).runs, [])
+    check_runs(make_plan(study.spec).runs)
     assert len(made) == 1
 
 
@@ -97,7 +97,7 @@ def test_a_folder_that_cannot_be_written_to_is_reported_before_the_first_run(dat
 
 def test_a_policy_class_of_the_user_is_imported(data, tmp_path):
     arms = {"own": {"policy.kind": "tests.cory.study.test_checks:Own"}}
-    check_runs(make_plan(Study(**planned(tmp_path, arms, **data)).spec).runs, [])
+    check_runs(make_plan(Study(**planned(tmp_path, arms, **data)).spec).runs)
 
 
 class Own:

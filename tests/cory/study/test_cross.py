@@ -110,7 +110,7 @@ def test_finished_run_that_lacks_an_evaluation_is_evaluated_and_not_trained(copi
     assert on_others(without)["cooperative", "relay", 0] == {}
     lines: list[str] = []
     again = Study(**values).run(say=lines.append)  # the results now hold the run without them
-    assert lines[0].startswith("study relay-smoke: 6 runs, 6 found, 0 to train, 1 to evaluate further;")
+    assert lines[0].startswith("study relay-smoke: 6 runs, 6 found, 1 to run;")
     assert evaluated == [run, run]
     assert on_others(again) == on_others(made[2])
 
@@ -127,19 +127,8 @@ def test_evaluation_with_other_settings_is_not_used(copied, evaluated):
 
 def test_stored_evaluations_that_would_be_lost_are_refused(copied, evaluated):
     values, _ = copied
-    with pytest.raises(ValueError, match=r"cooperative on relay \(1 runs; evaluations on dearer, same are"):
+    with pytest.raises(ValueError, match=r"cooperative on dearer, seed 0 \(evaluations on relay are not"):
         Study(**values | {"cross": {}, "primary": []}).run(say=str, train=False)
-
-
-def test_run_without_its_directory_is_named_and_not_trained_again(copied, evaluated):
-    values, folder = copied
-    arms = {"cooperative": values["arms"]["cooperative"]}
-    values |= {"arms": arms, "primary": [], "cross": {"same": ["relay"]}}
-    shutil.rmtree(folder / "cooperative/same")
-    lines: list[str] = []
-    Study(**values).run(say=lines.append, retrain=True)
-    assert "not evaluated further, since their run directories are gone: cooperative/same/seed-0" in lines
-    assert evaluated == []
 
 
 def test_failed_evaluation_leaves_the_run_in_the_table(copied, monkeypatch, evaluated):
@@ -227,12 +216,10 @@ def test_combined_reward_on_another_task_has_the_coefficient_of_that_task(values
 BAD = {
     "unknown task": ({"cross": {"relay": ["dearest"]}}, "has no task 'dearest'; did you mean 'dearer'"),
     "unknown key": ({"cross": {"rely": ["dearer"]}}, "has no task 'rely'; did you mean 'relay'"),
-    "itself": ({"cross": {"relay": ["relay"]}}, "'relay' names itself"),
-    "no list": ({"cross": {"relay": "dearer"}}, "cross: relay is 'dearer'; give a list"),
-    "no tasks": ({"tasks": {}, "primary": []}, "cross names tasks and the study has none"),
+    "no tasks": ({"tasks": {}, "primary": []}, "cross: the study has no task 'relay'"),
     "metric: task": (
         {"primary": [PRIMARY | {"metric": "on/dearest/kl"}]},
-        "cross has no task 'dearest'; did you mean 'dearer'",
+        "on task 'relay' needs 'dearest' in `cross`",
     ),
     "metric: quantity": (
         {"primary": [PRIMARY | {"metric": "on/dearer/task_rewards"}]},
@@ -244,9 +231,9 @@ BAD = {
     ),
     "metric: trained on": (
         {"primary": [PRIMARY | {"task": "same"}]},
-        "has the task 'same'; give the task that is trained on, by `cross` relay",
+        "on task 'same' needs 'dearer' in `cross`",
     ),
-    "metric: no task": ({"primary": [PRIMARY | {"task": None}]}, "has the task None; give the task"),
+    "metric: no task": ({"primary": [PRIMARY | {"task": None}]}, "on task 'same' needs 'dearer' in `cross`"),
 }
 
 
@@ -254,13 +241,13 @@ BAD = {
 def test_bad_crossings_are_refused_with_what_to_write(case, values):
     changes, message = BAD[case]
     with pytest.raises(ValueError, match=message):
-        make_spec(crossed(values, **changes))
+        make_plan(make_spec(crossed(values, **changes)))
 
 
 def test_players_are_not_evaluated_on_other_tasks(values):
     arms = values["arms"] | {"foreign": {"target": "tests.helpers.players:relay_favourite"}}
-    with pytest.raises(ValueError, match=f"of foreign by {METRIC}: the arm is evaluated, not trained"):
-        make_spec(crossed(values, arms=arms, primary=[PRIMARY | {"baseline": "foreign"}]))
+    with pytest.raises(ValueError, match=f"by {METRIC}: arm 'foreign' on task 'relay' needs training"):
+        make_plan(make_spec(crossed(values, arms=arms, primary=[PRIMARY | {"baseline": "foreign"}])))
     runs = make_plan(make_spec(crossed(values, arms=arms))).runs
     assert {run.arm: set(run.cross) for run in runs if run.task == "relay"} == {
         "cooperative": {"same", "dearer"},
@@ -272,9 +259,12 @@ def test_players_are_not_evaluated_on_other_tasks(values):
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        ({"echo": {"task": "echo"}}, "trained on 'relay' cannot be evaluated on 'echo': .* different token"),
-        ({"echo": {"max_response": [2, 2]}}, "rows for responses of 1 and 2 tokens"),
-        ({"echo": {"preset": "pocket"}}, "different tokenizers"),
+        (
+            {"echo": {"task": "echo"}},
+            "'relay' starts from a table of relay, 1 tokens and on 'echo' from a table of",
+        ),
+        ({"echo": {"max_response": [2, 2]}}, "from a table of relay, 2 tokens; leave it out"),
+        ({"echo": {"preset": "pocket"}}, "and on 'echo' from pocket; leave it out"),
     ],
 )
 def test_tasks_of_another_vocabulary_are_refused_for_tables(tasks, message, values):
@@ -287,21 +277,10 @@ def test_tasks_of_another_vocabulary_are_refused_for_tables(tasks, message, valu
 def test_tasks_of_models_with_another_tokenizer_are_refused():
     tasks = {"sums": {"preset": "pocket-arithmetic"}, "reviews": {}, "more": {"max_response": [4, 16]}}
     study = {"name": "x", "question": "?", "arms": {"cory": {}}, "tasks": tasks, "seeds": 1}
-    message = (
-        r"'sums' cannot be evaluated on 'reviews': causal_lm pocket-arithmetic and causal_lm pocket have"
-    )
+    message = "trained on 'sums' starts from pocket-arithmetic and on 'reviews' from pocket; leave it out"
     with pytest.raises(ValueError, match=message):
         make_plan(make_spec(study | {"cross": {"sums": ["reviews"]}}))
     assert make_plan(make_spec(study | {"cross": {"reviews": ["more"]}})).runs[1].cross
-
-
-def test_quick_form_keeps_what_both_tasks_are_left_of(values):
-    spec = make_spec(crossed(values, quick={"tasks": ["relay", "same"]})).narrowed()
-    assert spec.cross == {"relay": ("same",)}
-    assert spec.primary == ()
-    whole = make_spec(crossed(values)).narrowed()
-    assert whole.cross == {name: tuple(others) for name, others in CROSS.items()}
-    assert [one.metric for one in whole.primary] == [METRIC]
 
 
 def test_evaluations_lie_in_the_run_directory_with_their_settings(made):

@@ -20,10 +20,10 @@ def make_run(tmp_path):
     """Write a run of two policies that change seats after the first iteration: `reward` and `reward` + 1."""
     made = []
 
-    def make(reward=(0.0,), kl=None, *, evaluated=None, by_cory_evaluate=None):
+    def make(reward=(0.0,), kl=None, *, evaluated=None):
         folder = tmp_path / f"run-{len(made)}"
         made.append(folder)
-        (folder / "evaluations").mkdir(parents=True)
+        folder.mkdir()
         rows = []
         for i, (score, of_kl) in enumerate(zip(reward, kl or [0.0] * len(reward), strict=True)):
             pioneer, observer = ("llm_1", "llm_2") if i == 0 else ("llm_2", "llm_1")
@@ -38,8 +38,6 @@ def make_run(tmp_path):
             }
             rows += [{"iteration": 0} | dict.fromkeys(values, 0.0), {"iteration": len(reward)} | values]
         (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        if by_cory_evaluate:
-            (folder / "evaluations/sums-0.json").write_text(json.dumps(by_cory_evaluate))
         return folder
 
     return make
@@ -160,21 +158,6 @@ def test_pass_at_k_is_the_mean_over_policies_and_runs_without_the_average_of_wei
     drawn = lines_of(pass_at_k([arm("cory", runs)]))
     assert drawn["reference"] == pytest.approx([0.1, 0.2])
     assert drawn["cory"] == pytest.approx([0.4, 0.6])
-
-
-def test_pass_at_k_is_that_of_cory_evaluate_where_all_runs_have_it(arm, make_run):
-    measured = {"task": "sums", "judge": None, "split": "test", "queries": 9, "samples": 2, "sampling": "own"}
-    nothing = {"pass_at_1": [None, None], "pass_at_2": [None, None]}
-    evaluated = {
-        "measured": measured,
-        "data": {},
-        "metrics": {"llm_1": {"pass_at_1": 0.6, "pass_at_2": 0.8}},
-        "intervals": {"llm_1": nothing},
-    }
-    trained = {"llm_1": {1: 0.2, 2: 0.4}}
-    both = make_run(evaluated=trained, by_cory_evaluate=evaluated)
-    assert lines_of(pass_at_k([arm(runs=[both])])) == {"g": [0.6, 0.8]}
-    assert lines_of(pass_at_k([arm(runs=[both, make_run(evaluated=trained)])])) == {"g": [0.2, 0.4]}
 
 
 def test_figures_without_data_are_left_out_with_what_they_need(arm, make_run, tmp_path):

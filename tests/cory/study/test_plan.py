@@ -76,7 +76,7 @@ def test_arm_that_cannot_be_built_is_named_with_the_nearest_setting(values):
     [
         ("pass_at_8", "evaluation.samples of 8 or more"),
         ("team/best_reward", "evaluation.team"),
-        ("average/kl", "evaluation.average"),
+        ("average/kl", "evaluation.average of two policies"),
     ],
 )
 def test_comparisons_that_no_evaluation_would_measure_are_refused(values, metric, needed):
@@ -158,8 +158,9 @@ def test_settings_survive_the_journey_to_a_worker(values):
 
 def test_every_committed_study_can_be_planned():
     for path in sorted((ROOT / "benchmarks/studies").glob("*.yaml")):
-        spec = replace(read_spec(path), seeds=(0,))  # reads and checks every arm, comparison and sweep
-        assert make_plan(replace(spec.narrowed(), seeds=(0,))).runs, path  # building all takes a minute
+        spec = read_spec(path).quick()  # reads and checks every arm, comparison and sweep
+        arms = dict(list(spec.arms.items())[:2])  # building all takes a minute
+        assert make_plan(replace(spec, arms=arms, sweeps={}, primary=())).runs, path
 
 
 def test_stored_settings_without_a_newer_one_are_the_same_run(values):

@@ -1,4 +1,4 @@
-"""The results file: reuse, learning versions, uncommitted code."""
+"""The results file: reuse, learning versions."""
 
 import json
 
@@ -56,7 +56,6 @@ def test_results_are_read_as_they_were_written(spec, plan, clean, tmp_path):
         ("independent", 1),
     ]
     assert stored["schema"] == "cory-study/4"
-    assert stored["dirty"] is False
 
 
 @pytest.mark.parametrize("program", ["/usr/bin/cory", "/x/cory/cli/__main__.py"])
@@ -114,7 +113,7 @@ def test_a_setting_that_is_new_since_does_not_repeat_runs(plan, saved):
 def test_runs_of_another_learning_version_are_not_used_again(plan, saved):
     path = saved([made_up_run("cooperative", 0, 0.5, learning_version=0)])
     assert results.stored_runs(path, plan, retrain=True) == {}
-    with pytest.raises(ValueError, match=r"cooperative on relay \(1 runs; learning version 0, now 1\)"):
+    with pytest.raises(ValueError, match=r"cooperative on relay, seed 0 \(learning version 0, now 1\)"):
         results.stored_runs(path, plan, retrain=False)
 
 
@@ -122,7 +121,7 @@ def test_runs_whose_settings_changed_are_named_before_they_would_be_lost(values,
     path = saved([made_up_run("independent", seed, 0.5) for seed in range(3)])
     assert len(results.stored_runs(path, plan, retrain=False)) == 3
     changed = make_plan(make_spec(values | {"arms": values["arms"] | {"independent": {"batch": 16}}}))
-    message = r"independent on relay \(3 runs; other settings: batch was 32 and is 16; payoff"
+    message = r"independent on relay, seed 0 \(other settings: batch was 32 and is 16; payoff"
     with pytest.raises(ValueError, match=message):
         results.stored_runs(path, changed, retrain=False)
     assert results.stored_runs(tmp_path / "none.json", changed, retrain=False) == {}
@@ -132,13 +131,3 @@ def test_mixed_learning_versions_in_one_table_are_refused(spec, plan, clean):
     runs = [made_up_run("cooperative", 0, 0.5), made_up_run("independent", 0, 0.5, learning_version=2)]
     with pytest.raises(ValueError, match="learning versions 1, 2; one table holds one"):
         results.assemble(spec, plan, runs)
-
-
-def test_uncommitted_code_of_a_run_or_of_its_evaluation_elsewhere_is_marked(spec, plan, clean):
-    on = {"dearer": {"commit": "abc-dirty", "eval": {}}}
-    for run, dirty in (
-        (made_up_run("cooperative", 0, 0.5), False),
-        (made_up_run("cooperative", 0, 0.5, commit="abc-dirty"), True),
-        (made_up_run("cooperative", 0, 0.5, on=on), True),
-    ):
-        assert results.assemble(spec, plan, [run])["dirty"] is dirty

@@ -82,26 +82,17 @@ def unlike_evaluations(arms: Sequence[Arm]) -> list[str]:
     """
     first, lines = arms[0], []
     for arm in arms[1:]:
-        names = [
-            name
+        folders = " and ".join(str(next(iter(side.runs.values()))) for side in (first, arm))
+        words = [
+            f"{name} is {first.settings.get(name)!r} and {arm.settings.get(name)!r}"
             for name in differing([first.settings, arm.settings])
             if name.split(".")[0] in EQUAL and name not in CHANGE_NO_NUMBER
         ]
-        values = {name: [one.settings.get(name) for one in (first, arm)] for name in names}
-        folders = [next(iter(one.runs.values())) for one in (first, arm)]
-        if "task" in values:
-            tasks = " and ".join(map(repr, values["task"]))
-            raise ValueError(
-                f"{folders[0]} and {folders[1]} cannot be compared: task is {tasks}; name runs of one task"
-            )
-        if names:
-            listed = "; ".join(
-                f"{name} is {ours!r} and {theirs!r}" for name, (ours, theirs) in values.items()
-            )
-            lines.append(
-                f"{folders[0]} and {folders[1]} are not evaluated alike, and their numbers cannot be "
-                f"compared: {listed}."
-            )
+        if (tasks := [side.settings["task"] for side in (first, arm)])[0] != tasks[1]:
+            listed = " and ".join(map(repr, tasks))
+            raise ValueError(f"{folders} cannot be compared: task is {listed}; name runs of one task")
+        if words:
+            lines.append(f"{folders} are not evaluated alike, so do not compare them: {'; '.join(words)}.")
     return lines
 
 
@@ -111,31 +102,24 @@ def unequal_lengths(arms: Sequence[Arm]) -> list[str]:
     if len(set(lengths.values())) == 1:
         return []
     listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
-    return [
-        f"The runs are of unequal length (iterations: {listed}): each has its numbers at its own end, after "
-        "more or less training."
-    ]
+    return [f"The runs are of unequal length (iterations: {listed}): each has its numbers at its own end."]
 
 
 def _names(arms: Sequence[tuple[Mapping[str, Any], Mapping[int, Path]]], parent: Path) -> list[str]:
-    """Names of arms: their folders without the seed where those tell them apart, else what differs."""
-    folders = [
+    """Names of arms: their folders without task and seed where those tell them apart, else what differs."""
+    stems = [
         {SEED.sub("", folder.resolve().relative_to(parent).as_posix()) for folder in runs.values()}
         for _, runs in arms
     ]
-    stems = [min(names) for names in folders]
-    if all(len(names) == 1 for names in folders) and len({*stems, ""}) == len(stems) + 1:
-        while len({stem.rpartition("/")[2] for stem in stems}) == 1 and all("/" in stem for stem in stems):
-            stems = [stem.rpartition("/")[0] for stem in stems]
-        return stems
-    names = differing([settings for settings, _ in arms])
-    by_settings = [written(settings, names) for settings, _ in arms]
-    if not names:
-        return [str(arms[0][0]["task"])]
-    return [
-        name if 0 < len(name) <= MAX_NAME else f"arm {place}"
-        for place, name in enumerate(by_settings, start=1)
-    ]
+    tasks = {str(settings["task"]) for settings, _ in arms}
+    names = [next(iter(stem)) for stem in stems]
+    if len(tasks) == 1:
+        names = [name.removesuffix(f"/{min(tasks)}") for name in names]
+    if all(len(stem) == 1 for stem in stems) and len({*names, ""}) == len(names) + 1:
+        return names
+    differences = differing([settings for settings, _ in arms])
+    texts = [written(settings, differences) or str(settings["task"]) for settings, _ in arms]
+    return [text if len(text) <= MAX_NAME else f"arm {place}" for place, text in enumerate(texts, start=1)]
 
 
 def families_of(arms: Sequence[Arm], name: str) -> list[list[Arm]]:

@@ -4,7 +4,6 @@ A study fixes arms and comparisons before the runs; here both are read off the r
 statistics and figures are those of a study.
 """
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cory.evaluation.records import differing
-from cory.report import html
+from cory.report import html, samples
 from cory.report.figures import on_page
 from cory.report.overview import read_environment
 from cory.runtime.files import check_output, write_text
@@ -24,19 +23,15 @@ from cory.study.comparison.arms import (
     Arm,
     arms_of,
     common_parent,
-    families_of,
     unequal_lengths,
     unlike_evaluations,
 )
-from cory.study.plan import setting_value
-from cory.study.report import how_it_was_made, samples, settings_that_differ, tables_and_figures
+from cory.study.report import DEFINITIONS, how_it_was_made, origin, result_tables, tables_and_figures
 from cory.study.results import Results, check_one_learning_version
-from cory.study.spec import Comparison, Frontier, Sweep
-from cory.tracking.tracker import METRICS, read_lines
+from cory.study.spec import Comparison, Frontier
+from cory.tracking.tracker import METRICS, SAMPLES, read_lines, read_samples
 
 PAGE, PAPER_PAGE = "comparison.html", "paper_figures.html"
-MIN_SWEEP = 3
-"""Fewest arms for a curve over a setting."""
 
 
 def write_comparison(folders: Sequence[Path], out: Path | None = None) -> Path:
@@ -52,19 +47,29 @@ def write_comparison(folders: Sequence[Path], out: Path | None = None) -> Path:
     """
     path = _checked(out, folders, PAGE)
     arms, warnings = arms_of(folders), check_runs(folders)
-    results = results_of(arms)
-    words = f"{len(arms)} arm{'s' if len(arms) > 1 else ''} on {arms[0].settings['task']}"
+    results, task = results_of(arms), str(arms[0].settings["task"])
+    tables = [
+        # Without claims, margins and verdicts: the comparisons were not fixed before the runs.
+        t._replace(title="Differences to the first arm", head=t.head[1:5], rows=[row[1:5] for row in t.rows])
+        if t.title == "Claims"
+        else t
+        for t in result_tables(results)
+    ]
+    unfinished = [f"{r['arm']}, seed {r['seed']}" for r in results["runs"] if r["status"] != "finished"]
     with TemporaryDirectory() as figures:
         parts = [
             html.heading(f"Comparison of {len(folders)} runs", level=1),
             *map(html.alert, warnings),
-            html.paragraph(f"{words}: runs with equal settings but for the seed."),
-            *map(html.paragraph, notes(arms, results)),
-            *tables_and_figures(results, Path(figures), declared=False),
-            *samples({arm.name: arm.runs[min(arm.runs)] for arm in arms}, title="Samples"),
-            *_runs(arms),
-            *how_it_was_made(results, declared=False),
+            html.paragraph(
+                f"Arms on {task}: {len(arms)}, each of runs with equal settings but for the seed. The "
+                "comparisons were not fixed before the runs."
+            ),
+            *([html.paragraph(f"Not finished: {'; '.join(unfinished)}.")] if unfinished else []),
+            *tables_and_figures(results, tables, Path(figures)),
         ]
+    for arm in arms:
+        parts += _samples(arm, task)
+    parts += [*_runs(arms), *how_it_was_made([*origin(results), DEFINITIONS[0]])]
     write_text(path, html.page("Comparison of runs", parts))
     return path
 
@@ -102,7 +107,7 @@ def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Pat
         warnings = [*unlike_evaluations(of_task), *unequal_lengths(of_task)]
         with TemporaryDirectory() as figures:
             plots, missing = paper.draw(of_task, Path(figures))
-            parts += [html.heading(f"Task {task}"), *map(html.alert, warnings), *_settings(of_task)]
+            parts += [html.heading(f"Task {task}"), *map(html.alert, warnings)]
             for plot in plots:
                 parts.append(html.heading(plot.title, level=3))
                 parts.append(on_page(plot.figure, title=plot.title, caption=plot.caption))
@@ -114,7 +119,7 @@ def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Pat
 def results_of(arms: Sequence[Arm]) -> Results:
     """Runs, statistics and comparisons with the first arm, in the form of a study's results."""
     first, task = arms[0], str(arms[0].settings["task"])
-    kl_coef = float(first.settings["kl.coef"])
+    kl_coef, names = float(first.settings["kl.coef"]), differing([arm.settings for arm in arms])
     runs = [_record(arm, seed) for arm in arms for seed in arm.runs]
     check_one_learning_version(runs)
     primary = [
@@ -133,66 +138,36 @@ def results_of(arms: Sequence[Arm]) -> Results:
             "learning_version": LEARNING_VERSION,
             "kl_coef": {task: kl_coef},
             "frontier": asdict(Frontier()),
-            "sweeps": {name: asdict(sweep) for name, sweep in _sweeps(arms).items()},
+            "sweeps": {},
             "pools": {},
             "primary": [asdict(comparison) for comparison in primary],
-            "arms": {arm.name: {"config": {task: arm.settings}} for arm in arms},
+            "arms": {
+                arm.name: {
+                    "settings": {name: arm.settings[name] for name in names if name in arm.settings},
+                    "config": {task: arm.settings},
+                }
+                for arm in arms
+            },
             "runs": runs,
         }
     )
 
 
-def _sweeps(arms: Sequence[Arm]) -> dict[str, Sweep]:
-    """The settings, as numbers, in which alone three arms or more differ."""
-    found = {}
-    for name in differing([arm.settings for arm in arms]):
-        family = max(families_of(arms, name), key=len)
-        if len(family) < MIN_SWEEP:
-            continue
-        with contextlib.suppress(ValueError):
-            values = [setting_value(arm.settings, name) for arm in family]
-            log = min(values) > 0 and max(values) >= 10 * min(values)
-            found[name] = Sweep(setting=name, arms=tuple(arm.name for arm in family), log=log)
-    return found
+def _samples(arm: Arm, task: str) -> list[html.Markup]:
+    """The first held-out responses of the last evaluation of an arm's run with the smallest seed."""
+    path = arm.runs[min(arm.runs)] / SAMPLES
+    rows = [row for row in read_samples(path) if "eval" in row] if path.is_file() else []
+    return samples.first(rows, title=f"Samples of {arm.name}", continues=task == "reviews")
 
 
 def _record(arm: Arm, seed: int) -> dict[str, Any]:
     """A run as a study records it; an unfinished one as far as it was trained."""
     planned, folder = arm.planned(seed), arm.runs[seed]
-    found = records.record(planned, folder)
+    row = records.record(planned, folder)
     if records.finished(folder, planned):
-        return found
-    return {**found, "status": "unfinished", "iterations": _trained(folder)}
-
-
-def notes(arms: Sequence[Arm], results: Results) -> list[str]:
-    """What a reader must know about the runs."""
-    notes = []
-    coefs = {float(arm.settings["kl.coef"]) for arm in arms}
-    if len(coefs) > 1:
-        notes.append(
-            f"The arms were trained with different KL coefficients. Combined reward has that of "
-            f"{arms[0].name}, {float(arms[0].settings['kl.coef']):g}, in all."
-        )
-    if len(arms) > 1 and not results["primary"]:
-        notes.append(f"No other arm has a seed that {arms[0].name} has: no paired differences.")
-    notes += [
-        f"{run['arm']}, seed {run['seed']}, is not finished: its numbers are those of iteration "
-        f"{run['iterations']} or before."
-        for run in results["runs"]
-        if run["status"] != "finished"
-    ]
-    if len({run["commit"] for run in results["runs"]}) > 1:
-        notes.append("The runs began at different commits (see the runs below).")
-    return notes
-
-
-def _settings(arms: Sequence[Arm]) -> list[html.Markup]:
-    """The table of the settings in which the arms differ."""
-    table = settings_that_differ({arm.name: arm.settings for arm in arms})
-    if not table.rows:
-        return []
-    return [html.heading(table.title, level=3), html.table(table.head, table.rows, kind=table.kind)]
+        return row
+    trained = sum("time/update/seconds" in logged for logged in read_lines(folder / METRICS))
+    return {**row, "status": "unfinished", "iterations": trained}
 
 
 def _runs(arms: Sequence[Arm]) -> list[html.Markup]:
@@ -204,7 +179,3 @@ def _runs(arms: Sequence[Arm]) -> list[html.Markup]:
     ]
     table = html.table(["arm", "seed", "run directory", "commit"], rows, kind="runs")
     return [html.heading("Runs"), html.collapsible(f"{len(rows)} runs", table)]
-
-
-def _trained(folder: Path) -> int:
-    return sum("time/update/seconds" in row for row in read_lines(folder / METRICS))

@@ -13,17 +13,15 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from cory.evaluation import averaging, records
+from cory.evaluation import averaging
 from cory.evaluation.records import differing, written
 from cory.report import figures
-from cory.report.evaluation import pass_at_k as pass_at_k_of_evaluation
 from cory.report.figures import Kind, Plot, draw_kinds
 from cory.report.plots import pass_at_k_of
 from cory.study.comparison.arms import SINGLE, Arm, ablation, families_of, is_complete
 from cory.study.plan import setting_value
-from cory.study.plots.curves import draw_curves
+from cory.study.plots.curves import draw_curves, draw_sweeps
 from cory.study.plots.frontier import draw_frontier
-from cory.study.plots.sweeps import draw_sweeps
 from cory.study.records import Points
 from cory.study.results import Results
 from cory.study.spec import Sweep
@@ -66,8 +64,6 @@ NEEDS = {
 """What the figures need, by their names."""
 
 Evaluated = dict[str, dict[str, Points]]
-
-
 Arms = Sequence[Arm]
 
 
@@ -134,21 +130,10 @@ def competition(arms: Arms) -> Figure | None:
 
 
 def pass_at_k(arms: Arms) -> Figure | None:
-    """Draw pass@k over k: by `cory evaluate` if it measured all runs alike, else the last one in training."""
-    runs = [run for arm in arms for run in arm.runs.values()]
-    evaluations = {
-        run: {records.describe(e["measured"]): e for e in records.read_all(run) if pass_at_k_of_evaluation(e)}
-        for run in runs
-    }
-    alike = min(set.intersection(*map(set, evaluations.values())), default=None)
+    """Draw pass@k over k, of the last evaluation in training."""
     points: dict[str, dict[int, tuple[float, float, float]]] = {}
     for arm in arms:
-        measured = [
-            pass_at_k_of(arm.metrics[seed])
-            if alike is None
-            else pass_at_k_of_evaluation(evaluations[run][alike])
-            for seed, run in arm.runs.items()
-        ]
+        measured = [pass_at_k_of(metrics) for metrics in arm.metrics.values()]
         for is_reference in (True, False):
             by_run = [_mean_by_k(of_run, is_reference=is_reference) for of_run in measured]
             name = "reference" if is_reference else arm.name

@@ -60,7 +60,7 @@ class Engine(ABC, Generic[Handle]):
                         outcomes.append(self._outcome(running.pop(handle), self.error(handle)))
                     if ended or time.monotonic() - reported_at > SAY_EVERY:
                         reported_at = time.monotonic()
-                        done = [one.run.iterations for one in outcomes]
+                        done = [outcome.run.iterations for outcome in outcomes]
                         done += [self._iterations(run) for run in running.values()]
                         rate = (sum(done) - resumed) / (reported_at - began)
                         left = sum(run.iterations for run in runs) - sum(done)

@@ -41,13 +41,13 @@ def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
         folder / "environment.json", json.dumps(environment() | {"sources": sources_of(settings)}, indent=1)
     )
     start = time.perf_counter()
-    found = target_metrics(target)
+    metrics = target_metrics(target)
     seconds = {"time/evaluate/seconds": time.perf_counter() - start}
     (folder / METRICS).unlink(missing_ok=True)
     every = config.evaluation.every or max(1, config.iterations)
     with Tracker(folder, tensorboard=False) as tracker:
         for iteration in sorted({*range(0, config.iterations, every), config.iterations}):
-            tracker.log(iteration, found | (seconds if iteration == 0 else {}))
+            tracker.log(iteration, metrics | (seconds if iteration == 0 else {}))
 
 
 def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
@@ -60,12 +60,11 @@ def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
                 target = replace(find(str(folder)), config=Config.from_flat(settings))
                 configure_runtime(target.config)
                 print(f"evaluating {name}", flush=True)
-                found = target_metrics(target)
                 content = {
                     "commit": commit(),
                     "settings": dict(settings),
                     "sources": sources_of(settings),
-                    "metrics": found,
+                    "metrics": target_metrics(target),
                 }
                 path.parent.mkdir(exist_ok=True)
                 write_text(path, json.dumps(content, indent=1))

@@ -46,8 +46,8 @@ class LocalEngine(Engine[Process]):
 
     def wait(self, running: Sequence[Process]) -> list[Process]:
         """The processes that have sent their result or died."""
-        ready = wait([one.result for one in running], POLL)
-        return [one for one in running if one.result in ready]
+        ready = wait([process.result for process in running], POLL)
+        return [process for process in running if process.result in ready]
 
     def error(self, handle: Process) -> str:
         """What the process sent, or how it died."""
@@ -62,10 +62,10 @@ class LocalEngine(Engine[Process]):
 
     def stop(self, running: Sequence[Process]) -> None:
         """Send SIGTERM to every process, which saves its run first, and wait for them."""
-        for one in running:
-            one.process.terminate()
-        for one in running:
-            one.process.join()
+        for handle in running:
+            handle.process.terminate()
+        for handle in running:
+            handle.process.join()
 
 
 def serve(folder: Path, run: PlannedRun, result: Connection) -> None:

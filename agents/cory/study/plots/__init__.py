@@ -1,5 +1,35 @@
-"""Figures of a study."""
+"""Figures of a study: differences, learning curves, frontier, sweeps."""
 
-from cory.study.plots.figures import draw
+from pathlib import Path
 
-__all__ = ["draw"]
+from cory.report.figures import Kind, Plot, draw_kinds
+from cory.study import statistics
+from cory.study.plots.curves import draw_curves, draw_differences, draw_sweeps
+from cory.study.plots.frontier import draw_frontier
+from cory.study.plots.panels import groups_of
+from cory.study.results import Results
+
+FOREST = (
+    "Difference of arm and baseline at equal seeds with its 95 % interval; dots: seeds; dotted line: the "
+    f"margin. No interval below {statistics.MIN_RUNS} seeds."
+)
+CURVES = f"Mean over the runs of each arm; shaded: its 95 % interval, from {statistics.MIN_RUNS} runs on."
+FRONTIER = (
+    "Task reward against KL at the end of training: small points are runs, large ones means of arms, with 95 "
+    "% intervals; lines join the arms of a sweep, named by their settings. The cross is the reference, where "
+    "it is near."
+)
+SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
+GROUPS = " Arms are drawn in groups, each with its own colours and scale."
+
+
+def draw(results: Results, folder: Path) -> list[Plot]:
+    """Draw every figure the results have numbers for, as `folder/*.png`."""
+    groups = GROUPS if len(groups_of(results)) > 1 else ""
+    kinds: list[Kind[Results]] = [
+        ("differences", "Comparisons", FOREST, draw_differences),
+        ("curves", "Learning curves", CURVES + groups, draw_curves),
+        ("frontier", "Task reward against KL", FRONTIER, draw_frontier),
+        ("sweeps", "Sweeps", SWEEPS, draw_sweeps),
+    ]
+    return draw_kinds(kinds, results, folder)
