@@ -105,7 +105,8 @@ def stored_runs(path: Path, plan: Plan, *, retrain: bool) -> dict[str, dict[str,
                 and not changes({**configs[task], "seed": 0}, {**wanted[run.arm, task].settings, "seed": 0})
             }
             kept[run.name] = {**row, "on": same}
-            why = "" if same == on else f"evaluations on {', '.join(sorted(on.keys() - same))} are not the study's"
+            gone = ", ".join(sorted(on.keys() - same))
+            why = f"evaluations on {gone} are not the study's" if gone else ""
         if why and not retrain:
             raise ValueError(
                 f"{path} holds a run that is not this study's: {row['arm']} on {row['task']}, seed "
