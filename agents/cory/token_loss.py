@@ -42,6 +42,21 @@ class TokenLoss(NamedTuple):
     """Quantities whose largest value is reported, likewise."""
 
 
+def drift(tokens: Tokens) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Entropy and the distance from the old policy: `metrics` and `maxima` of a loss.
+
+    ratio = pi / pi_old        approx_kl = (log pi - log pi_old)^2 / 2
+    """
+    log_ratio_K = (tokens.logprob_K - tokens.old_logprob_K).detach()
+    ratio_K = log_ratio_K.exp()
+    metrics = {
+        "entropy": tokens.entropy_K.detach(),
+        "ratio": ratio_K,
+        "approx_kl": log_ratio_K.square() / 2,
+    }
+    return metrics, {"ratio_deviation": (ratio_K - 1).abs()}
+
+
 def check_loss(loss: object, tokens: Tokens, source: object) -> None:
     """Raise ValueError unless `loss`, returned by `source`, is the `TokenLoss` of these tokens."""
     wanted = f"TokenLoss(loss_K, metrics, maxima), with loss_K of shape ({len(tokens.logprob_K)},)"

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from cory.algorithms.base import Batches, ClippedConfig, GAEConfig, Rewards, States, Verdict
-from cory.algorithms.reinforce import drift
 from cory.functional.advantage import Advantage, gae, whiten
 from cory.runtime.arithmetic import running_sums
-from cory.token_loss import TokenLoss, Tokens
+from cory.token_loss import TokenLoss, Tokens, drift
 
 if TYPE_CHECKING:
     from torch import Tensor

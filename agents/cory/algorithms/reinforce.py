@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cory.algorithms.base import Batches, Requirements, Rewards, Settings, States
 from cory.functional.advantage import Advantage, totals, undiscounted
-from cory.token_loss import TokenLoss, Tokens
+from cory.token_loss import TokenLoss, Tokens, drift
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,21 +53,6 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
         mean = torch.cat(totals_by_state[id(state)]).mean().item()
         state["baseline"] = config.decay * state.get("baseline", mean) + (1 - config.decay) * mean
     return advantages
-
-
-def drift(tokens: Tokens) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Entropy and the distance from the old policy: `metrics` and `maxima` of a loss.
-
-    ratio = pi / pi_old        approx_kl = (log pi - log pi_old)^2 / 2
-    """
-    log_ratio_K = (tokens.logprob_K - tokens.old_logprob_K).detach()
-    ratio_K = log_ratio_K.exp()
-    metrics = {
-        "entropy": tokens.entropy_K.detach(),
-        "ratio": ratio_K,
-        "approx_kl": log_ratio_K.square() / 2,
-    }
-    return metrics, {"ratio_deviation": (ratio_K - 1).abs()}
 
 
 def policy_gradient(tokens: Tokens, *, entropy_coef: float) -> TokenLoss:

@@ -20,12 +20,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cory.algorithms import a2c
 from cory.algorithms.base import Batches, GAEConfig, Rewards, States
-from cory.algorithms.reinforce import drift
 from cory.batch import Batch, Rows
 from cory.functional import kl
 from cory.functional.advantage import Advantage
 from cory.functional.logit_statistics import softmax_dtype
-from cory.token_loss import TokenLoss, Tokens
+from cory.token_loss import TokenLoss, Tokens, drift
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,7 @@ from cory.learner.pass_metrics import PartMetrics, combine, merge
 from cory.policies.base import LossSums, Policy
 from cory.policies.chunked_loss import KLLoss
 from cory.runtime import signals
-from cory.runtime.attempts import Attempts
-from cory.runtime.memory import agree_on_smallest
+from cory.runtime.memory import Attempts, agree_on_smallest
 from cory.token_loss import LossFunction
 
 LOWEST_MEAN_KL = -0.5

@@ -19,8 +19,7 @@ from cory.generation.acting import Actor
 from cory.generation.sampling import Decoder, Sampled, merge, sample
 from cory.generation.strategies import with_strategy
 from cory.policies.chunked_loss import KLLoss, SumOverChunks
-from cory.runtime.attempts import Attempts
-from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, pass_bytes
+from cory.runtime.memory import BYTES_PER_LOGIT, Attempts, MemoryBudget, pass_bytes
 from cory.token_loss import LossFunction, TokenLoss
 
 

@@ -12,7 +12,7 @@ from cory.batch import Batch, Rows, pad_to
 from cory.functional.logit_statistics import logit_statistics
 from cory.policies.base import Policy, unsharded
 from cory.policies.chunked_loss import chunks
-from cory.runtime.attempts import Attempts
+from cory.runtime.memory import Attempts
 
 
 class Evaluation(NamedTuple):

@@ -1,5 +1,6 @@
-"""How much memory passes may use, what a row of a pass needs, and the free memory of a device."""
+"""How much memory passes may use, smaller passes where it runs out, what a row needs, and what is free."""
 
+import gc
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -9,7 +10,7 @@ import psutil
 import torch
 
 from cory.distributed import ranks
-from cory.runtime.device import free_on_accelerator
+from cory.runtime.device import empty_cache, free_on_accelerator
 
 CPU_BYTES = 1 << 30
 """`auto` on a CPU: a constant, since a pass that is split otherwise changes the last digits of sums."""
@@ -29,7 +30,7 @@ class MemoryBudget:
     """Bytes that one pass may use, in addition to weights and optimiser.
 
     One for all policies of a run. It is saved in checkpoints, since splitting a pass differently changes the
-    last digits of sums, and changes only where memory runs out (`cory.runtime.attempts`).
+    last digits of sums, and changes only where memory runs out (`Attempts`).
     """
 
     activations: int
@@ -49,6 +50,56 @@ class MemoryBudget:
         smallest = self.activations == self.logits == 1
         self.activations, self.logits = max(1, self.activations // 2), max(1, self.logits // 2)
         return not smallest
+
+
+REMEDIES = (
+    "set policy.gradient_checkpointing, policy.kind lora_team, policy.frozen bfloat16, lora.four_bit yes or "
+    "learner.optimizer adam8bit, raise learner.microbatches, lower max_response, or take a smaller model"
+)
+
+
+class NoSmallerPassError(MemoryError):
+    """Memory ran out in work whose passes can be no smaller."""
+
+
+class Attempts:
+    """Attempts at some work, in smaller passes each time.
+
+    `while attempts.should_retry(): with attempts: work`.
+
+    A block that runs out of an accelerator's memory must do all its work again from the start. The plain loop
+    leaves no frames of its own between the work and its caller.
+    """
+
+    def __init__(self, work: str, *, budget: MemoryBudget, device: torch.device, alone: bool = True) -> None:
+        """Only one attempt unless the process is `alone`: others wait for its part of the weights."""
+        self.work, self.budget, self.device, self.alone = work, budget, device, alone
+        self.unfinished = True
+        self.reason: str | None = None
+        """Why the last attempt failed."""
+
+    def should_retry(self) -> bool:
+        """Whether there is an attempt to make; before another one the budget is halved.
+
+        NoSmallerPassError, naming the work and settings that help, if passes can be no smaller.
+        """
+        if self.unfinished and self.reason is not None:
+            gc.collect()  # tensors of the frames that the error has left
+            empty_cache(self.device)
+            if not self.alone or not self.budget.halve():
+                raise NoSmallerPassError(
+                    f"memory ran out {self.work}, and passes can be no smaller ({self.reason[:120]}); "
+                    f"{REMEDIES}"
+                )
+        return self.unfinished
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self.unfinished = isinstance(error, torch.OutOfMemoryError)
+        self.reason = str(error).partition("\n")[0]
+        return self.unfinished
 
 
 class Architecture(NamedTuple):

@@ -16,7 +16,7 @@ from cory.distributed import ranks
 from cory.evaluation import evaluator
 from cory.judges import weighted_sum
 from cory.runtime import signals
-from cory.runtime.attempts import NoSmallerPassError
+from cory.runtime.memory import NoSmallerPassError
 from cory.runtime.signals import Stopped
 from cory.tracking import alerts, early_alerts
 from cory.tracking.progress import EVALUATED, TRAINING

@@ -11,8 +11,7 @@ import torch
 from cory.config.schema import Config
 from cory.policies.base import Policy
 from cory.policies.scoring import evaluate
-from cory.runtime.attempts import NoSmallerPassError
-from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget
+from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget, NoSmallerPassError
 from cory.training import checkpoint
 from cory.training.run import train
 from tests.helpers.batches import B, make_batch, make_rows, sample_responses
