@@ -72,7 +72,7 @@ def train(
             left out are those it has.
         callbacks: Objects with any of `on_iteration`, `on_evaluate`, `on_exchange`, `on_save`
             (`cory.training.loop.Callback`).
-        log: How progress is shown: `auto` for the terminal, notebook or file at hand, `quiet` for warnings
+        log: How progress is shown: `auto` for the terminal or file at hand, `quiet` for warnings
             only, `json` for an object a line on standard output.
         settings: Any setting of `cory train --help`; groups as dictionaries or as their dataclasses:
             `kl={"coef": 0.1}`, `learner=LearnerConfig(lr=1e-5)`.

@@ -1,8 +1,9 @@
 """Settings of judges."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
+
+from cory.runtime.checks import check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +40,5 @@ class JudgeConfig:
     stops it."""
 
     def __post_init__(self) -> None:
-        for name, value, low, high in (
-            ("timeout", self.timeout, 0.001, 1e6),
-            ("memory_mb", self.memory_mb, 0, 2**32),
-            ("workers", self.workers, 1, 64),
-            ("max_failures", self.max_failures, 0, 1),
-        ):
-            if not low <= value <= high:
-                raise ValueError(f"judge.{name} is {value}; give a number from {low:g} to {high:g}")
-        if not math.isfinite(self.failed_score):
-            raise ValueError(f"judge.failed_score is {self.failed_score}; give a finite number")
+        check_fields(self, "judge", rate="timeout", natural="memory_mb", count="workers")
+        check_fields(self, "judge", share="max_failures", finite="failed_score")

@@ -1,8 +1,6 @@
 """LoRA teams: several policies on one frozen backbone, with an adapter and a value head for each.
 
 Knows no games.
-
-Shapes: none.
 """
 
 import json

@@ -1,8 +1,6 @@
 """LoRA adapters (PEFT) injected into a causal LM.
 
 Knows no games.
-
-Shapes: none.
 """
 
 import warnings

@@ -14,6 +14,7 @@ RULES: dict[str, tuple[Callable[[float], bool], str]] = {
     "weight": (lambda x: 0 <= x < math.inf, "give a finite number, 0 or more"),
     "positive": (lambda x: x > 0, "give a number above 0"),
     "rate": (lambda x: 0 < x < math.inf, "give a finite number above 0"),
+    "finite": (math.isfinite, "give a finite number"),
     "above_1": (lambda x: x > 1, "give a number above 1"),
 }
 """What a number may be, and advice about others."""
