@@ -20,7 +20,7 @@ from cory_env.tasks.base import (
 )
 from cory_env.tokenizer import start_of, without_start
 from cory_env.types import Query, Response, response_range, seat_names
-from cory_env.views import QUERY, View, check_window, resolve_views
+from cory_env.views import QUERY, Seen, View, check_window, resolve_views
 
 
 class VectorGame:
@@ -34,7 +34,7 @@ class VectorGame:
         task: Task,
         *,
         seats: int = 2,
-        views: str | Sequence[View] | None = None,
+        views: Seen | None = None,
         payoff: Payoff = "cooperative",
         max_response: int | tuple[int, int] = 16,
         window: int | None = None,

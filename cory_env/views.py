@@ -17,6 +17,9 @@ from cory_env.types import seat_names, without_end
 QUERY = -1
 """Segment that stands for the query, where other numbers stand for the response of a seat."""
 
+Seen = str | Mapping[str, str] | Sequence["View"]
+"""What seats see, one of `SEES`, for all or by seat; or the views themselves."""
+
 SEES = ("all", "previous", "pioneer", "none")
 """Responses an observer sees: those of all earlier seats, of the one before it, of the pioneer, or none."""
 
@@ -92,13 +95,14 @@ def make_views(
     return tuple(views)
 
 
-def resolve_views(task: Task, *, seats: int, views: str | Sequence[View] | None) -> tuple[View, ...]:
+def resolve_views(task: Task, *, seats: int, views: Seen | None) -> tuple[View, ...]:
     """Return the views that an environment's option `views` stands for.
 
-    None means the views of the task; a string is one of `SEES`; a sequence of views must fit the seats.
+    None means the views of the task; a string is one of `SEES`, for all or by seat; a sequence of views must
+    fit the seats.
     """
     annotation = task.max_annotation if annotates(task) else 0
-    if views is None or isinstance(views, str):
+    if views is None or isinstance(views, str | Mapping):
         made = make_views(task, seats=seats, sees=views or "all")
         return tuple(replace(view, annotation=annotation) for view in made)
     if tuple(view.seat for view in views) != seat_names(seats):

@@ -18,7 +18,7 @@ from cory_env.render import game_text
 from cory_env.tasks import load
 from cory_env.tasks.base import Task, annotates, annotation_ids, check_query, checked_scores
 from cory_env.types import Query, Response, one_of, response_range, seat_names, token_id
-from cory_env.views import View, check_window, resolve_views
+from cory_env.views import Seen, check_window, resolve_views
 
 TokenReward = Callable[[str, tuple[int, ...], int], float]
 """(seat, the ids it had read and written, the token it then chose) -> reward of that token."""
@@ -56,7 +56,7 @@ class raw_env(AECEnv):
         seats: int = 2,
         payoff: Payoff = "cooperative",
         payout: str = "end",
-        views: str | Sequence[View] | None = None,
+        views: Seen | None = None,
         max_query: int | None = None,
         max_response: int | tuple[int, int] = 8,
         action_mask: str | None = None,

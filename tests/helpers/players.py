@@ -1,5 +1,7 @@
 """Functions that load players for evaluations: `tests.helpers.players:NAME`."""
 
+import time
+
 import torch
 
 
@@ -85,3 +87,47 @@ def broken():
 
 
 no_function = 3
+
+
+class Letters:
+    """Responds with the same text to every prompt, which it notes."""
+
+    timeout = 5
+
+    def __init__(self, text="ab"):
+        self.text, self.read = text, []
+
+    def respond(self, texts):
+        self.read += texts
+        return [self.text for _ in texts]
+
+
+class Late(Letters):
+    timeout = 0.2
+
+    def respond(self, texts):
+        time.sleep(20)
+
+
+class Failing(Letters):
+    def respond(self, texts):
+        raise OSError("no quota left")
+
+
+class Short(Letters):
+    def respond(self, texts):
+        return texts[1:]
+
+
+class Numbers(Letters):
+    def respond(self, texts):
+        return [1 for _ in texts]
+
+
+class Foreign(Letters):
+    def respond(self, texts):
+        return ["a?" for _ in texts]
+
+
+def letters():
+    return Letters()

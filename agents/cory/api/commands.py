@@ -29,6 +29,7 @@ from cory.training.check import Check, check_run, few_games
 from cory.training.evaluate import evaluate_targets
 from cory.training.run_directory import Resume, free_name
 from cory.training.targets import find_all
+from cory.training.targets import remembered as remembered_player
 from cory.training.trainer import Trainer
 from cory_env.tasks.base import Task
 
@@ -163,12 +164,18 @@ def evaluate(
     if reward is not None:
         settings["judge"] = reward if isinstance(reward, str) else remembered(reward)
     factory.silence_transformers()
-    found = find_all(names_of(targets), preset=preset, settings=settings)
+    found = find_all(names_of(targets), preset=preset, settings=with_players(settings))
     factory.configure_runtime(found[0].config)
     result = evaluate_targets(found, game=game, on_progress=on_progress)
     if out is not None:
         write(Path(out).expanduser(), result)
     return result
+
+
+def with_players(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted name; objects that play a seat have names for this process."""
+    given = dotted(settings)
+    return {k: remembered_player(v) if k.startswith("players.") else v for k, v in given.items()}
 
 
 def names_of(targets: Sequence[Run | str | Path]) -> list[str]:
@@ -205,7 +212,7 @@ def _prepared(
 
     Rows in memory are written into the folder `data`.
     """
-    given = dotted(settings)
+    given = with_players(settings)
     if isinstance(task, str):
         given["task"] = task
     if dataset is not None:

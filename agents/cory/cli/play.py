@@ -17,7 +17,7 @@ from cory_env.render import printable
 from cory_env.types import one_of, seat_names
 
 if TYPE_CHECKING:
-    from cory.policies.base import Policy
+    from cory.evaluation.external import Player
     from cory_env.envs.token import raw_env
 
 
@@ -57,6 +57,7 @@ def command(argv: Sequence[str]) -> None:
     about = "Watch games of the policies of a run, or of a model, or take a seat yourself."
     options, words = parse_command(argv, Options, command="cory play", about=about)
     from cory.training.factory import game_options, make_players, silence_transformers
+    from cory.training.players import seat_players, seatings
     from cory.training.targets import find
     from cory_env.envs.token import raw_env
 
@@ -67,12 +68,12 @@ def command(argv: Sequence[str]) -> None:
     seats = seat_names(config.seats)
     if options.seat is not None:
         one_of("seat", options.seat, seats)
-    task, _, loaded = make_players(config, folders=target.folders)
-    policies = list(loaded.values())
-    policies_by_seat = {
-        seat: policies[(i - options.exchange) % len(policies)] for i, seat in enumerate(seats)
-    }
-    env = raw_env(task, **game_options(config, loaded), render_mode="human")
+    task, references, loaded = make_players(config, folders=target.folders)
+    players = seat_players(config, task, references, loaded)
+    one_further = options.exchange and len(loaded) > 1
+    sitting = list(seatings(config, loaded, players))[one_further]
+    policies_by_seat = {seat: sitting[seat] for seat in seats}
+    env = raw_env(task, **game_options(config, {**loaded, **players}), render_mode="human")
     for seat, policy in policies_by_seat.items():
         say(f"{seat}: {'you' if seat == options.seat else policy.name}")
     queries = task.queries("test")
@@ -82,17 +83,30 @@ def command(argv: Sequence[str]) -> None:
         play_game(env, policies_by_seat, you=options.seat, seed=options.seed)
 
 
-def play_game(env: raw_env, policies_by_seat: Mapping[str, Policy], *, you: str | None, seed: int) -> None:
+def play_game(env: raw_env, policies_by_seat: Mapping[str, Player], *, you: str | None, seed: int) -> None:
     """Play one game, rendered after every turn, and print the payoffs."""
     env.render()
     while (seat := env.game.turn) is not None:
-        if seat == you:
-            for token in env.game.begun(ask_user(env, seat)):
-                env.step(token)
-            continue
-        observation, *_, info = env.last()
-        env.step(policies_by_seat[seat].act(observation, info, seed=seed + env.possible_agents.index(seat)))
+        ids = ask_user(env, seat) if seat == you else sampled(env, seat, policies_by_seat[seat], seed)
+        for token in env.game.begun(ids):
+            env.step(token)
     print("paid: " + ", ".join(f"{seat} {payoff:.3g}" for seat, payoff in env.rewards.items()))
+
+
+def sampled(env: raw_env, seat: str, player: Player, seed: int) -> list[int]:
+    """A response of a policy or a player to what `seat` reads."""
+    import numpy as np
+    import torch
+
+    prompt, cap = env.game.prompt(seat), int(env.infos[seat]["cap"])
+    uniforms_1T = rng.uniforms((seed, "play", seat, *prompt), np.zeros(1), cap)
+    response = player.sample(
+        torch.tensor([prompt], device=player.device),
+        torch.tensor([len(prompt)], device=player.device),
+        uniforms_BT=torch.from_numpy(uniforms_1T),
+        caps_B=torch.tensor([cap], device=player.device),
+    )
+    return response.response_BT[0, : int(response.response_length_B)].tolist()
 
 
 def ask_user(env: raw_env, seat: str) -> list[int]:

@@ -17,6 +17,9 @@ from cory.config.values import at_home, flat
 
 T = TypeVar("T")
 
+SEATED = ("players", "sees")
+"""Settings that have a value by seat."""
+
 WIDTH = 2**14
 """Columns of a message that is not printed as it is."""
 
@@ -35,6 +38,7 @@ def parse_settings(
     The options of the task and of the algorithm are those of the named ones, by default of `default`'s;
     `--help` shows the values of `default`, of the settings that are `shown`.
     """
+    argv = joined_by_seat(argv)
     start = typed(default, argv, options)
     parsed = parse(type(start), argv, default=start, about=about, command=command, shown=shown)
     values = flat(parsed)
@@ -43,15 +47,33 @@ def parse_settings(
         if word.startswith("--"):
             name = word[2:].partition("=")[0].replace("-", "_")
             group, dot, last = name.rpartition(".")
-            given[name if name in values else group + dot + last.removeprefix("no_")] = None
+            name = name if name in values else group + dot + last.removeprefix("no_")
+            inside = [key for key in values if name in SEATED and key.startswith(f"{name}.")]
+            given |= dict.fromkeys(inside or [name])
     return {name: values[name] for name in given}
+
+
+def joined_by_seat(argv: Sequence[str]) -> list[str]:
+    """The words with `--players.observer_1 VALUE` as `--players observer_1=VALUE`, once for all seats."""
+    others: list[str] = []
+    by_seat: dict[str, list[str]] = {}
+    words = iter(argv)
+    for word in words:
+        name, dot, rest = word.removeprefix("--").partition(".")
+        if word.startswith("--") and dot and name in SEATED:
+            seat, equals, value = rest.partition("=")
+            value = value if equals else next(words, "")
+            by_seat.setdefault(name, []).append(f"{seat.replace('-', '_')}={at_home(value)}")
+        else:
+            others.append(word)
+    return others + [word for name, given in by_seat.items() for word in (f"--{name}", *given)]
 
 
 def typed(default: Config, argv: Sequence[str] = (), options: type | None = None) -> Any:
     """`default` as a class that knows the options of its task and algorithm, or of those that flags name."""
-    named = {name: value_of(argv, f"--{name}") for name in ("task", "algorithm")}
+    named = {name: value_of(argv, f"--{name}") for name in ("task", "algorithm", "turns")}
     config = Config.from_flat({name: value for name, value in named.items() if value}, default)
-    kinds = {name: type(getattr(config, f"{name}_options")) for name in named}
+    kinds = {name: type(getattr(config, f"{name}_options")) for name in ("task", "algorithm")}
     kind = make_dataclass(
         "Config",
         [

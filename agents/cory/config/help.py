@@ -1,8 +1,9 @@
 """Help of a command: every setting with its effect, or only those that are shown."""
 
 from collections.abc import Collection
+from copy import copy
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, get_type_hints
 
 from tyro.conf import Suppress, arg
@@ -51,7 +52,8 @@ def with_effects(
             group = with_effects(type(value), value, shown=shown, prefix=f"{name}.")
             hint = Annotated[group, arg(name=label)]
             value = group(**{inner.name: getattr(value, inner.name) for inner in fields(value)})
-        members.append((one.name, hint, field(**({} if value is MISSING else {"default": value}))))
+        given: Any = {} if value is MISSING else {"default_factory": partial(copy, value)}
+        members.append((one.name, hint, field(**given)))
     about = {"__doc__": first_line(kind)}
     return make_dataclass(kind.__name__, members, frozen=True, kw_only=True, namespace=about)
 

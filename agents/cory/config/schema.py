@@ -11,7 +11,7 @@ from tyro.conf import arg
 from cory import algorithms
 from cory.algorithms import ppo
 from cory.config.task_options import task_options
-from cory.config.values import converted, dotted
+from cory.config.values import BY_SEAT, LISTED, converted, dotted, grouped_by_seat
 from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
@@ -27,6 +27,8 @@ from cory.tracking.alerts import AlertsConfig as AlertsConfig
 from cory.tracking.external import split
 from cory_env.nearest import did_you_mean
 from cory_env.payoff import Linear, Mix, Payoff, rule
+from cory_env.types import one_of, seat_names
+from cory_env.views import SEES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +163,18 @@ class Config:
     seats: int = 2
     """Seats of the game: one pioneer, the others observers. 1 = single-agent training."""
 
-    sees: Literal["all", "previous", "pioneer", "none"] = "all"
-    """Which responses an observer reads; `none` is the ablation without knowledge transfer."""
+    turns: Annotated[tuple[str, ...], LISTED] = ()
+    """Policies in the order of play: with `llm_1,llm_2,llm_1` the first sits in two seats and learns from the
+    rows of both in one update; the number of seats follows. By default every seat has a policy of its own."""
+
+    players: Annotated[Mapping[str, str], BY_SEAT] = field(default_factory=dict)
+    """Who plays a seat without learning, as `--players.observer_1 frozen`: `frozen` (the reference), a run, a
+    model folder or a hub name, `pool:K` (one of the learners' last K checkpoints, drawn in each iteration),
+    or a function that returns an object with `act` or `respond`: `module:function`, `file.py:function`."""
+
+    sees: Annotated[str | Mapping[str, str], BY_SEAT] = "all"
+    """Which responses an observer reads: `all`, `previous`, `pioneer`, or `none`, the ablation without
+    knowledge transfer; or by seat, as `--sees.observer_2 previous`."""
 
     payoff: str = "cooperative"
     """How scores become payoffs: cooperative (the sum of all scores, CORY's collective reward), independent,
@@ -255,7 +267,10 @@ class Config:
         have with the same default. ValueError names unknown settings, and values of another type.
         """
         start = cls() if default is None else default
-        given = dotted(values)
+        given = grouped_by_seat(dotted(values), {"players": start.players, "sees": {}})
+        if (turns := given.get("turns")) and "seats" not in given:
+            given["turns"] = turns = turns.split(",") if isinstance(turns, str) else turns
+            given["seats"] = len(turns) + len(given.get("players", start.players))
         groups = {one.name.removesuffix("_options"): one.name for one in fields(cls)}
         groups = {group: name for group, name in groups.items() if is_dataclass(getattr(start, name))}
         parts = {name: getattr(start, name) for name in groups.values()}
@@ -280,8 +295,7 @@ class Config:
     def __post_init__(self) -> None:
         check_integers(self)
         algorithm = algorithms.load(self.algorithm)
-        if not 1 <= self.seats <= 16:
-            raise ValueError(f"seats is {self.seats}; a game has 1 to 16 seats")
+        self._check_seats()
         check_fields(self, "", count="iterations batch keep_checkpoints")
         check_fields(self, "", natural="checkpoint_every checkpoint_minutes threads")
         if self.memory != "auto" and self.memory < 1:
@@ -293,9 +307,10 @@ class Config:
                 f"max_response is {low} {high}; give the smallest and the largest cap in order, from 1"
             )
         rule(self.payoff_rule, self.seats)
-        if self.policy.models and len(self.policy.models) != self.seats:
+        policies = len(set(self.policy_names))
+        if self.policy.models and len(self.policy.models) != policies:
             raise ValueError(
-                f"policy.models names {len(self.policy.models)} models for {self.seats} seats; one per policy"
+                f"policy.models names {len(self.policy.models)} models for {policies} policies; give one each"
             )
         for name, kind in {"task": task_options(self.task), "algorithm": algorithm.Config}.items():
             if not isinstance(getattr(self, f"{name}_options"), kind):
@@ -325,12 +340,40 @@ class Config:
         self._check_average()
         if self.shard:
             self._check_shard(own_update=algorithm.update is not None)
-        self.learner.check_batch(self.batch * (self.seats if self.policy.shared else 1))
+        seats = max(map(self.policy_names.count, self.policy_names))
+        self.learner.check_batch(self.batch * seats)
+
+    def _check_seats(self) -> None:
+        """Raise ValueError for turns, players or views that do not fit the seats."""
+        if not 1 <= self.seats <= 16:
+            raise ValueError(f"seats is {self.seats}; a game has 1 to 16 seats")
+        seats = seat_names(self.seats)
+        by_seat = {"players": self.players, "sees": {} if isinstance(self.sees, str) else self.sees}
+        for name, values in by_seat.items():
+            for seat in values:
+                one_of(name, seat, seats)
+        for view in (self.sees,) if isinstance(self.sees, str) else self.sees.values():
+            one_of("sees", view, SEES)
+        learning = self.seats - len(self.players)
+        if not learning:
+            raise ValueError("players sit in all seats, and nobody learns; leave one of them out")
+        if self.turns and len(self.turns) != learning:
+            raise ValueError(
+                f"turns are {', '.join(self.turns)}, and {learning} seats have no player; name a policy each"
+            )
+        named = sorted(set(self.turns))
+        if named != sorted(f"llm_{i + 1}" for i in range(len(named))):
+            raise ValueError(f"turns are {', '.join(self.turns)}; call the policies llm_1, llm_2, ...")
+        if self.turns and self.policy.shared:
+            raise ValueError("policy.shared puts one policy into all seats, and turns say who sits where")
+        pools = [player for player in self.players.values() if player.startswith("pool:")]
+        if pools and not self.checkpoint_every:
+            raise ValueError(f"the player {pools[0]} is a checkpoint, and checkpoint_every is 0; raise it")
 
     def _check_sharing(self) -> None:
         """Raise ValueError where there is nothing to share, or values and payoffs are not the policies'."""
-        if self.seats == 1 or self.policy.shared:
-            raise ValueError("sharing needs two policies or more; leave it out with one")
+        if len(set(self.policy_names)) < max(2, len(self.policy_names)):
+            raise ValueError("sharing needs two policies or more, each in one seat; leave it out")
         if self.critic.kind != "own" or self.payoff_scaling.scaling != "none":
             raise ValueError(
                 "sharing uses each policy's own critic and unscaled payoffs; leave the others out"
@@ -368,8 +411,14 @@ class Config:
 
     @property
     def policy_names(self) -> tuple[str, ...]:
-        """llm_1, llm_2, ...: the policies in the seats at iteration 0, in their order."""
-        return tuple("llm_1" if self.policy.shared else f"llm_{i + 1}" for i in range(self.seats))
+        """The policies in the seats that learn at iteration 0, in the order of play."""
+        count = len(self.learning_seats)
+        return self.turns or tuple("llm_1" if self.policy.shared else f"llm_{i + 1}" for i in range(count))
+
+    @property
+    def learning_seats(self) -> tuple[str, ...]:
+        """The seats without a player, in the order of play."""
+        return tuple(seat for seat in seat_names(self.seats) if seat not in self.players)
 
     @property
     def responses_end(self) -> bool:

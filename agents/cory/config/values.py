@@ -10,7 +10,31 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from tyro.constructors import PrimitiveConstructorSpec
+
 HOMES = ("~/", "~" + os.sep)
+
+LISTED: PrimitiveConstructorSpec[tuple[str, ...]] = PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="NAME,NAME,...",
+    instance_from_str=lambda words: tuple(word for word in words[0].split(",") if word),
+    is_instance=lambda value: isinstance(value, tuple),
+    str_from_instance=lambda names: [",".join(names)],
+)
+"""A list of names as the command line gives it."""
+
+BY_SEAT: PrimitiveConstructorSpec[Any] = PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="SEAT=VALUE",
+    instance_from_str=lambda words: (
+        dict(word.split("=", 1) for word in words) if all("=" in word for word in words) else words[0]
+    ),
+    is_instance=lambda value: isinstance(value, str | Mapping),
+    str_from_instance=lambda value: (
+        [value] if isinstance(value, str) else [f"{seat}={one}" for seat, one in value.items()]
+    ),
+)
+"""A setting by seat; `--name.SEAT VALUE` is turned into this form before it is parsed."""
 
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", Path: "a path"}
 
@@ -24,6 +48,8 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
             values |= flat(value, name + ".")
         elif isinstance(value, tuple):
             values[name] = list(value)
+        elif isinstance(value, Mapping):
+            values |= {f"{name}.{seat}": of_seat for seat, of_seat in value.items()}
         else:
             values[name] = str(value) if isinstance(value, Path) else value
     return values
@@ -40,6 +66,20 @@ def dotted(values: Mapping[str, Any]) -> dict[str, Any]:
             result |= {f"{name}.{str(inner).replace('-', '_')}": one for inner, one in value.items()}
         else:
             result[name] = value
+    return result
+
+
+def grouped_by_seat(given: Mapping[str, Any], starts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """Settings with `players.observer_1: x` as `players: {observer_1: x}`, added to those it starts from.
+
+    An empty text takes a seat out.
+    """
+    result = dict(given)
+    for name, start in starts.items():
+        inside = {key.partition(".")[2]: result.pop(key) for key in given if key.startswith(f"{name}.")}
+        if inside:
+            by_seat = {**start, **{seat: convert(one, str, f"{name}.{seat}") for seat, one in inside.items()}}
+            result[name] = {seat: one for seat, one in by_seat.items() if one}
     return result
 
 

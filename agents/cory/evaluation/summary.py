@@ -138,11 +138,11 @@ def _add_games(
 ) -> None:
     """Add the metrics of every policy in every seat, and the diversity of the seats of each game."""
     for seating, responses in target.games:
-        keys = {seat: f"{seat}/{names[name]}" for seat, name in seating.items()}
+        keys = {seat: f"{seat}/{names.get(name, name)}" for seat, name in seating.items()}
         for seat, written in responses.items():
             metrics, intervals = _values(estimates(written.per_query(**options)))
             result["in_game"][keys[seat]] = {
-                "seating": {other: names[name] for other, name in seating.items()},
+                "seating": {other: names.get(name, name) for other, name in seating.items()},
                 "metrics": metrics,
                 "intervals": intervals,
             }

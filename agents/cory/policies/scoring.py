@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cory.batch import Batch, Rows, pad_to
+from cory.batch import Batch, Rows, columns, pad_to
 from cory.functional.logit_statistics import logit_statistics
 from cory.policies.base import Policy, unsharded
 from cory.policies.chunked_loss import chunks
@@ -84,6 +84,14 @@ def make_batch(
         score_B=score_B,
         payoff_B=payoff_B,
     )
+
+
+def unscored_batch(rows: Rows, score_B: Tensor, payoff_B: Tensor) -> Batch:
+    """The batch of responses that nobody learns from: log-probs, values and KL are 0."""
+    zeros_BT = torch.zeros(rows.response_BT.shape, device=rows.response_BT.device)
+    known = {name: getattr(rows, name) for name in columns(Rows)}
+    unknown = {name: zeros_BT for name in columns(Batch) if name.endswith("_BT") and name not in known}
+    return Batch(**known, **unknown, score_B=score_B, payoff_B=payoff_B)
 
 
 @torch.no_grad()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from cory import rng
 from cory.runtime.checks import check_fields
@@ -28,7 +29,7 @@ class ExchangeConfig:
     """Iterations between exchanges (the paper's T_REx); 0 = never."""
 
     order: str = "rotate"
-    """`rotate`: each policy moves to the next seat. `random`: the seating is drawn anew each time. Or a
+    """`rotate`: each policy takes the seats of the next. `random`: the seating is drawn anew each time. Or a
     function (iteration, seats, policies) -> seating of your own, called for the iterations that are multiples
     of `every`: `module:function`, `file.py:function` or an entry point of `cory.exchanges`."""
 
@@ -56,10 +57,10 @@ def seating_at(
     """Return the policy in each seat at `iteration`.
 
     `first` holds the policies at iteration 0, in the order of `seats`; one policy may sit in several seats.
-    At each exchange the policy in seat i moves to seat i + 1 mod N; with a `random_key` the policies are
-    shuffled instead, by that key and the number of the exchange. An `order` of your own decides also about
-    iteration 0; ValueError if it does not seat all policies. As a pure function of the iteration the seating
-    needs no state in checkpoints.
+    At each exchange every policy takes the seats of the next one, and the last those of the first; with a
+    `random_key` they are shuffled instead, by that key and the number of the exchange. An `order` of your own
+    decides also about iteration 0; ValueError if it does not seat all policies. As a pure function of the
+    iteration the seating needs no state in checkpoints.
     """
     if len(first) != len(seats):
         raise ValueError(
@@ -68,10 +69,12 @@ def seating_at(
     turns = iteration // every if every else 0  # exchanges before it, one at its start included
     if (own_order := registry().load(order)) is not None:
         return _checked(own_order(turns * every, tuple(seats), tuple(first)), order, seats, first)
+    policies = list(dict.fromkeys(first))
+    order_N = (np.arange(len(policies)) - turns) % len(policies)
     if random_key is not None and turns:
-        drawn = rng.permutation((*random_key, "seating", turns), len(seats))
-        return {seat: first[int(drawn[i])] for i, seat in enumerate(seats)}
-    return {seat: first[(i - turns) % len(seats)] for i, seat in enumerate(seats)}
+        order_N = rng.permutation((*random_key, "seating", turns), len(policies))
+    moved = {policy: policies[int(i)] for policy, i in zip(policies, order_N, strict=True)}
+    return {seat: moved[policy] for seat, policy in zip(seats, first, strict=True)}
 
 
 @cache
@@ -87,7 +90,7 @@ def _checked(
     seating: Mapping[str, str], order: str, seats: Sequence[str], first: Sequence[str]
 ) -> Mapping[str, str]:
     """The seating in the order of play; ValueError if it is none of these policies in these seats."""
-    if set(seating) != set(seats) or Counter(seating.values()) != Counter(first):
+    if set(seating) != set(seats) or set(seating.values()) != set(first):
         raise ValueError(
             f"exchange.order {order!r} returned {dict(seating)}; seat {', '.join(first)} in "
             f"{', '.join(seats)}"

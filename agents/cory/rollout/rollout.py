@@ -5,6 +5,7 @@ Shapes: B games, N seats, P prompt tokens, T response tokens.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from cory.batch import Batch, Rows, columns, stack
 from cory.distributed import ranks
 from cory.generation import SamplingStrategy
 from cory.policies.base import Policy
-from cory.policies.scoring import make_batch
+from cory.policies.scoring import make_batch, unscored_batch
 from cory.rollout.spec import RolloutSpec
 from cory.runtime import signals
 from cory.runtime.clock import Clock
@@ -28,13 +29,18 @@ def play(
     spec: RolloutSpec,
     *,
     clock: Clock,
+    players: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Batch]:
-    """Play one game per query of `spec`; the batch of every seat, in the order of play."""
+    """Play one game per query of `spec`; the batch of every seat, in the order of play.
+
+    `players` respond in the other seats; their tokens are not scored.
+    """
     game.reset(spec.queries, spec.caps_BN)
     responses: dict[str, tuple[Rows, Tensor]] = {}
     with clock.phase("sample"):
         for seat in game.seats:
-            responses[seat] = sample_responses(game, seat, policies_by_seat[seat], spec)
+            player = policies_by_seat.get(seat) or players[seat]
+            responses[seat] = sample_responses(game, seat, player, spec)
     with clock.phase("judge"):
         signals.check()
         scores_BN, payoffs_BN = game.scores(), game.payoffs()
@@ -42,12 +48,16 @@ def play(
     batches = {}
     with clock.phase("statistics"):
         for i, seat in enumerate(game.seats):
-            policy, (rows, logprobs_BT) = policies_by_seat[seat], responses[seat]
+            policy, (rows, logprobs_BT) = policies_by_seat.get(seat), responses[seat]
             score_B, payoff_B = (
-                torch.from_numpy(array_BN[:, i]).to(policy.device, torch.float32)
+                torch.from_numpy(array_BN[:, i]).to(rows.response_BT.device, torch.float32)
                 for array_BN in (scores_BN, payoffs_BN)
             )
-            batches[seat] = make_batch(policy, rows, logprobs_BT, score_B, payoff_B)
+            batches[seat] = (
+                unscored_batch(rows, score_B, payoff_B)
+                if policy is None
+                else make_batch(policy, rows, logprobs_BT, score_B, payoff_B)
+            )
     signals.check()
     return batches
 
@@ -58,6 +68,7 @@ def play_shared(
     spec: RolloutSpec,
     *,
     clock: Clock,
+    players: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Batch]:
     """`play` with the games shared out among the ranks; the batches of all games.
 
@@ -66,7 +77,7 @@ def play_shared(
     ours = spec.rows(ranks.share(len(spec.queries)))
 
     def play_ours() -> tuple[dict[str, Batch], np.ndarray]:
-        batches = play(game, policies_by_seat, ours, clock=clock)
+        batches = play(game, policies_by_seat, ours, clock=clock, players=players)
         return batches if ranks.count() == 1 else moved(batches, "cpu"), game.scores()
 
     played = ranks.gather_results("the games", play_ours)
@@ -77,7 +88,7 @@ def play_shared(
     for i, seat in enumerate(game.seats):
         whole = stack(Batch, [parts[seat] for parts, _ in played])
         batches[seat] = replace(whole, payoff_B=payoffs_BN[:, i].to(torch.float32))
-    return moved(batches, policies_by_seat[game.seats[0]].device)
+    return moved(batches, next(iter(policies_by_seat.values())).device)
 
 
 def moved(batches: Mapping[str, Batch], device: torch.device | str) -> dict[str, Batch]:

@@ -148,8 +148,9 @@ def describe(metrics: Mapping[str, float]) -> str:
     for key, reward in metrics.items():
         if key.endswith("/task_reward"):
             seat, policy, _ = key.split("/")
-            kl = metrics[f"{seat}/{policy}/kl"]
-            parts.append(f"{seat.split('_')[0]} {policy} {reward:+.2f} KL {kl:.1f}")
+            kl = metrics.get(f"{seat}/{policy}/kl")  # None for a player that does not learn
+            text = f"{seat.split('_')[0]} {policy} {reward:+.2f}"
+            parts.append(text if kl is None else f"{text} KL {kl:.1f}")
     return " | ".join([*parts, f"{metrics['speed/tokens/per_second']:.0f} tok/s"])
 
 

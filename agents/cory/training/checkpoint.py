@@ -236,15 +236,17 @@ def finished(run: Path) -> list[Path]:
     return sorted(named, key=lambda path: int(path.name.removeprefix("step-")))
 
 
-def keep_last(run: Path, count: int) -> list[Path]:
-    """Remove all but the newest `count` checkpoints and the best one; where other files in them now are.
+def keep_last(run: Path, count: int, *, also: Sequence[int] = ()) -> list[Path]:
+    """Remove all but the newest `count` checkpoints, the best one and those of the iterations `also`.
+
+    Returns where other files in them now are.
 
     Files that no manifest names, and damaged checkpoints, are moved aside, not removed.
     """
     best = read_best(run)
-    best_folder = folder_of(run, best["iteration"]) if best else None
+    needed = {folder_of(run, at) for at in (*also, *([best["iteration"]] if best else ()))}
     folders = finished(run)
-    kept = [_discard(folder) for folder in folders[: max(0, len(folders) - count)] if folder != best_folder]
+    kept = [_discard(folder) for folder in folders[: max(0, len(folders) - count)] if folder not in needed]
     return [path for path in kept if path is not None]
 
 

@@ -9,7 +9,7 @@ from cory.config.schema import Config
 from cory.config.values import flat
 from cory.evaluation import records
 from cory.evaluation.evaluator import Measure, Responses, evaluate_in_game, evaluate_standalone, threshold
-from cory.evaluation.external import ExternalPlayer, Player
+from cory.evaluation.external import Player
 from cory.evaluation.summary import EvaluatedTarget, sample_lines, summary
 from cory.judges import weighted_sum
 from cory.policies.base import Policy
@@ -23,10 +23,10 @@ from cory.training.factory import (
     make_task,
     tokens_of,
 )
+from cory.training.players import as_player, seat_players, seatings
 from cory.training.targets import Target, labels
 from cory_env import tasks
 from cory_env.tasks.base import Task, check_seats, counted, team_only
-from cory_env.vector import VectorGame
 
 COMPARED = ("task", "task_options", "judge", "judge_options", "max_response", "evaluation")
 """Settings that must agree between targets that are compared."""
@@ -176,25 +176,11 @@ def _with_players(target: Target) -> Evaluated:
         reference = load_references(config, [first])[first].requires_grad_(False)
         reference.set_reference(reference)
         task = make_task(config, tokens_of(reference))
-    games = make_game(config, task, {}), VectorGame(task, seats=1, max_response=config.max_response)
-    cap, views = config.max_response[1], [view for game in games for view in game.views]
-    width = max(view.max_prompt(task.max_query, cap) for view in views) + cap
-    policies: dict[str, Player] = {}
-    for name, player in target.players.items():
-        if isinstance(player, Policy):
-            player.name = name
-            player.set_reference(reference)
-            policies[name] = player
-        else:
-            policies[name] = ExternalPlayer(
-                name,
-                player,
-                source=f"target {target.name!r}",
-                vocab_size=task.tokenizer.vocab_size,
-                pad=task.tokenizer.pad,
-                width=width,
-                reference=reference,
-            )
+    source = f"target {target.name!r}"
+    policies = {
+        name: as_player(name, player, source, config, task, reference)
+        for name, player in target.players.items()
+    }
     return Evaluated(task, dict.fromkeys(policies, reference), policies)
 
 
@@ -218,8 +204,9 @@ def target_metrics(target: Target) -> dict[str, float]:
         responses = evaluate_alone(config, task, references, policies, measures)
         results = metrics.evaluation_metrics(responses, list(policies), **options)
         if config.evaluation.team or not responses:
-            game, seated = make_game(config, task, policies), list(policies.values())
-            by_seat = {seat: seated[i % len(seated)] for i, seat in enumerate(game.seats)}
+            players = seat_players(config, task, references, policies)
+            game = make_game(config, task, {**policies, **players})
+            by_seat = next(seatings(config, policies, players))
             team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
             results |= metrics.team_metrics(team, **options)
     return results
@@ -256,27 +243,17 @@ def evaluate_seatings(
     """For every seating: the policy names by seat, and the responses of each seat; empty for one seat."""
     if config.seats == 1:
         return []
-    game = make_game(config, task, policies)
+    players = seat_players(config, task, references, policies)
+    game = make_game(config, task, {**policies, **players})
+    of_references: Mapping[str, Player] = {one.name: one for one in references.values()}
+    everyone = [next(seatings(config, of_references, players)), *seatings(config, policies, players)]
     results = []
-    for policies_by_seat in seatings(game.seats, policies, references):
-        names = {seat: policy.name for seat, policy in policies_by_seat.items()}
+    for policies_by_seat in everyone:
+        names = {seat: policies_by_seat[seat].name for seat in game.seats}
         on_progress("in the game: " + ", ".join(names.values()))
         responses = evaluate_in_game(game, policies_by_seat, config.evaluation, measures=measures)
         results.append((names, responses))
     return results
-
-
-def seatings(
-    seats: Sequence[str], policies: Mapping[str, Player], references: Mapping[str, Policy]
-) -> list[dict[str, Player]]:
-    """The references in all seats; then as many seatings as it takes for each policy to sit in each seat."""
-    frozen, trained = list(references.values()), list(policies.values())
-    by_seat: list[dict[str, Player]] = [{seat: frozen[i % len(frozen)] for i, seat in enumerate(seats)}]
-    by_seat += [
-        {seat: trained[(i - turn) % len(trained)] for i, seat in enumerate(seats)}
-        for turn in range(len(trained))
-    ]
-    return by_seat
 
 
 def check_comparable(targets: Sequence[Target]) -> None:

@@ -117,6 +117,15 @@ def load_policy(name: str, config: Config, folder: str | Path) -> Policy:
     return policy
 
 
+def load_saved(name: str, config: Config, task: Task, folder: str | Path) -> Policy:
+    """`load_policy`, also of a lookup table, which has the size that the task gives it."""
+    if config.policy.kind != "table":
+        return load_policy(name, config, folder)
+    table = _table(name, task, config)
+    table.restore(folder)
+    return table
+
+
 def device_of(config: Config) -> str:
     """The device of the settings; `auto` is the accelerator if there is one, else cpu."""
     return default_device() if config.policy.device == "auto" else config.policy.device
@@ -145,7 +154,8 @@ def make_players(
     Objects that are given take the place of the settings; given policies must be named as
     `config.policy_names` and have a reference each.
     """
-    names = list(folders or dict.fromkeys(config.policy_names))
+    pool = ("pool",) if any(player.startswith("pool:") for player in config.players.values()) else ()
+    names = list(folders or dict.fromkeys((*config.policy_names, *pool)))
     if policies is not None:
         if sorted(policies) != sorted(names):
             raise ValueError(f"policies are {', '.join(policies)}; this run needs {', '.join(names)}")
@@ -155,8 +165,8 @@ def make_players(
         task = task or make_task(config, judge=judge)
         references = dict.fromkeys(names, _table("reference", task, config))
         tables = {name: _table(name, task, config) for name in names}
-        for name, folder in (folders or {}).items():
-            tables[name].restore(folder)
+        if folders:
+            tables = {name: load_saved(name, config, task, folder) for name, folder in folders.items()}
         return _players(config, task, references, tables, judge)
     if config.policy.kind == "lora_team" and folders is None:
         team = load_team(config, names)
@@ -203,7 +213,7 @@ def start_models(config: Config, names: Sequence[str]) -> dict[str, str]:
     several = config.policy.models
     if not several:
         return dict.fromkeys(names, str(config.lora.adapter or config.policy.model))
-    models = dict(zip(config.policy_names, several, strict=True))
+    models = dict(zip(dict.fromkeys(config.policy_names), several, strict=True))
     return {name: models.get(name, several[0]) for name in names}
 
 
@@ -314,7 +324,7 @@ def make_game(config: Config, task: Task, policies: Mapping[str, Player]) -> Vec
     return VectorGame(task, **game_options(config, policies))
 
 
-def check_lengths(game: VectorGame, policies: Mapping[str, Policy]) -> None:
+def check_lengths(game: VectorGame, policies: Mapping[str, Player]) -> None:
     """Check the language models, one of each architecture, on a row as long as the game's longest."""
     cap = game.cap_range[1]
     longest = max(view.max_prompt(game.task.max_query, cap) for view in game.views) + cap
@@ -328,7 +338,7 @@ def game_options(config: Config, policies: Mapping[str, Player]) -> dict[str, An
     windows = [policy.window for policy in policies.values() if policy.window is not None]
     return {
         "seats": config.seats,
-        "views": config.sees,
+        "views": config.sees,  # a text, or texts by seat
         "payoff": config.payoff_rule,
         "max_response": config.max_response,
         "window": min(windows, default=None),

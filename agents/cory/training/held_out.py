@@ -86,8 +86,8 @@ class HeldOut:
     def play_as_team(self, iteration: int) -> dict[str, Responses]:
         """Responses of every seat in games on the test queries, seated as in `iteration`."""
         trainer = self.trainer
-        policies = trainer.team(iteration).policies
-        return evaluate_in_game(trainer.game, policies, trainer.config.evaluation, measures=self.measures)
+        seated = {**trainer.team(iteration).policies, **trainer.players}
+        return evaluate_in_game(trainer.game, seated, trainer.config.evaluation, measures=self.measures)
 
     def sample_rows(self, iteration: int, responses: Mapping[str, Responses]) -> list[dict[str, Any]]:
         """A few held-out games, beside the standalone `responses` of the policies and of the reference."""
@@ -102,8 +102,9 @@ class HeldOut:
             key=(config.evaluation.seed, "samples", 0),
             max_response=config.max_response,
         )
-        batches = play(game, team.policies, spec, clock=Clock())
-        token_kl = metrics.token_kl(batches, trainer.task.tokenizer)
+        batches = play(game, team.policies, spec, clock=Clock(), players=trainer.players)
+        scored = {seat: batches[seat] for seat in team.seating}
+        token_kl = metrics.token_kl(scored, trainer.task.tokenizer)
         scores_BN, texts = game.scores(), {seat: game.texts(seat) for seat in game.seats}
         return [
             {
@@ -112,7 +113,7 @@ class HeldOut:
                 **{seat: texts[seat][i] for seat in texts},
                 "score": dict(zip(texts, scores_BN[i].tolist(), strict=True)),
                 "eval": {name: found.texts[i][0] for name, found in responses.items()},
-                "seating": dict(team.seating),
+                "seating": trainer.names(iteration),
                 **({"token_kl": token_kl[i]} if i < len(token_kl) else {}),
             }
             for i, query in enumerate(queries)

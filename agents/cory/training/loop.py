@@ -72,6 +72,8 @@ class Loop:
         self.warned: set[str] = set()
         self.held_out = HeldOut(trainer)
         self.memory = trainer.state.memory.state()
+        if trainer.pool is not None:
+            trainer.pool.run = run
         self.saving_seconds = 0.0
         self.saved_at = time.monotonic()
 
@@ -200,7 +202,8 @@ class Loop:
         """Write the checkpoint and remove old ones; its folder."""
         self.tracker.flush()  # a run that resumes here writes no earlier line again
         folder = self.trainer.save(self.run, iteration, documents=documents(self.run, self.config))
-        for aside in checkpoint.keep_last(self.run, self.config.keep_checkpoints):
+        drawn = self.trainer.pool.members(iteration) if self.trainer.pool else ()
+        for aside in checkpoint.keep_last(self.run, self.config.keep_checkpoints, also=drawn):
             self.say(f"warning: an old checkpoint held other files or was damaged; they are kept in {aside}")
         return folder
 

@@ -39,14 +39,32 @@ def iteration_metrics(
         seat_metrics = batch_metrics(batch, kl_coef=config.kl.coef, eos=policy.eos) | dict(updates[name])
         seat_metrics |= value_metrics(batch, advantages[seat]) | spread_metrics(batch, group=group)
         metrics |= {f"{seat}/{name}/{quantity}": value for quantity, value in seat_metrics.items()}
-    metrics |= interplay(team.seating, batches)
     metrics |= {f"time/{phase}/seconds": spent for phase, spent in seconds.items()}
     tokens = sum(int(batch.response_length_B.sum()) for batch in batches.values())
     metrics["speed/tokens/per_second"] = tokens / sum(seconds.values())
     return metrics
 
 
-def interplay(seating: Mapping[str, str], batches: Mapping[str, Batch]) -> dict[str, float]:
+UNSCORED = ("task_reward", "payoff", "response_length")
+"""What is known of a player's games."""
+
+
+def game_metrics(
+    game: VectorGame, batches: Mapping[str, Batch], names: Mapping[str, str], team: Team
+) -> dict[str, float]:
+    """Metrics of players that do not learn, of how the seats relate, and of what the task measures.
+
+    `names` are who sits in each seat.
+    """
+    found = interplay(names, batches) | game_measures(game, names)
+    for seat, batch in batches.items():
+        if seat not in team.seating:
+            of_player = batch_metrics(batch, kl_coef=0.0, eos=())
+            found |= {f"{seat}/{names[seat]}/{quantity}": of_player[quantity] for quantity in UNSCORED}
+    return found
+
+
+def interplay(names: Mapping[str, str], batches: Mapping[str, Batch]) -> dict[str, float]:
     """How each observer's response relates to the response before it, over the games of an iteration.
 
     `copied` is the share of responses that equal the one before; `score_correlation` is Pearson's between
@@ -61,7 +79,7 @@ def interplay(seating: Mapping[str, str], batches: Mapping[str, Batch]) -> dict[
         scores_2B = torch.stack([before.score_B, batch.score_B]).cpu().double().numpy()
         varies = bool((scores_2B.std(1) > 0).all())
         correlation = float(np.corrcoef(scores_2B)[0, 1]) if varies else 0.0
-        name = f"{seat}/{seating[seat]}"
+        name = f"{seat}/{names[seat]}"
         metrics |= {
             f"{name}/copied": float(copied_B.cpu().double().mean()),
             f"{name}/score_correlation": correlation,
@@ -69,13 +87,13 @@ def interplay(seating: Mapping[str, str], batches: Mapping[str, Batch]) -> dict[
     return metrics
 
 
-def game_measures(game: VectorGame, seating: Mapping[str, str]) -> dict[str, float]:
+def game_measures(game: VectorGame, names: Mapping[str, str]) -> dict[str, float]:
     """What the task measures of games beside scores, means over the games of all ranks."""
     if not isinstance(game.task, MeasuresGames):
         return {}
     parts = ranks.gather_object("what the task measures", game.measures())
     return {
-        f"{seat}/{seating[seat]}/{quantity}": float(
+        f"{seat}/{names[seat]}/{quantity}": float(
             np.concatenate([part[seat][quantity] for part in parts]).mean()
         )
         for seat, of_seat in parts[0].items()

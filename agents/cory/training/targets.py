@@ -85,7 +85,18 @@ def _is_checkpoint(folder: Path) -> bool:
 def is_loader(name: str) -> bool:
     """Whether a target is `module:function` or `file.py:function`, and no folder of that name."""
     module, _, function = name.rpartition(":")
-    return bool(module) and function.isidentifier() and not Path(name).exists()
+    is_place = bool(module) and function.isidentifier() and not Path(name).exists()
+    return is_place or name in PLAYERS.items
+
+
+def remembered(player: Any) -> str:
+    """The name of a player for settings: it is found by it while this process lasts."""
+    if isinstance(player, str | Path):
+        return str(player)
+    name = f"{type(player).__name__}-{id(player)}"
+    if name not in PLAYERS.items:
+        PLAYERS.register(name, lambda: player)
+    return name
 
 
 def load_external(name: str, config: Config) -> Target:
@@ -104,7 +115,9 @@ def load_external(name: str, config: Config) -> Target:
     except Exception as error:
         raise ValueError(f"{source} cannot load its player ({type(error).__name__}: {error})") from error
     module = name.rpartition(":")[0]
-    alone = Path(module).stem if module.endswith(".py") else module.rpartition(".")[2]
+    alone = (
+        Path(module).stem if module.endswith(".py") else (module or name.partition("-")[0]).rpartition(".")[2]
+    )
     players = named_players(made, source, name=f"player_{alone}" if alone.startswith("reference") else alone)
     return Target(name=name, config=config, folders={}, players=players)
 

@@ -38,6 +38,7 @@ from cory.training.factory import (
     resolved,
     shard_policies,
 )
+from cory.training.players import POOL, Pool, seat_players
 from cory.training.state import TrainedState
 from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.tasks.base import Task
@@ -65,11 +66,15 @@ class Trainer:
             )
         players = make_players(config, task=task, policies=policies, judge=judge)
         self.task, self.references, self.policies = players
+        drawn = self.policies.pop(POOL, None)
+        self.pool = None if drawn is None else Pool(drawn, config)
         self._wait = partial(synchronize, next(iter(self.policies.values())).device)
         agree_on_smallest(next(iter(self.policies.values())).memory)
         self.config = config = resolved(config, players)
-        self.game = make_game(config, self.task, self.policies)
-        check_lengths(self.game, self.policies)
+        self.players = seat_players(config, self.task, self.references, self.policies, pool=drawn)
+        """Who plays without learning, by seat."""
+        self.game = make_game(config, self.task, {**self.policies, **self.players})
+        check_lengths(self.game, {**self.policies, **self.players})
         weighted_sum.check(self.task, self.game.seats)
         if config.policy.compile == "yes":
             compile_blocks(players)
@@ -97,11 +102,14 @@ class Trainer:
         with clock.phase("exchange"):
             self.begin_iteration(iteration)
         team = self.team(iteration)
-        batches = play_shared(self.game, team.policies, self.spec(iteration), clock=clock)
+        played = play_shared(
+            self.game, team.policies, self.spec(iteration), clock=clock, players=self.players
+        )
+        batches = {seat: played[seat] for seat in team.seating}
         if self.critic is not None:
             with clock.phase("critic"):
                 batches = self.critic.value(batches)
-        self.batches, self.learning = batches, True
+        self.batches, self.learning = played, True
         advantages = team.advantages(batches)
         if self.config.sharing.same_view:
             with clock.phase("share"):
@@ -116,8 +124,8 @@ class Trainer:
         of_critic = self._update_critic(advantages, clock)
         self.end_iteration(iteration)
         row = metrics.iteration_metrics(team, batches, advantages, updates, clock.seconds, self.config)
-        measured = metrics.game_measures(self.game, team.seating)
-        return row | measured | of_critic | weighted_sum.of_task(self.task).metrics()
+        of_game = metrics.game_metrics(self.game, played, self.names(iteration), team)
+        return row | of_game | of_critic | weighted_sum.of_task(self.task).metrics()
 
     def example(self) -> str:
         """A game's first response of the iteration, its query, its score, and what the reward received."""
@@ -135,12 +143,12 @@ class Trainer:
         self._fingerprints = {name: policy.fingerprint() for name, policy in self.policies.items()}
 
     def seating(self, iteration: int) -> Mapping[str, str]:
-        """Which policy sits in which seat."""
+        """Which policy sits in which seat that learns."""
         exchange = self.config.exchange
         return seating_at(
             iteration,
             every=exchange.every,
-            seats=self.game.seats,
+            seats=self.config.learning_seats,
             first=self.config.policy_names,
             order=exchange.order,
             random_key=(self.config.seed,) if exchange.order == "random" else None,
@@ -168,6 +176,8 @@ class Trainer:
                 learner.reset()
             learner.begin_iteration(iteration, self.config.iterations)
         self.game.set_payoff(self.config.payoff_rule, iteration=iteration)
+        if self.pool is not None:
+            self.pool.begin_iteration(iteration)
 
     def end_iteration(self, iteration: int) -> None:
         """Update the averages of weights; the state is then that of the start of the next iteration."""
@@ -213,6 +223,11 @@ class Trainer:
             options=self.config.algorithm_options,
             state=self.state.of_team,
         )
+
+    def names(self, iteration: int) -> dict[str, str]:
+        """Who sits in each seat, in the order of play."""
+        seating = self.seating(iteration)
+        return {seat: seating.get(seat) or self.players[seat].name for seat in self.game.seats}
 
     def _update_critic(self, advantages: Mapping[str, Advantage], clock: Clock) -> dict[str, float]:
         """The central critic's own epochs, if there is one."""

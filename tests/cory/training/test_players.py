@@ -1,0 +1,225 @@
+"""Seats that do not learn: the reference, saved policies, programs, and checkpoints of the run itself."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+import cory
+from cory.cli.main import main
+from cory.rollout.role_exchange import ExchangeConfig
+from cory.tracking.tracker import read
+from cory.training import checkpoint
+from cory.training.held_out import HeldOut
+from cory.training.run import train
+from cory.training.targets import remembered
+from cory.training.trainer import Trainer
+from tests.helpers import players
+from tests.helpers.runs import same, traces, without_report
+from tests.helpers.tables import TABLES
+
+FEW = replace(TABLES, batch=16, iterations=4, evaluation=replace(TABLES.evaluation, queries=8))
+HELPERS = "tests.helpers.players"
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch):
+    without_report(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A table that has trained alone, as a folder."""
+    folder = tmp_path_factory.mktemp("runs") / "alone"
+    train(replace(FEW, seats=1), folder, report=False)
+    return folder
+
+
+def seated(player: str, *, seat: str = "observer_1", **changes) -> Trainer:
+    return Trainer(replace(FEW, players={seat: player}, **changes))
+
+
+def test_a_frozen_observer_keeps_the_weights_of_the_reference_while_the_pioneer_learns():
+    trainer = seated("frozen")
+    before = trainer.references["llm_1"].logits_SV.clone()
+    found = trainer.iterate(0)
+    assert list(trainer.policies) == list(trainer.learners) == ["llm_1"]
+    assert torch.equal(trainer.players["observer_1"].logits_SV, before)
+    assert not torch.equal(trainer.policies["llm_1"].logits_SV, before)
+    assert {"observer_1/reference/task_reward", "observer_1/reference/payoff"} <= found.keys()
+    assert "observer_1/reference/kl" not in found
+    assert found["pioneer_0/llm_1/payoff"] == pytest.approx(found["observer_1/reference/payoff"])  # the sum
+
+
+def test_a_pioneer_before_a_frozen_observer_learns_what_it_learns_before_a_learning_one_at_the_start():
+    """In the first iteration the observer is the reference in both: same games, same scores, same update."""
+    alone, both = seated("frozen"), Trainer(FEW)
+    found, expected = alone.iterate(0), both.iterate(0)
+    for quantity in ("task_reward", "payoff", "response_length"):
+        for seat, name, other in (("pioneer_0", "llm_1", "llm_1"), ("observer_1", "reference", "llm_2")):
+            assert found[f"{seat}/{name}/{quantity}"] == expected[f"{seat}/{other}/{quantity}"]
+    assert torch.equal(alone.policies["llm_1"].logits_SV, both.policies["llm_1"].logits_SV)
+
+
+def test_exchange_moves_learning_policies_among_the_seats_without_a_player():
+    config = replace(FEW, seats=3, players={"observer_1": "frozen"}, exchange=ExchangeConfig(every=1))
+    trainer = Trainer(config)
+    assert trainer.names(0) == {"pioneer_0": "llm_1", "observer_1": "reference", "observer_2": "llm_2"}
+    assert trainer.names(1) == {"pioneer_0": "llm_2", "observer_1": "reference", "observer_2": "llm_1"}
+    found = trainer.iterate(1)
+    assert {"pioneer_0/llm_2/kl", "observer_2/llm_1/kl"} <= found.keys()
+
+
+def test_a_saved_policy_plays_with_its_weights_under_a_name_of_its_own(saved):
+    trainer = seated(str(saved / "policies/llm_1"), seat="pioneer_0")
+    player = trainer.players["pioneer_0"]
+    policy = Trainer(replace(FEW, seats=1)).policies["llm_1"]
+    policy.restore(saved / "policies/llm_1")
+    assert torch.equal(player.logits_SV, policy.logits_SV)
+    assert list(trainer.policies) == ["llm_1"]
+    assert "pioneer_0/player_llm_1/task_reward" in trainer.iterate(0)
+    assert seated(str(saved)).players["observer_1"].name == "player_llm_1"  # a run with one policy
+
+
+@pytest.mark.parametrize(("text", "response"), [("ab", "ab"), ("abcd", "abc"), ("", "")])
+def test_a_text_player_reads_prompts_and_its_responses_are_cut_or_ended(text, response):
+    """The cap is 3 tokens, a token a letter: two letters are followed by EOS, of four three are left."""
+    player = players.Letters(text)
+    trainer = seated(remembered(player))
+    trainer.iterate(0)
+    assert set(trainer.game.texts("observer_1")) == {response}
+    queries = [query.text for query in trainer.game.queries]
+    pioneers = trainer.game.texts("pioneer_0")
+    decode = trainer.task.tokenizer.decode
+    prompts_BP, lengths_B = trainer.game.prompts("observer_1")
+    assert player.read == [decode(ids[:n].tolist()) for ids, n in zip(prompts_BP, lengths_B, strict=True)]
+    assert all(q in t and r in t for q, r, t in zip(queries, pioneers, player.read, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("player", "message"),
+    [
+        (players.Late(), "took longer than 0.2 s to respond to 16 prompts"),
+        (players.Failing(), r"failed to respond \(OSError: no quota left\)"),
+        (players.Short(), "to 16 prompts; return a list of texts, one for each"),
+        (players.Numbers(), "to 16 prompts; return a list of texts, one for each"),
+        (players.Foreign(), r"responded 'a\?': '\?' in 'a\?' is not in the alphabet"),
+    ],
+)
+def test_a_text_player_that_fails_is_named_before_an_update(player, message):
+    trainer = seated(remembered(player))
+    with pytest.raises(ValueError, match=message):
+        trainer.iterate(0)
+    assert not trainer.learning
+
+
+def test_players_of_the_command_line_and_of_python_play_alike(tmp_path):
+    """`--players.observer_1 module:function`, and the object itself."""
+    flags = ["--task", "echo", "--policy.kind", "table", "--max-response", "3", "3", "--batch", "8"]
+    common = [*flags, "--iterations", "1", "--evaluation.queries", "4", "--checkpoint-every", "0"]
+    named = tmp_path / "named"
+    argv = ["train", *common, "--run", str(named), "--players.observer_1", f"{HELPERS}:letters", "--quiet"]
+    assert main(argv) == 0
+    given = cory.train(
+        task="echo", max_response=(3, 3), batch=8, iterations=1, checkpoint_every=0, run=tmp_path / "given",
+        policy={"kind": "table"}, evaluation={"queries": 4}, log="quiet",
+        players={"observer_1": players.Letters()},
+    )  # fmt: skip
+    rows = [
+        {k.split("/")[2]: v for row in read(run) for k, v in row.items() if k.startswith("pioneer_0/")}
+        for run in (named, given.path)
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_evaluation_seats_the_players_of_the_run_and_those_that_are_given(saved, tmp_path):
+    run = tmp_path / "run"
+    train(replace(FEW, players={"observer_1": "frozen"}), run, report=False)
+    found = cory.evaluate(run, evaluation={"queries": 8})["in_game"]
+    assert {"pioneer_0/llm_1", "observer_1/reference"} <= found.keys()
+    assert found["pioneer_0/llm_1"]["seating"] == {"pioneer_0": "llm_1", "observer_1": "reference"}
+    other = cory.evaluate(run, evaluation={"queries": 8}, players={"observer_1": players.Letters()})
+    assert any(seat.startswith("observer_1/Letters") for seat in other["in_game"])
+
+
+def test_a_spectator_watches_a_player(tmp_path, capsys):
+    run = tmp_path / "run"
+    train(replace(FEW, players={"pioneer_0": f"{HELPERS}:letters"}), run, report=False)
+    assert main(["play", str(run), "--games", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("pioneer_0: players\nobserver_1: llm_1\n")
+    assert any(line.split()[:2] == ["pioneer_0", "ab"] for line in printed.splitlines())
+
+
+POOLED = replace(
+    FEW, iterations=6, players={"pioneer_0": "pool:2"}, checkpoint_every=2, keep_checkpoints=1
+)  # fmt: skip
+
+
+def test_a_pool_draws_from_the_last_checkpoints_by_number():
+    pool = Trainer(POOLED).pool
+    assert [pool.members(i) for i in (0, 1, 2, 3, 4, 5)] == [[0], [0], [0, 2], [0, 2], [2, 4], [2, 4]]
+    drawn = [pool.draw(i) for i in range(40)]
+    assert drawn == [Trainer(POOLED).pool.draw(i) for i in range(40)]
+    assert len({at for at, _ in drawn[2:4]} | {at for at, _ in drawn[4:6]}) > 1
+    assert drawn != [Trainer(replace(POOLED, seed=1)).pool.draw(i) for i in range(40)]
+
+
+def test_a_pool_plays_with_the_weights_of_the_drawn_checkpoint_which_is_kept(tmp_path):
+    run, seen = tmp_path / "run", {}
+
+    class Note:
+        def on_iteration(self, trainer, iteration, metrics):
+            at, name = trainer.pool.draw(iteration)
+            table = Trainer(replace(FEW, seats=1)).policies["llm_1"]
+            table.restore(checkpoint.folder_of(run, at) / name)
+            assert torch.equal(trainer.players["pioneer_0"].logits_SV, table.logits_SV)
+            assert "pioneer_0/pool/task_reward" in metrics
+            seen[iteration] = at
+
+    train(POOLED, run, callbacks=[Note()], report=False)
+    assert seen.keys() == set(range(6))
+    assert len(set(seen.values())) > 1
+
+
+def test_a_run_with_a_pool_resumes_as_if_nothing_had_happened(tmp_path):
+    """Also from a checkpoint by the clock, between two of the pool, of which only the newest is kept."""
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    often = replace(POOLED, checkpoint_minutes=1e-9)
+    train(often, whole, report=False)
+    train(replace(often, iterations=3), halves, report=False)
+    shutil.rmtree(halves / "policies")
+    train(often, halves, resume="must", report=False)
+    assert same(traces(halves, 6), traces(whole, 6))
+
+
+@pytest.mark.parametrize(
+    ("players_by_seat", "changes", "message"),
+    [
+        ({"observer_2": "frozen"}, {}, "observer_2"),
+        ({"pioneer_0": "frozen", "observer_1": "frozen"}, {}, "nobody learns"),
+        ({"observer_1": "pool:2"}, {"checkpoint_every": 0}, "checkpoint_every is 0"),
+        ({"observer_1": "pool:x"}, {}, "pools of x checkpoints"),
+        ({"observer_1": "pool:0"}, {}, "pools of 0 checkpoints"),
+        ({"observer_1": "./nowhere"}, {}, "there is no folder"),
+        ({"observer_1": f"{HELPERS}:nothing"}, {}, "which has no method act"),
+        ({"observer_1": f"{HELPERS}:two"}, {}, "return one object for one seat"),
+    ],
+)
+def test_wrong_players_are_refused(players_by_seat, changes, message):
+    with pytest.raises(ValueError, match=message):
+        Trainer(replace(FEW, players=players_by_seat, **changes))
+
+
+def test_a_run_with_several_policies_is_no_player_and_the_error_names_one(tmp_path):
+    run = tmp_path / "run"
+    train(replace(FEW, iterations=1), run, report=False)
+    with pytest.raises(ValueError, match=r"holds llm_1, llm_2; name one of them, as .*policies/llm_1"):
+        seated(str(run))
+
+
+def test_team_evaluation_seats_the_player():
+    trainer = seated("frozen")
+    responses = HeldOut(trainer).play_as_team(0)
+    assert list(responses) == ["pioneer_0", "observer_1"]
