@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cory import rewards
     from cory.api.averaging import average
-    from cory.api.commands import evaluate, train
+    from cory.api.commands import cross_play, evaluate, train
     from cory.api.probe import probe
     from cory.api.registration import (
         register_algorithm,
@@ -40,6 +40,7 @@ __all__ = [
     "Trainer",
     "average",
     "check",
+    "cross_play",
     "evaluate",
     "load",
     "presets",
@@ -62,6 +63,7 @@ _MODULES = {
     "Trainer": "cory.training.trainer",
     "average": "cory.api.averaging",
     "check": "cory.api.commands",
+    "cross_play": "cory.api.commands",
     "evaluate": "cory.api.commands",
     "load": "cory.api.runs",
     "presets": "cory.config.presets",

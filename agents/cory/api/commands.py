@@ -172,6 +172,35 @@ def evaluate(
     return result
 
 
+def cross_play(
+    *targets: Run | str | Path,
+    preset: str | None = None,
+    out: str | Path | None = None,
+    on_progress: Callable[[str], None] = lambda text: None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Play every policy of the targets as the pioneer of every one, as `cory evaluate --cross-play` does.
+
+    The result, as `cory.training.cross_play.cross_play` describes it; with `out`, a JSON file, it is written
+    with a page of heat maps beside it. `settings` hold for every target, as in `cory.train`.
+    """
+    from cory.report import cross_play as report
+    from cory.training import cross_play as playing
+
+    if not targets:
+        raise ValueError("cross-play takes runs and models; name one or more")
+    check_names(settings, cross_play)
+    if out is not None:
+        report.check_output(Path(out).expanduser())
+    factory.silence_transformers()
+    found = find_all(names_of(targets), preset=preset, settings=with_players(settings))
+    factory.configure_runtime(found[0].config)
+    result = playing.cross_play(found, on_progress=on_progress)
+    if out is not None:
+        report.write(Path(out).expanduser(), result)
+    return result
+
+
 def with_players(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by dotted name; objects that play a seat have names for this process."""
     given = dotted(settings)

@@ -1,8 +1,9 @@
 """`cory evaluate`: runs, models and players on held-out queries, standalone and in the game."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tyro.conf import Positional
 
@@ -43,6 +44,10 @@ class Options:
     game: bool = True
     """Whether the policies also play the game on these queries, each in each seat."""
 
+    cross_play: bool = False
+    """Whether every policy plays as the pioneer of every other instead: the matrix of their scores, and with
+    `out` a page of heat maps beside it."""
+
     out: Path | None = None
     """Output file (JSON), samples beside it; by default evaluations/<task>-<hash>.json in the run directory,
     if one run is evaluated. The hash is that of what is measured: only the same measurement is replaced."""
@@ -59,13 +64,16 @@ def command(argv: Sequence[str]) -> None:
     from cory.report.tables import print_tables
     from cory.training.targets import run_of
 
-    if options.out is not None:
+    if options.out is not None and not options.cross_play:
         check_output(options.out)
     settings = settings_for(options.targets, words, preset=options.preset)
     names = ("queries", "samples", "sampling", "threshold")
     settings |= {
         f"evaluation.{name}": value for name in names if (value := getattr(options, name)) is not None
     }
+    if options.cross_play:
+        play_across(options, settings)
+        return
     with progress() as show:
         result = evaluate(
             *options.targets, preset=options.preset, game=options.game, on_progress=show, **settings
@@ -77,3 +85,19 @@ def command(argv: Sequence[str]) -> None:
     if path is not None:
         with not_written(path, named=options.out is not None):
             say(f"summary: {path}\nsamples: {write(path, result)}")
+
+
+def play_across(options: Options, settings: Mapping[str, Any]) -> None:
+    """Print the matrices of cross-play."""
+    from cory.api.commands import cross_play
+    from cory.report import cross_play as report
+    from cory.report.tables import print_tables
+
+    with progress() as show:
+        result = cross_play(
+            *options.targets, preset=options.preset, out=options.out, on_progress=show, **settings
+        )
+    say(f"{report.describe(result)}.")
+    print_tables(report.make_tables(result), [])
+    if options.out is not None:
+        say(f"result: {options.out}\npage:   {options.out.with_suffix('.html')}")
