@@ -1,8 +1,9 @@
-"""Players that do not learn: scripts, and a model behind an API, each an object with `respond(texts) -> texts`.
+"""Players that do not learn, objects with `respond(texts) -> texts`: scripts, and a model behind an API.
 
     cory train --preset pocket-arithmetic --players.pioneer_0 examples/players.py:right
 
-trains an observer behind a pioneer whose sums are always right; `wrong` is off by one, `remote` asks a server.
+trains an observer behind a pioneer whose sums are always right; `wrong` is off by one, `remote` asks a
+server.
 """
 
 import re

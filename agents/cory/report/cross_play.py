@@ -71,7 +71,8 @@ def page(result: Mapping[str, Any]) -> str:
 
     figure = figures.grid(quantities(result), heat_map, legend=False)
     assert figure is not None  # there are two seats
-    figure.set_size_inches(figure.get_size_inches() * max(1.0, len(names) / 5))
+    width, height = figure.get_size_inches() * max(1.0, len(names) / 5)
+    figure.set_size_inches(width, height)
     parts = [
         html.heading("Cross-play", level=1),
         html.paragraph(f"{describe(result)}."),

@@ -139,7 +139,7 @@ def test_each_of_several_models_is_its_own_policys_reference(tiny_folder, tmp_pa
     )
     found = HeldOut(Trainer(three)).evaluate()
     assert found["reference_llm_3"] is found["reference_llm_1"]  # of one model, evaluated once
-    with pytest.raises(ValueError, match="1 models for 2 seats"):
+    with pytest.raises(ValueError, match="1 models for 2 policies"):
         replace(TABLES, policy=PolicyConfig(models=models[:1]))
 
 
