@@ -16,7 +16,7 @@ from cory_env.game import Game
 from cory_env.payoff import Payoff, check_one_game, rule
 from cory_env.render import game_text
 from cory_env.tasks import load
-from cory_env.tasks.base import Task, annotates, annotation_ids, check_query, checked_scores
+from cory_env.tasks.base import Task, annotates, annotation_ids, check_query, check_seats, checked_scores
 from cory_env.types import Query, Response, one_of, response_range, seat_names, token_id
 from cory_env.views import Seen, check_window, resolve_views
 
@@ -74,6 +74,7 @@ class raw_env(AECEnv):
         one_of("action_mask", action_mask, (None, "info", "obs"))
         one_of("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         self.task = load(task) if isinstance(task, str) else task
+        check_seats(self.task, seats)
         self.payout, self.action_mask, self.token_reward = payout, action_mask, token_reward
         self.render_mode = render_mode
         self.possible_agents = list(seat_names(seats))

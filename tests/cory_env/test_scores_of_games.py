@@ -122,6 +122,14 @@ def test_a_task_that_scores_teams_only_refuses_one_seat_and_says_why():
         ValueError, match="scores no response alone: nobody to be longer than; play games of 2"
     ):
         played(task, seats=1).scores()
+    for make in (
+        cory_env.env,
+        cory_env.turn_env,
+        cory_env.parallel_env,
+        lambda *a, **k: seat_env(task=a[0], **k),
+    ):
+        with pytest.raises(ValueError, match="scores no response alone: nobody to be longer than"):
+            make(task, seats=1)
     assert cory_env.tasks.base.counted(task)["left_out"][-1].endswith(
         "none standalone: nobody to be longer than"
     )

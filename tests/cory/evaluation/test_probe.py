@@ -87,6 +87,22 @@ def test_reading_a_pioneer_that_tells_and_an_observer_that_copies():
     assert value(probe.copying(games)) == {"read": 1, "same_query": 1, "read minus same_query": 0}
 
 
+class Agrees(relay.Task):
+    """The observer scores 1 where both wrote the same, the pioneer a half of that."""
+
+    def score_games(self, queries, responses):
+        games = zip(*([response.ids for response in of_seat] for of_seat in responses.values()), strict=True)
+        return [[(first == second) / 2, first == second] for first, second in games]
+
+
+def test_scores_of_games_are_of_the_response_that_the_observer_was_shown():
+    """It copies what it reads, also of another query, and writes a where it reads none: right one in four."""
+    games = play(COPIES, COPIES, game=VectorGame(Agrees(), seats=2, max_response=1), pioneers=4, observers=2)
+    reading = value(probe.reading(games))
+    assert (reading["own"], reading["unrelated"], reading["none"]) == (1, 1, 0.25)
+    assert (games.pioneer_scores_QP == 0.5).all()
+
+
 def test_copying_is_distinguished_from_what_the_query_explains():
     """The pioneer draws: another response to the query equals the copied one in one case of four."""
     copying = value(probe.copying(play(DRAWS, COPIES, pioneers=64, observers=2)))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cory_env import Response, VectorGame, make_views
+from cory_env.tasks.base import checked_scores
 from cory_env.tasks.reviews import Task
 from cory_env.tokenizer import CharTokenizer
 
@@ -250,3 +251,17 @@ def test_a_reward_function_gets_opening_and_continuation_separately(tmp_path):
 
     task = Task(LETTERS, reward, openings(tmp_path, ["so"], ["the"]))
     assert task.score(task.queries("train"), [Response.of(LETTERS.encode(" good"), LETTERS)]) == [5]
+
+
+def test_a_reward_function_gets_the_games_of_continuations(tmp_path):
+    def reward(seat, responses):
+        return [
+            float(len(game[place])) - len(game["pioneer_0"])
+            for place, game in zip(seat, responses, strict=True)
+        ]
+
+    task = Task(LETTERS, reward, openings(tmp_path, ["so"], ["the"]))
+    first, second = ([Response.of(LETTERS.encode(text), LETTERS)] for text in (" good", " a film"))
+    responses = {"pioneer_0": first, "observer_1": second}
+    assert checked_scores(task, task.queries("train"), responses).tolist() == [[0, 2]]
+    assert task.score(task.queries("train"), second) == [0]  # alone it is the pioneer's
