@@ -1,6 +1,7 @@
 """The judge with a linear head on a language model's mean state."""
 
 import json
+import logging
 
 import pytest
 import torch
@@ -56,3 +57,22 @@ def test_a_head_of_another_width_is_refused(folder, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(settings))
     with pytest.raises(ValueError, match="no sequence classifier could be read from"):
         Classifier(tmp_path)
+
+
+def test_loading_a_head_reports_nothing_of_the_layers_it_leaves_out(folder, backbones, capfd, monkeypatch):
+    """transformers reports every weight of the other layers, and shows a bar."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", records.append)
+    logger = logging.getLogger("transformers")
+    logger.addHandler(handler)
+    try:
+        LinearHead.of_layers(str(backbones["llama"]), 1)
+        assert any("LOAD REPORT" in record.getMessage() for record in records)
+        assert "Loading weights" in capfd.readouterr().err
+        records.clear()
+        Classifier(folder)
+    finally:
+        logger.removeHandler(handler)
+    assert not records
+    assert capfd.readouterr().err == ""
