@@ -179,7 +179,8 @@ def settings() -> Config:
             "batch": 4,
             "max_response": (3, 6),
             "algorithm_options": ppo.Config(epochs=1),
-            "policy": PolicyConfig(shared=True, precision="float32", device="cpu"),
+            "turns": ("llm_1", "llm_1"),
+            "policy": PolicyConfig(precision="float32", device="cpu"),
         }
     )
 

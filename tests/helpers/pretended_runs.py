@@ -53,7 +53,7 @@ LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
         "learner.max_grad_norm": 0.1,
     },
     "qwen2 reinforce, one policy in all seats": {
-        "algorithm": "reinforce", "policy.model": "qwen2", "policy.shared": True,
+        "algorithm": "reinforce", "policy.model": "qwen2", "turns": ("llm_1", "llm_1"),
     },
     "gpt2 trpo": {"algorithm": "trpo", "algorithm.value_steps": 2, "algorithm.cg_steps": 3},
     "gpt2 coma": {"algorithm": "coma"},

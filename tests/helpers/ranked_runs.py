@@ -43,7 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
     "15 games, passes of one row": {"batch": 15, "learner.minibatch": 5, "learner.microbatches": 5},
     "adaptive eta, payoffs scaled": {"kl.target": 1.0, "payoff_scaling.scaling": "normalise"},
     "four seats, random exchange": {"seats": 4, "exchange.order": "random", "exchange.every": 1},
-    "one policy in all seats, competitive": {"policy.shared": True, "payoff": "competitive"},
+    "one policy in all seats, competitive": {"turns": ("llm_1", "llm_1"), "payoff": "competitive"},
     "a payoff that compares all games": {"payoff": "tests.helpers.tasks:above_mean"},
     "rows shared, weights averaged": {
         "sharing.same_view": True, "evaluation.average": True,

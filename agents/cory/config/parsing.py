@@ -25,6 +25,7 @@ GONE = {
     "learner.elastic_decay": 0.9,
     "matmul": "auto",
     "policy.kernels": "auto",
+    "policy.shared": False,
     "policy.tf32": False,
     "sample_rows": ...,
     "sharing.both_views": False,

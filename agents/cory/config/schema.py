@@ -48,9 +48,6 @@ class PolicyConfig:
     lookup table indexed by (position, prompt token at that position), for tiny games. Or an entry point of
     `cory.policies`, or `module:Class`."""
 
-    shared: bool = False
-    """Whether one policy sits in all seats (parameter sharing)."""
-
     temperature: float = 1.0
     """Of sampling and scoring alike."""
 
@@ -82,10 +79,8 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         check_fields(self, "policy", rate="temperature")
         check_choices(self, "policy", compile=("auto", "yes", "no"))
-        if self.models and (self.shared or self.kind != "causal_lm"):
-            raise ValueError(
-                "policy.models names one model per policy; it needs policy.kind causal_lm, unshared"
-            )
+        if self.models and self.kind != "causal_lm":
+            raise ValueError("policy.models names one model per policy; it needs policy.kind causal_lm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +160,8 @@ class Config:
 
     turns: Annotated[tuple[str, ...], LISTED] = ()
     """Policies in the order of play: with `llm_1,llm_2,llm_1` the first sits in two seats and learns from the
-    rows of both in one update; the number of seats follows. By default every seat has a policy of its own."""
+    rows of both in one update; `llm_1,llm_1` is parameter sharing. The number of seats follows. By default
+    every seat has a policy of its own."""
 
     players: Annotated[Mapping[str, str], BY_SEAT] = field(default_factory=dict)
     """Who plays a seat without learning, as `--players.observer_1 frozen`: `frozen` (the reference), a run, a
@@ -364,8 +360,6 @@ class Config:
         named = sorted(set(self.turns))
         if named != sorted(f"llm_{i + 1}" for i in range(len(named))):
             raise ValueError(f"turns are {', '.join(self.turns)}; call the policies llm_1, llm_2, ...")
-        if self.turns and self.policy.shared:
-            raise ValueError("policy.shared puts one policy into all seats, and turns say who sits where")
         pools = [player for player in self.players.values() if player.startswith("pool:")]
         if pools and not self.checkpoint_every:
             raise ValueError(f"the player {pools[0]} is a checkpoint, and checkpoint_every is 0; raise it")
@@ -412,8 +406,7 @@ class Config:
     @property
     def policy_names(self) -> tuple[str, ...]:
         """The policies in the seats that learn at iteration 0, in the order of play."""
-        count = len(self.learning_seats)
-        return self.turns or tuple("llm_1" if self.policy.shared else f"llm_{i + 1}" for i in range(count))
+        return self.turns or tuple(f"llm_{i + 1}" for i in range(len(self.learning_seats)))
 
     @property
     def learning_seats(self) -> tuple[str, ...]:

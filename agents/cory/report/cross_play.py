@@ -52,9 +52,9 @@ def describe(result: Mapping[str, Any]) -> str:
 def page(result: Mapping[str, Any]) -> str:
     """A page with a heat map for each quantity and the tables."""
     names, pairs = result["policies"], result["pairs"]
-    values = [one["value"] for pair in pairs for one in pair["scores"].values()]
 
     def heat_map(axes: Axes, quantity: str) -> bool:
+        values = [pair["scores"][quantity]["value"] for pair in pairs]
         matrix = [[0.0] * len(names) for _ in names]
         for pair in pairs:
             row, column = names.index(pair["pioneer"]), names.index(pair["observer"])
@@ -62,7 +62,7 @@ def page(result: Mapping[str, Any]) -> str:
             axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color="white")
             if pair["kind"] == "partners":
                 axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, ec="black", lw=1.8))
-        axes.imshow(matrix, cmap="viridis", vmin=min(values), vmax=1.25 * max(values) - 0.25 * min(values))
+        axes.imshow(matrix, cmap="viridis", vmin=min(values), vmax=1.3 * max(values) - 0.3 * min(values))
         axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
         axes.set_yticks(range(len(names)), names)
         axes.set(title=quantity, xlabel="observer", ylabel="pioneer")

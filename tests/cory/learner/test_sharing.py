@@ -66,7 +66,7 @@ def test_runs_learn_with_sharing(algorithm):
     ("flags", "fault"),
     [
         (("--seats", "1", "--exchange.every", "0"), "sharing needs two policies"),
-        (("--policy.shared",), "sharing needs two policies"),
+        (("--turns", "llm_1,llm_1"), "sharing needs two policies"),
         (("--critic.kind", "central"), "each policy's own critic"),
         (("--payoff-scaling.scaling", "scale"), "each policy's own critic and unscaled payoffs"),
     ],

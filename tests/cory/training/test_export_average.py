@@ -124,7 +124,7 @@ def test_the_reference_of_an_average_is_the_model_that_all_policies_started_from
     [
         (("--export-average",), "a lookup table is no model folder"),
         (("--export-average", "--seats", "1"), "needs two policies or more, or learner.ema"),
-        (("--export-average", "--policy.kind", "causal_lm", "--policy.shared"), "needs two policies"),
+        (("--export-average", "--policy.kind", "causal_lm", "--turns", "llm_1,llm_1"), "needs two policies"),
         (
             ("--learner.ema", "0.5", "--policy.kind", "causal_lm", "--policy.models", "a", "b"),
             "learner.ema: policies of several models have no mean",

@@ -134,11 +134,11 @@ def test_resume_warns_if_a_file_that_the_settings_name_was_edited(tmp_path, monk
 
 def test_a_setting_that_came_later_may_be_added_at_its_default_only(tmp_path):
     now = flat(Config())
-    saved = {name: value for name, value in now.items() if name not in ("policy.shared", "learner.lr")}
+    saved = {name: value for name, value in now.items() if name not in ("sharing.same_view", "learner.lr")}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
     check_settings_unchanged(tmp_path, tmp_path, now)
-    with pytest.raises(ValueError, match=r"settings: policy\.shared was False and is True\. Leave"):
-        check_settings_unchanged(tmp_path, tmp_path, now | {"policy.shared": True})
+    with pytest.raises(ValueError, match=r"settings: sharing\.same_view was False and is True\. Leave"):
+        check_settings_unchanged(tmp_path, tmp_path, now | {"sharing.same_view": True})
 
 
 @pytest.mark.parametrize(

@@ -58,15 +58,6 @@ def test_a_policy_with_two_turns_gets_one_update_on_the_rows_of_both():
     assert list(trainer.names(0).values()) == ["llm_1", "llm_2", "llm_1"]
 
 
-def test_turns_of_one_policy_are_parameter_sharing():
-    shared, twice = (
-        Trainer(replace(config("llm_1", "llm_1"), **changes))
-        for changes in ({"turns": (), "policy": replace(TABLES.policy, shared=True)}, {})
-    )
-    assert shared.iterate(0).keys() == twice.iterate(0).keys()
-    assert torch.equal(shared.policies["llm_1"].logits_SV, twice.policies["llm_1"].logits_SV)
-
-
 @pytest.mark.parametrize("algorithm", ["ppo", "mappo", "happo", "coma", "vdac_mix", "seq", "grpo", "trpo"])
 def test_every_kind_of_algorithm_learns_from_three_turns(algorithm):
     flags = [
@@ -115,7 +106,6 @@ def test_views_by_seat_hold_in_a_game_of_three_turns():
     [
         ({"turns": "llm_1,llm_3"}, "call the policies llm_1, llm_2"),
         ({"turns": "llm_1,llm_2", "seats": 3}, "3 seats have no player"),
-        ({"turns": "llm_1,llm_1", "policy.shared": True}, "policy.shared"),
         ({"turns": "llm_1,llm_2,llm_1", "sharing.same_view": True}, "sharing needs two policies"),
         ({"sees": {"observer_7": "none"}}, "observer_7"),
         ({"sees": {"observer_1": "some"}}, "sees is 'some'"),
