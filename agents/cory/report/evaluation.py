@@ -18,14 +18,26 @@ IN_GAME = (
 """Quantities in the table of the seats; the JSON has all."""
 
 
-def sections(run: Path) -> list[html.Markup]:
-    """A section for every evaluation in a run."""
-    results = records.read_all(run)
+def sections(run: Path, config: Mapping[str, Any]) -> list[html.Markup]:
+    """A section for every evaluation in a run, those with the run's own settings first."""
+    results = sorted(records.read_all(run), key=lambda result: len(unlike_run(result, config)))
     parts = [html.heading("Intervals", anchor="intervals")] if results else []
-    return parts + [part for result in results for part in _section(result)]
+    return parts + [part for result in results for part in _section(result, config)]
 
 
-def _section(result: Mapping[str, Any]) -> list[html.Markup]:
+def unlike_run(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """What an evaluation measured otherwise than its run: `kl.coef 2.0 (run: 0.2)`."""
+    measured = result["measured"]
+    values = dict(measured["settings"])
+    if "evaluation.queries" in config:
+        values["queries"] = measured["queries"]
+        config = {**config, "queries": min(config["evaluation.queries"], result["data"]["test"])}
+    differing = [name for name in values if name in config and config[name] != values[name]]
+    texts = [f"{name} {values[name]} (run: {config[name]})" for name in differing]
+    return texts + ([] if measured["game"] else ["no games"])
+
+
+def _section(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[html.Markup]:
     from cory.report import figures, plots
 
     measured = result["measured"]
@@ -33,9 +45,11 @@ def _section(result: Mapping[str, Any]) -> list[html.Markup]:
         f"{name} {of['folder']} (sha256 {(of['sha256'] or '-')[:8]})"
         for name, of in measured["weights"].items()
     ]
+    others = "; ".join(unlike_run(result, config))
+    text = f"Measured unlike the run: {others}." if others else "Measured with the run's own settings."
     parts = [
         html.heading(f"Held-out evaluation with intervals: {records.describe(measured)}", level=3),
-        html.paragraph(f"Weights: {', '.join(weights)}."),
+        html.paragraph(f"{text} Weights: {', '.join(weights)}."),
     ]
     for i, table in enumerate(make_tables(result)):
         rows = [[label(row[0]), *row[1:]] for row in table.rows]

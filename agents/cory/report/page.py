@@ -69,7 +69,7 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
         *_held_out(run_curves),
         *_data(environment),
         *(part for name in ("held_out", "pass_at_k") for part in plots.get(name, ())),
-        *evaluation.sections(run),
+        *evaluation.sections(run, config),
         *probe.sections(run),
         *_training(run_curves),
         *(part for name in ("training", "team", "updates") for part in plots.get(name, ())),

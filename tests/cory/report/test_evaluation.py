@@ -4,9 +4,10 @@ import json
 import re
 
 import pytest
+import yaml
 
 from cory.evaluation.records import read_all
-from cory.report.evaluation import make_tables, pass_at_k, remarks
+from cory.report.evaluation import make_tables, pass_at_k, remarks, unlike_run
 from cory.report.page import write_report
 from cory.report.plots import pass_at_k_of
 from cory.report.tables import cell, print_tables
@@ -112,17 +113,39 @@ def test_pass_at_k_without_an_interval_is_a_point():
     assert points[1] == pytest.approx((0.375, float("nan"), float("nan")), nan_ok=True)
 
 
-def test_every_evaluation_has_a_section_that_names_what_was_measured(tmp_path, no_plots):
-    other_task = {"task": "echo", "judge": None, "sampling": "own", "settings": {"task": "echo"}}
-    run = run_with(tmp_path, SUMMARY, measured_as(1, **other_task))
+def test_every_evaluation_has_a_section_of_its_own_that_names_what_was_measured(tmp_path, no_plots):
+    """The run has 2 samples and judge pocket: its own measurement comes first, though last by file name."""
+    other_task = {
+        "task": "echo",
+        "judge": None,
+        "sampling": "own",
+        "settings": {"task": "echo", "kl.coef": 2.0},
+    }
+    run = run_with(tmp_path, measured_as(1, **other_task), measured_as(8), SUMMARY)
+    (run / "config.yaml").write_text(yaml.safe_dump(MEASURED["settings"] | {"iterations": 3}))
     page = write_report(run).read_text(encoding="utf-8")
     heads = re.findall(r"<h3>Held-out evaluation with intervals: (.*?)</h3>\n<p>(.*?)</p>", page)
     weights = "Weights: llm_1 policies/llm_1 (sha256 abcdef01)."
     assert heads == [
-        ("task reviews, judge pocket, 64 test queries, 2 samples each, paper sampling", weights),
-        ("task echo, its own score, 64 test queries, 1 sample each, own sampling", weights),
+        ("task reviews, judge pocket, 64 test queries, 2 samples each, paper sampling",
+         f"Measured with the run&#39;s own settings. {weights}"),
+        ("task reviews, judge pocket, 64 test queries, 8 samples each, paper sampling",
+         f"Measured unlike the run: evaluation.samples 8 (run: 2). {weights}"),
+        ("task echo, its own score, 64 test queries, 1 sample each, own sampling",
+         "Measured unlike the run: task echo (run: reviews); evaluation.samples 1 (run: 2); kl.coef 2.0 "
+         f"(run: 0.2). {weights}"),
     ]  # fmt: skip
-    assert page.count('alt="pass@k"') == 2
+    assert page.count('alt="pass@k"') == 3
+
+
+def test_fewer_queries_than_the_run_evaluates_are_a_difference():
+    """The run asks for 512 of 99 test queries and gets 99; 64 were measured here."""
+    config = {**MEASURED["settings"], "evaluation.queries": 512}
+    assert unlike_run(SUMMARY, config) == ["queries 64 (run: 99)"]
+    assert unlike_run(SUMMARY, {**config, "evaluation.queries": 64}) == []
+    assert unlike_run({**SUMMARY, "measured": {**MEASURED, "game": False}}, MEASURED["settings"]) == [
+        "no games"
+    ]
 
 
 def test_the_terminal_shows_the_same_tables(capsys):
