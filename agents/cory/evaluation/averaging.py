@@ -75,7 +75,7 @@ def averaged(
         else:
             values = [mean_weights(policies, weights, columns=columns)]
         written = policies[: len(values)]
-        own = [[weight.detach().clone() for weight in trained(policy)] for policy in written]
+        before = [[weight.detach().clone() for weight in trained(policy)] for policy in written]
         name = first.name
         try:
             _write(written, values)
@@ -83,7 +83,7 @@ def averaged(
             yield first
         finally:
             first.name = name
-            _write(written, own)
+            _write(written, before)
 
 
 def _adapters_with_shares(

@@ -133,10 +133,10 @@ def evaluate_in_game(
                     parts[seat].append(part)
     responses = {seat: _gather([query.text for query in held_out], parts[seat]) for seat in game.seats}
     if len(game.seats) > 1:  # of all games at once: a payoff may mix them
-        scores = [one.arrays["task_reward"] for one in responses.values()]
+        scores = [written.arrays["task_reward"] for written in responses.values()]
         payoffs_BN = game.pay(np.stack([score.ravel() for score in scores], axis=1))
-        for one, score, payoff_B in zip(responses.values(), scores, payoffs_BN.T, strict=True):
-            one.arrays["payoff"] = payoff_B.reshape(score.shape)
+        for written, score, payoff_B in zip(responses.values(), scores, payoffs_BN.T, strict=True):
+            written.arrays["payoff"] = payoff_B.reshape(score.shape)
     return responses
 
 

@@ -30,7 +30,7 @@ def defining(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in settings.items()
-        if name not in IRRELEVANT and any(name == one or name.startswith(f"{one}.") for one in DEFINING)
+        if name not in IRRELEVANT and any(name == part or name.startswith(f"{part}.") for part in DEFINING)
     }
 
 

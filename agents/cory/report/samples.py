@@ -95,7 +95,7 @@ def _standalone(row: Row) -> list[tuple[str, html.Markup]]:
 
 def _seated(row: Row) -> list[tuple[str, html.Markup]]:
     """The responses of each seat with score and KL, coloured where the KL of its tokens is known."""
-    seating, tokens, found = row.get("seating", {}), row.get("token_kl", {}), []
+    seating, tokens, responses = row.get("seating", {}), row.get("token_kl", {}), []
     for seat, score in row["score"].items():
         note = f"score {number([] if score is None else [score])}"
         text = _text(row[seat])
@@ -104,8 +104,8 @@ def _seated(row: Row) -> list[tuple[str, html.Markup]]:
             note += f", KL {sum(known):.2f} nats"
             text = _coloured(row[seat], tokens[seat])
         name = f"{seat} ({seating[seat]})" if seat in seating else seat
-        found.append((name, html.Markup(MACROS.scored(text, note))))
-    return found
+        responses.append((name, html.Markup(MACROS.scored(text, note))))
+    return responses
 
 
 def _coloured(text: str, tokens: Sequence[tuple[str, float | None]]) -> html.Markup:

@@ -25,22 +25,18 @@ def marl_eval(results: Results) -> dict[str, Any]:
     """environment -> task -> arm -> run -> step_1, ..., absolute_metrics -> {"step_count": n, "kl": [value]}.
 
     The raw data of Gorsane et al. 2022 (github.com/instadeepai/marl-eval): a value is the mean over the
-    policies of a run at an evaluation, `step_count` the games that were played, `absolute_metrics` the last
-    evaluation. marl-eval needs equal runs, steps and metrics of all arms of a task, so what not all have is
-    left out, and so are training metrics (`game/...`), whose iterations differ, and evaluations on other
-    tasks (`on/...`), which come once. It looks tasks up in lower case.
+    policies of a run, `step_count` the games that were played, `absolute_metrics` the last evaluation.
+    marl-eval needs equal runs, steps and metrics of all arms of a task, in lower case: what not all have is
+    left out, and so are training metrics and evaluations on other tasks.
     """
-    tasks = {}
-    for task in results["kl_coef"]:
-        if found := _task(results, task):
-            tasks[task.lower()] = found
-    return {ENVIRONMENT: tasks}
+    tasks = {task.lower(): _task(results, task) for task in results["kl_coef"]}
+    return {ENVIRONMENT: {task: arms for task, arms in tasks.items() if arms}}
 
 
 def _task(results: Results, task: str) -> dict[str, Any]:
     """Arm -> run -> step -> metrics, as far as all arms with runs have them."""
     runs = {(run["arm"], run["seed"]): run for run in results["runs"] if run["task"] == task}
-    arms = [arm for arm in results["arms"] if any(arm == one for one, _ in runs)]
+    arms = [arm for arm in results["arms"] if any(arm == ran for ran, _ in runs)]
     seeds = [seed for seed in sorted({seed for _, seed in runs}) if all((arm, seed) in runs for arm in arms)]
     columns = {
         metric: {
@@ -54,7 +50,9 @@ def _task(results: Results, task: str) -> dict[str, Any]:
     columns = {metric: curves for metric, curves in columns.items() if curves and all(curves.values())}
     if not columns:
         return {}
-    steps = sorted(set.intersection(*(set(one) for curves in columns.values() for one in curves.values())))
+    steps = sorted(
+        set.intersection(*(set(points) for curves in columns.values() for points in curves.values()))
+    )
     return {
         arm: {
             f"seed_{seed}": {

@@ -16,7 +16,7 @@ from cory.study import records, results
 from cory.study.analysis import analyse
 from cory.study.by_settings import values_of
 from cory.study.checks import check_runs, check_writable
-from cory.study.engines import Outcome, load_engine
+from cory.study.engines import Engine, Outcome, load_engine
 from cory.study.export import write_marl_eval
 from cory.study.plan import Plan, PlannedRun, make_plan
 from cory.study.reading import check_keys, make_spec, read_spec
@@ -114,11 +114,8 @@ class Study:
 
         Raises:
             ImportError: If the engine's package is not installed.
-            ValueError: Before the first run starts, for an arm that cannot be built or whose model, data or
-                judge cannot be found, arms that are evaluated differently, a player that cannot be loaded or
-                chooses no token of the vocabulary, a run directory or a results file that holds something
-                else, stored runs that are not the study's (both unless `retrain`), an unknown engine, a
-                folder that cannot be written to.
+            ValueError: Before the first run starts, for what cannot be built, found, loaded, compared or
+                written, and for stored runs that are not the study's (unless `retrain`).
             cory.runtime.signals.Stopped: After Ctrl-C or SIGTERM; the same command goes on.
         """
         if jobs is not None and jobs < 1:
@@ -145,23 +142,12 @@ class Study:
         check_runs(todo)
         needed = f"; verdicts need {MIN_RUNS} seeds" if spec.primary and len(spec.seeds) < MIN_RUNS else ""
         say(f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {len(todo)} to run{needed}")
-        for run in todo:
-            if records.why_holds_another(spec.out / run.name, run):
-                move_aside(spec.out / run.name)
-        try:
-            outcomes = chosen_engine(spec.out, jobs=jobs, say=say).train(todo) if todo else []
-        except Stopped as stopped:
-            stopped.add_note("finished runs stand; the same command goes on")
-            raise
-        for outcome in outcomes:
-            folder = spec.out / outcome.run.name
-            if not outcome.error or records.finished(folder, outcome.run):
-                known[outcome.run.name] = records.record(outcome.run, folder)
+        failed = _train(chosen_engine(spec.out, jobs=jobs, say=say), todo, known) if todo else []
         counted = _count_and_save(spec, plan, path, known, retrain=retrain)
-        failed = [outcome for outcome in outcomes if outcome.error]
+        lines = [f"{outcome.run.name} failed: {outcome.error}" for outcome in failed]
         with FileLock(spec.out / f"{PAGE}.lock"):  # another process may draw the same figures
             write_marl_eval(counted, spec.out)
-            page = write_report(counted, spec.out, [f"{one.run.name} failed: {one.error}" for one in failed])
+            page = write_report(counted, spec.out, lines)
         return Finished(counted, path, page, failed)
 
     def _spec(self, *, seeds: int | None, quick: bool, out: str | Path | None) -> Spec:
@@ -184,6 +170,25 @@ def warn_of_changed_comparisons(spec: Spec, path: Path, say: Callable[[str], Non
             f"warning: the comparisons are not those that {path} was counted by, with "
             f"{len(stored['runs'])} runs; one that is written after its runs is no test"
         )
+
+
+def _train(
+    engine: Engine[Any], runs: Sequence[PlannedRun], known: dict[str, dict[str, Any]]
+) -> list[Outcome]:
+    """Train runs, and add those that finish to `known`; the failed ones."""
+    for run in runs:
+        if records.why_holds_another(engine.out / run.name, run):
+            move_aside(engine.out / run.name)
+    try:
+        outcomes = engine.train(runs)
+    except Stopped as stopped:
+        stopped.add_note("finished runs stand; the same command goes on")
+        raise
+    for outcome in outcomes:
+        folder = engine.out / outcome.run.name
+        if not outcome.error or records.finished(folder, outcome.run):
+            known[outcome.run.name] = records.record(outcome.run, folder)
+    return [outcome for outcome in outcomes if outcome.error]
 
 
 def _count_and_save(
