@@ -3,10 +3,12 @@
 import importlib.metadata
 import json
 import shutil
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -14,6 +16,7 @@ from safetensors.torch import load_file
 from cory.cli.main import main
 from cory.tracking.tracker import read, read_lines
 from cory.training import checkpoint
+from cory.training.overwriting import lock_of
 
 FLAGS = [
     *("--task", "echo", "--policy.kind", "table", "--batch", "16", "--max-response", "1", "3"),
@@ -25,6 +28,16 @@ FLAGS = [
 
 ECHO = ("train", "--task", "echo", "--policy.kind", "table")
 PROMPTS = ("train", "--policy.model", "model", "--task", "prompts", "--judge", "regex:a", "--task.data")
+
+
+def process_of(run: Path) -> int | None:
+    """The process that is training in a run directory: it has the lock open."""
+    lock = lock_of(run).lock_file
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if any(file.path == lock for file in process.open_files()):
+                return process.pid
+    return None
 
 
 def train(run: Path, iterations: int, *more: str) -> int:

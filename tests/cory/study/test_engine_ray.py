@@ -13,6 +13,7 @@ from cory.study.plan import make_plan
 from cory.study.reading import make_spec
 from cory.study.study import Study
 from cory.tracking.tracker import read
+from tests.helpers.runs import process_of
 
 ray = pytest.importorskip("ray", reason="ray is not installed (the extra `ray`)")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -137,11 +138,7 @@ def test_signal_saves_the_runs_that_go_on_when_started_again(values, tmp_path, c
 @pytest.mark.faults
 def test_run_of_a_killed_process_goes_on(values, tmp_path, cluster):
     runs, engine, (folder,) = long_runs(values, tmp_path, seeds=1)
-    holder = folder / ".lock-holder"
-    thread = once(
-        lambda: lines(folder) > 10 and holder.exists(),
-        lambda: os.kill(int(holder.read_text()), signal.SIGKILL),
-    )
+    thread = once(lambda: lines(folder) > 10, lambda: os.kill(process_of(folder), signal.SIGKILL))
     (outcome,) = engine.train(runs)
     thread.join()
     assert outcome.error == ""

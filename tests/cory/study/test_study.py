@@ -22,7 +22,7 @@ from cory.study.plan import make_plan
 from cory.study.study import Study
 from cory.tracking.tracker import read
 from tests.cory.study.conftest import SMOKE, run_once
-from tests.helpers.runs import cut_run
+from tests.helpers.runs import cut_run, process_of
 
 pytestmark = pytest.mark.slow
 SMALL = {"settings": {"iterations": 4, "checkpoint_every": 2}, "evaluation": {"queries": 4, "every": 2}}
@@ -329,7 +329,7 @@ def test_killed_processes_and_ctrl_c_lose_no_more_than_iterations(values, tmp_pa
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             while iterations(folder) < at and process.poll() is None:
                 time.sleep(0.05)
-            worker = int((folder / ".lock-holder").read_text()) if at < 300 else 0
+            worker = process_of(folder) if at < 300 else None
             if killed == "study":
                 process.kill()
             elif killed == "worker":
