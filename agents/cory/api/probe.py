@@ -102,7 +102,7 @@ def probe_target(
             {
                 "seating": seating,
                 "reference": seating[PIONEER] not in policies,
-                "influence": measures.as_json(measures.influence(games.observer_scores["own"])),
+                "influence": measures.as_json(measures.influence(games)),
                 "reading": measures.as_json(measures.reading(games)),
                 "copying": measures.as_json(measures.copying(games)),
             }

@@ -19,7 +19,13 @@ SMALLEST = 1e-12
 Estimates = dict[str, Estimate]
 
 
-def influence(scores_QPR: np.ndarray) -> Estimates:
+def influence(games: ProbeGames) -> Estimates:
+    """Estimate the `components` of the observer's score and its `slope` on the pioneer's."""
+    observer_QPR = games.observer_scores["own"]
+    return {**components(observer_QPR), "slope": slope(games.pioneer_scores_QP, observer_QPR)}
+
+
+def components(scores_QPR: np.ndarray) -> Estimates:
     """Estimate the variance components of the observer's score_qpo = mean + a_q + b_qp + c_qpo.
 
     `query` (a), `pioneer` (b, what the pioneer's response causes given the query), `observer` (c, the
@@ -51,6 +57,18 @@ def influence(scores_QPR: np.ndarray) -> Estimates:
         "observer": resampled(np.mean, observer_Q),
         "pioneer_share": resampled(_ratio_of_sums, pioneer_Q, pioneer_Q + observer_Q),
     }
+
+
+def slope(pioneer_QP: np.ndarray, observer_QPR: np.ndarray) -> Estimate:
+    """Estimate the slope of the observer's score on the pioneer's within a query.
+
+    sum over q, p of x y / sum of x^2, both scores less their query's mean; NaN if no pioneer's score varies
+    within a query.
+    """
+    mean_QP = observer_QPR.mean(2)
+    x_QP = pioneer_QP - pioneer_QP.mean(1, keepdims=True)
+    y_QP = mean_QP - mean_QP.mean(1, keepdims=True)
+    return resampled(_ratio_of_sums, (x_QP * y_QP).sum(1), (x_QP**2).sum(1))
 
 
 def reading(games: ProbeGames) -> Estimates:

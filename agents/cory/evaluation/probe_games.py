@@ -59,6 +59,8 @@ class ProbeGames:
     """The pioneer's responses to each query, [Q][P]."""
     observer_texts: list[list[list[str]]]
     """The observer's responses after reading its own pioneer's, [Q][P][R]."""
+    pioneer_scores_QP: np.ndarray
+    """In the game with the observer that reads the response, mean over its responses."""
     observer_scores: dict[str, np.ndarray]
     """The observer's scores [Q, P, R] by what it read (`READ`), with the same random numbers."""
 
@@ -119,6 +121,7 @@ def play_probe(game: VectorGame, policies_by_seat: Mapping[str, Policy], config:
     return ProbeGames(
         pioneer_texts=[texts[q * P : (q + 1) * P] for q in range(Q)],
         observer_texts=np.array(observer_texts, dtype=object).reshape(Q, P, R).tolist(),
+        pioneer_scores_QP=scores["own"][..., 0].mean(2),
         observer_scores={read: of_seats[..., 1] for read, of_seats in scores.items()},
     )
 

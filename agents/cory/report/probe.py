@@ -24,6 +24,7 @@ ROWS = {
         "pioneer": "variance: pioneer's response",
         "observer": "variance: observer's own chance",
         "pioneer_share": "pioneer's share of the variance given the query",
+        "slope": "slope of the observer's on the pioneer's score",
     },
     "reading": {
         "own": "reads its own pioneer's response",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from cory.evaluation import averaging
 from cory.study import statistics
@@ -39,8 +40,7 @@ def run_value(
     `survival` are the iterations without a sign of collapse, up to `horizon`.
     """
     if metric == "survival":
-        ends = [run["iterations"] if at is None else at for at in run["collapsed_at"].values()]
-        return _mean([float(min(horizon, end)) for end in ends])
+        return _lifetime(run, horizon)[0]
     if metric == GAME_TOTAL:
         scores = [_last(seat.get("task_reward")) for seat in run["game"].values()]
         return sum(scores) if scores else math.nan
@@ -112,6 +112,11 @@ def metrics_of(results: Results) -> list[str]:
     return list(dict.fromkeys([*TABLE, *team, *(comparison["metric"] for comparison in results["primary"])]))
 
 
+def judged_by_team(results: Results) -> bool:
+    """Whether the first comparison is of held-out games: what is learned need not show standalone then."""
+    return bool(results["primary"]) and str(results["primary"][0]["metric"]).startswith("team/")
+
+
 def analyse(results: Results) -> Results:
     """The results with `statistics` of every primary comparison and their `verdicts`."""
     rows = [
@@ -154,6 +159,7 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         "difference": float(d_n.mean()) if seeds else math.nan,
         "low": low,
         "high": high,
+        "log_rank_p": _log_rank_p(results, comparison, task, seeds),
         "result": statistics.verdict(statistics.Interval(low, high), margin, direction),
     }
     return {key: None if value != value else value for key, value in row.items()}  # NaN is null in JSON
@@ -201,7 +207,55 @@ def words(row: Mapping[str, Any]) -> str:
         "equal": f"less than {row['margin']:g} either way",
     }[row["direction"]]
     ends = f"({row['low']:+.3f} to {row['high']:+.3f})"
-    return f"{text} {ends} over {row['n']} seeds; the claim is one {claim}."
+    more = f" Log-rank p = {row['log_rank_p']:.2g}." if row["log_rank_p"] is not None else ""
+    return f"{text} {ends} over {row['n']} seeds; the claim is one {claim}.{more}"
+
+
+def _log_rank_p(results: Results, comparison: Mapping[str, Any], task: str, seeds: Sequence[int]) -> float:
+    """The p of the log-rank test of two arms' survival up to the task's shortest run; NaN without collapse.
+
+    NaN too for other metrics, and for sweeps and pools.
+    """
+    sides = [comparison["arm"], comparison["baseline"]]
+    if comparison["metric"] != "survival" or not set(sides) <= results["arms"].keys() or not seeds:
+        return math.nan
+    runs = [run for run in results["runs"] if run["task"] == task]
+    horizon = min(run["iterations"] for run in runs)
+    lives = [
+        [_lifetime(run, horizon) for run in runs if run["arm"] == arm and run["seed"] in seeds]
+        for arm in sides
+    ]
+    with np.errstate(invalid="ignore"):  # where no run collapsed, or all at one iteration, there is no p
+        return float(stats.logrank(*map(_censored, lives)).pvalue)
+
+
+def _lifetime(run: Run, horizon: int) -> tuple[float, bool]:
+    """Iterations without collapse up to `horizon`, mean over the policies, and whether all collapsed by then.
+
+    With a policy that has not, the mean is a lower bound: the run is censored there.
+    """
+    ends = run["collapsed_at"].values()
+    times = [float(min(horizon, run["iterations"] if at is None else at)) for at in ends]
+    return _mean(times), all(at is not None and at <= horizon for at in ends)
+
+
+def _censored(lives: Sequence[tuple[float, bool]]) -> stats.CensoredData:
+    """Times until collapse; those that ended without it are censored."""
+    return stats.CensoredData(
+        uncensored=[time for time, collapsed in lives if collapsed],
+        right=[time for time, collapsed in lives if not collapsed],
+    )
+
+
+def survival(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
+    """Iterations, and the share of the runs' policies without collapse from each on (Kaplan-Meier)."""
+    lives = [
+        (float(run["iterations"] if at is None else at), at is not None)
+        for run in runs
+        for at in run["collapsed_at"].values()
+    ]
+    curve = stats.ecdf(_censored(lives)).sf
+    return [0.0, *map(float, curve.quantiles)], [1.0, *map(float, curve.probabilities)]
 
 
 def sweep_settings(results: Results, sweep: Mapping[str, Any], task: str) -> list[float]:

@@ -59,16 +59,17 @@ DRAWS = {"letters": "abcd"}
 
 def test_all_variance_of_an_observer_that_copies_is_caused_by_the_pioneer():
     """Its score is 1 where the pioneer has drawn the secret, one in four: a variance of 3/16."""
-    found = probe.influence(play(DRAWS, COPIES, pioneers=64, observers=3).observer_scores["own"])
+    found = probe.influence(play(DRAWS, COPIES, pioneers=64, observers=3))
     assert found["observer"].value == 0
     assert found["pioneer_share"].value == 1
     assert found["pioneer"].value == pytest.approx(3 / 16, abs=0.05)
 
 
 def test_an_observer_that_ignores_the_pioneer_has_chance_of_its_own_only():
-    found = probe.influence(play(DRAWS, DRAWS, pioneers=32, observers=32).observer_scores["own"])
+    found = probe.influence(play(DRAWS, DRAWS, pioneers=32, observers=32))
     assert found["observer"].value == pytest.approx(3 / 16, abs=0.02)
     assert found["pioneer"].value == pytest.approx(0, abs=0.004)  # the standard error is 0.001
+    assert found["slope"].value == pytest.approx(0, abs=0.25)
 
 
 def test_reading_a_pioneer_that_tells_and_an_observer_that_copies():
@@ -81,9 +82,10 @@ def test_reading_a_pioneer_that_tells_and_an_observer_that_copies():
         "own minus unrelated": 1,
         "own minus none": 0.75,
     }
-    influence = probe.influence(games.observer_scores["own"])
+    influence = probe.influence(games)
     assert influence["pioneer"].value == influence["observer"].value == 0
     assert math.isnan(influence["pioneer_share"].value)  # a certain pioneer varies nothing given the query
+    assert math.isnan(influence["slope"].value)
     assert value(probe.copying(games)) == {"read": 1, "same_query": 1, "read minus same_query": 0}
 
 
@@ -108,6 +110,13 @@ def test_copying_is_distinguished_from_what_the_query_explains():
     assert copying["read"] == 1
     assert copying["same_query"] == pytest.approx(0.25, abs=0.12)
     assert copying["read minus same_query"] == 1 - copying["same_query"]
+
+
+def test_slope_of_the_observers_score_by_hand():
+    """Query 0: x = -1, 1 and y = 0, 2 less their mean: 2 of 2. Query 1: x = -2, 2, y constant: 0 of 8."""
+    pioneer_QP = np.array([[1.0, 3.0], [0.0, 4.0]])
+    observer_QPR = np.array([[[0, 2], [2, 4]], [[5, 5], [4, 6]]], dtype=float)
+    assert probe.slope(pioneer_QP, observer_QPR).value == pytest.approx(0.2)
 
 
 def test_responses_do_not_depend_on_the_batch_size():
@@ -171,6 +180,6 @@ def test_sizes_below_two_are_refused(size):
 
 def test_estimates_become_json_without_nan():
     games = play(COPIES, COPIES, pioneers=2, observers=2)
-    found = probe.as_json({"influence": probe.influence(games.observer_scores["own"])})
+    found = probe.as_json({"influence": probe.influence(games)})
     assert found["influence"]["pioneer_share"] == {"value": None, "low": None, "high": None}
     assert found["influence"]["pioneer"]["value"] == 0

@@ -153,6 +153,58 @@ def collapsing_results(values, collapsed, iterations=20):
     return analysis.analyse(assemble(spec, make_plan(spec), runs))["statistics"][0]
 
 
+def test_survival_of_two_arms_has_a_paired_interval_and_the_p_of_the_log_rank_test(values):
+    row = collapsing_results(values, [4, 8, 12, None, 10])
+    # Restricted means to iteration 20; differences 16, 12, 8, 0, 10 with mean 9.2 and sd 5.9330.
+    assert (row["arm_mean"], row["baseline_mean"]) == (20.0, pytest.approx((4 + 8 + 12 + 20 + 10) / 5))
+    half = 2.7764 * 5.9330 / 5**0.5
+    assert (row["low"], row["high"]) == pytest.approx((9.2 - half, 9.2 + half), abs=1e-3)
+    # Of 5 and 5 at risk one by one of cooperative collapses: expected 5/10 + 4/9 + 3/8 + 2/7 = 1.60516 of 4,
+    # variance 25/100 + 20/81 + 15/64 + 10/49 = 0.93537; chi-squared (4 - 1.60516)^2 / 0.93537 = 6.1316.
+    assert row["log_rank_p"] == pytest.approx(0.01328, abs=1e-5)
+    assert analysis.words(row).endswith("the claim is one above 1. Log-rank p = 0.013.")
+
+
+def test_run_is_censored_where_one_of_its_policies_has_not_collapsed(values):
+    results = made_up_results(values, gains=(0.3,) * 5)
+    results["primary"] = [{**results["primary"][0], "metric": "survival", "margin": 1.0}]
+    for run in results["runs"]:
+        run["collapsed_at"] = {"llm_1": 4, "llm_2": None if run["arm"] == "cooperative" else 6}
+    (row,) = analysis.analyse(results)["statistics"]
+    assert (row["arm_mean"], row["baseline_mean"]) == (12.0, 5.0)
+    # All five of independent at 5, none of cooperative: expected 2.5, variance 5 * 5 * 5 * 5 / (100 * 9).
+    assert row["log_rank_p"] == pytest.approx(math.erfc((2.5**2 / (625 / 900) / 2) ** 0.5))
+
+
+@pytest.mark.parametrize("collapsed", [[], [None] * 5])
+def test_survival_without_runs_or_collapse_has_no_log_rank_p(values, collapsed):
+    row = collapsing_results(values, collapsed)
+    assert (row["n"], row["log_rank_p"]) == (len(collapsed), None)
+    assert "Log-rank" not in analysis.words(row)
+
+
+def test_share_without_collapse_is_the_kaplan_meier_estimate():
+    # 5 at risk at 10: 4/5; 3 at risk at 20 (one censored at 15): 4/5 x 2/3; the rest are censored at 30.
+    runs = [
+        made_up_run("a", seed, 0.5, iterations=length, collapsed_at={"llm_1": at})
+        for seed, (length, at) in enumerate([(30, 10), (15, None), (30, 20), (30, None), (30, None)])
+    ]
+    times, shares = analysis.survival(runs)
+    assert times == [0, 10, 15, 20, 30]
+    assert shares == pytest.approx([1, 0.8, 0.8, 0.8 * 2 / 3, 0.8 * 2 / 3])
+    runs[0]["collapsed_at"] = {"llm_1": 0}  # before the first iteration
+    assert analysis.survival(runs)[1][:2] == [1, 0.8]
+
+
+def test_shares_without_collapse_are_drawn_at_their_values_and_equal_ones_differ_in_width(values):
+    results = made_up_results(values)
+    for run in results["runs"]:
+        run["collapsed_at"] = {"llm_1": 10, "llm_2": 10}
+    lines = curves.draw_survival(results).axes[0].lines
+    assert [line.get_ydata().tolist() for line in lines] == [[1, 0, 0]] * 2
+    assert lines[0].get_linewidth() > lines[1].get_linewidth()
+
+
 def test_survival_of_runs_of_other_lengths_ends_with_the_shortest(values):
     row = collapsing_results(values, [4, 12, None], iterations=10)
     assert row["difference"] == pytest.approx((6 + 0 + 0) / 3)

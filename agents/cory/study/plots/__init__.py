@@ -1,10 +1,10 @@
-"""Figures of a study: differences, learning curves, frontier, sweeps."""
+"""Figures of a study: differences, learning curves, frontier, sweeps, survival."""
 
 from pathlib import Path
 
 from cory.report.figures import Kind, Plot, draw_kinds
 from cory.study import statistics
-from cory.study.plots.curves import draw_curves, draw_differences, draw_sweeps
+from cory.study.plots.curves import draw_curves, draw_differences, draw_survival, draw_sweeps
 from cory.study.plots.frontier import draw_frontier
 from cory.study.plots.panels import groups_of
 from cory.study.results import Results
@@ -20,6 +20,10 @@ FRONTIER = (
     "it is near."
 )
 SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
+SURVIVAL = (
+    "Share of policies without a sign of collapse (Kaplan-Meier) over the evaluated iterations. "
+    "Each line is thinner than the one before it, so that equal ones can be seen."
+)
 GROUPS = " Arms are drawn in groups, each with its own colours and scale."
 
 
@@ -31,5 +35,6 @@ def draw(results: Results, folder: Path) -> list[Plot]:
         ("curves", "Learning curves", CURVES + groups, draw_curves),
         ("frontier", "Task reward against KL", FRONTIER, draw_frontier),
         ("sweeps", "Sweeps", SWEEPS, draw_sweeps),
+        ("survival", "Collapse", SURVIVAL, draw_survival),
     ]
     return draw_kinds(kinds, results, folder)

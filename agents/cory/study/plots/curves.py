@@ -11,7 +11,15 @@ from matplotlib.ticker import NullLocator
 
 from cory.report.figures import PALETTE, REFERENCE, band, over_iterations
 from cory.study import statistics
-from cory.study.analysis import APART, curve, metrics_of, sweep_settings, values_by_seed
+from cory.study.analysis import (
+    APART,
+    curve,
+    judged_by_team,
+    metrics_of,
+    survival,
+    sweep_settings,
+    values_by_seed,
+)
 from cory.study.plots.panels import AT_KL, grid, groups_of, metric_label, style_of
 from cory.study.results import Results
 from cory.study.spec import ON
@@ -21,6 +29,8 @@ FEW = 12
 """Up to so many evaluations of a run, each is marked on its curve."""
 NO_CURVE = ("hypervolume", "survival", AT_KL, APART, ON)
 """Beginnings of metrics that a run has once."""
+THINNEST, WIDEST = 1.3, 6.0
+"""Width in points of the last arm's share without collapse and of the first's, so that equal ones show."""
 
 
 def draw_curves(
@@ -45,6 +55,35 @@ def draw_curves(
         return drawn
 
     return grid(results, shown, panel, groups_of(results))
+
+
+def draw_survival(results: Results) -> Figure | None:
+    """The share of policies without a sign of collapse, for groups of arms in which any policy has one."""
+    lost = {
+        run["arm"] for run in results["runs"] if any(at is not None for at in run["collapsed_at"].values())
+    }
+    groups = [group for group in groups_of(results) if lost.intersection(group)]
+    if judged_by_team(results) or not groups:
+        return None
+
+    def panel(axes: Axes, _metric: str, task: str, arms: Sequence[str]) -> bool:
+        played = [
+            (arm, runs)
+            for arm in arms
+            if (runs := [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)])
+        ]
+        widths = np.linspace(WIDEST, THINNEST, len(played))
+        for width, (arm, runs) in zip(widths, played, strict=True):
+            times, shares = survival(runs)
+            x, y = [*times, max(run["iterations"] for run in runs)], [*shares, shares[-1]]
+            style = style_of(results, arm) | {"linewidth": width}
+            axes.step(x, y, where="post", label=arm, solid_capstyle="butt", **style)
+        axes.set_ylim(-0.05, 1.05)
+        over_iterations(axes)
+        axes.set_ylabel("policies without a sign of collapse (share)")
+        return bool(played)
+
+    return grid(results, ["survival"], panel, groups)
 
 
 def draw_sweeps(results: Results) -> Figure | None:
