@@ -3,6 +3,7 @@
 Those are the ones that CORY made and that hold nothing else. No file is deleted, and no link is followed.
 """
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -40,7 +41,11 @@ def lock_of(run: Path) -> FileLock:
 def locked(run: Path) -> Iterator[None]:
     """Lock the run directory, which may be yet to be made, for this process; ValueError if another has it."""
     lock = lock_of(run)
-    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(lock.lock_file).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
     try:
         lock.acquire(timeout=0)
     except Timeout:

@@ -6,6 +6,7 @@ import logging
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from cory.judges.classifier import Classifier
 from cory.judges.linear_head import LinearHead
@@ -61,6 +62,8 @@ def test_a_head_of_another_width_is_refused(folder, tmp_path):
 
 def test_loading_a_head_reports_nothing_of_the_layers_it_leaves_out(folder, backbones, capfd, monkeypatch):
     """transformers reports every weight of the other layers, and shows a bar."""
+    transformers_logging.set_verbosity_warning()  # other tests may have silenced it
+    transformers_logging.enable_progress_bar()
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     monkeypatch.setattr(handler, "emit", records.append)

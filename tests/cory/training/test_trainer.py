@@ -109,7 +109,7 @@ def test_a_payoff_schedule_moves_with_the_iterations():
 
 
 def test_one_policy_may_sit_in_all_seats():
-    trainer = Trainer(replace(TABLES, policy=PolicyConfig(kind="table", shared=True)))
+    trainer = Trainer(replace(TABLES, turns=("llm_1", "llm_1")))
     assert list(trainer.policies) == ["llm_1"]
     metrics = trainer.iterate(0)
     assert {key.split("/")[1] for key in metrics if "observer_1" in key} == {"llm_1"}
