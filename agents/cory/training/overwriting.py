@@ -7,7 +7,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -39,9 +39,13 @@ def lock_of(run: Path) -> FileLock:
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Lock the run directory, which may be yet to be made, for this process; ValueError if another has it."""
+    """Lock the run directory, which may be yet to be made, for this process; ValueError if another has it.
+
+    Folders above it that are made for the lock go with it if nothing else is in them.
+    """
     lock = lock_of(run)
     folder = Path(lock.lock_file).parent
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -58,6 +62,9 @@ def locked(run: Path) -> Iterator[None]:
     finally:
         Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
+        with suppress(OSError):
+            for place in made:
+                place.rmdir()
 
 
 def mark(folder: Path) -> None:
