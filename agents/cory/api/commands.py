@@ -28,7 +28,7 @@ from cory.training import run as training_run
 from cory.training.check import Check, check_run, few_games
 from cory.training.evaluate import evaluate_targets
 from cory.training.run_directory import Resume, free_name
-from cory.training.targets import find_all
+from cory.training.targets import Target, find_all
 from cory.training.targets import remembered as remembered_player
 from cory.training.trainer import Trainer
 from cory_env.tasks.base import Task
@@ -163,10 +163,7 @@ def evaluate(
         check_output(Path(out))
     if reward is not None:
         settings["judge"] = reward if isinstance(reward, str) else remembered(reward)
-    factory.silence_transformers()
-    found = find_all(names_of(targets), preset=preset, settings=with_players(settings))
-    factory.configure_runtime(found[0].config)
-    result = evaluate_targets(found, game=game, on_progress=on_progress)
+    result = evaluate_targets(_found(targets, preset, settings), game=game, on_progress=on_progress)
     if out is not None:
         write(Path(out).expanduser(), result)
     return result
@@ -192,13 +189,20 @@ def cross_play(
     check_names(settings, cross_play)
     if out is not None:
         report.check_output(Path(out).expanduser())
-    factory.silence_transformers()
-    found = find_all(names_of(targets), preset=preset, settings=with_players(settings))
-    factory.configure_runtime(found[0].config)
-    result = playing.cross_play(found, on_progress=on_progress)
+    result = playing.cross_play(_found(targets, preset, settings), on_progress=on_progress)
     if out is not None:
         report.write(Path(out).expanduser(), result)
     return result
+
+
+def _found(
+    targets: Sequence[Run | str | Path], preset: str | None, settings: Mapping[str, Any]
+) -> list[Target]:
+    """The targets with these settings, in a process that is set up for them."""
+    factory.silence_transformers()
+    found = find_all(names_of(targets), preset=preset, settings=with_players(settings))
+    factory.configure_runtime(found[0].config)
+    return found
 
 
 def with_players(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from cory.evaluation.config import EvaluationConfig
 from cory.evaluation.evaluator import Responses, evaluate_standalone
 from cory.evaluation.probe_games import OBSERVER, PIONEER, ProbeConfig, ProbeGames, play_probe
 from cory.judges import weighted_sum
-from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
+from cory.policies.causal_lm import check_same_tokenizer
 from cory.training.factory import configure_runtime, make_game, make_players, silence_transformers
 from cory.training.targets import Target, find
 from cory_env import tasks
@@ -66,8 +66,7 @@ def probe_target(
     task, references, policies = make_players(settings, folders=folders)
     references = {name: references[name] for name in policies}
     everyone = {policy.name: policy for policy in (*references.values(), *policies.values())}
-    if models := [policy for policy in everyone.values() if isinstance(policy, CausalLMPolicy)]:
-        check_same_tokenizer(models)
+    check_same_tokenizer(everyone.values())
     game = make_game(settings, task, policies)
     config = replace(config, batch=settings.evaluation.batch)
     pairs: list[tuple[dict[str, str], ProbeGames]] = []

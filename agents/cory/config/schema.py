@@ -30,6 +30,9 @@ from cory_env.payoff import Linear, Mix, Payoff, rule
 from cory_env.types import one_of, seat_names
 from cory_env.views import SEES
 
+POOL = "pool:"
+"""Beginning of a player that is a checkpoint of the run itself."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyConfig:
@@ -264,8 +267,9 @@ class Config:
         """
         start = cls() if default is None else default
         given = grouped_by_seat(dotted(values), {"players": start.players, "sees": {}})
-        if (turns := given.get("turns")) and "seats" not in given:
-            given["turns"] = turns = turns.split(",") if isinstance(turns, str) else turns
+        if isinstance(turns := given.get("turns"), str):
+            given["turns"] = turns = turns.split(",")
+        if turns and "seats" not in given:
             given["seats"] = len(turns) + len(given.get("players", start.players))
         groups = {one.name.removesuffix("_options"): one.name for one in fields(cls)}
         groups = {group: name for group, name in groups.items() if is_dataclass(getattr(start, name))}
@@ -360,9 +364,8 @@ class Config:
         named = sorted(set(self.turns))
         if named != sorted(f"llm_{i + 1}" for i in range(len(named))):
             raise ValueError(f"turns are {', '.join(self.turns)}; call the policies llm_1, llm_2, ...")
-        pools = [player for player in self.players.values() if player.startswith("pool:")]
-        if pools and not self.checkpoint_every:
-            raise ValueError(f"the player {pools[0]} is a checkpoint, and checkpoint_every is 0; raise it")
+        if self.pool and not self.checkpoint_every:
+            raise ValueError(f"pool:{self.pool} plays with checkpoints, and checkpoint_every is 0; raise it")
 
     def _check_sharing(self) -> None:
         """Raise ValueError where there is nothing to share, or values and payoffs are not the policies'."""
@@ -407,6 +410,16 @@ class Config:
     def policy_names(self) -> tuple[str, ...]:
         """The policies in the seats that learn at iteration 0, in the order of play."""
         return self.turns or tuple(f"llm_{i + 1}" for i in range(len(self.learning_seats)))
+
+    @property
+    def pool(self) -> int:
+        """K of the players `pool:K`, 0 without one; ValueError unless they are all of one number from 1."""
+        sizes = [player.removeprefix(POOL) for player in self.players.values() if player.startswith(POOL)]
+        if not sizes:
+            return 0
+        if len(set(sizes)) > 1 or not sizes[0].isdigit() or int(sizes[0]) < 1:
+            raise ValueError(f"players name pools of {', '.join(sizes)} checkpoints; give one number from 1")
+        return int(sizes[0])
 
     @property
     def learning_seats(self) -> tuple[str, ...]:

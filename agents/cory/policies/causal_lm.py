@@ -280,9 +280,15 @@ def shard_policies(policies: Iterable[CausalLMPolicy]) -> None:
         policy.shards = shards[id(policy.model)]
 
 
-def check_same_tokenizer(policies: Sequence[CausalLMPolicy]) -> None:
-    """Raise ValueError for policies whose tokenizers, EOS ids, pad ids or vocabularies differ."""
-    first, *others = policies
+def check_same_tokenizer(policies: Iterable[object]) -> None:
+    """Raise ValueError for language models whose tokenizers, EOS ids, pad ids or vocabularies differ.
+
+    Other policies, and players, have none.
+    """
+    models = [policy for policy in policies if isinstance(policy, CausalLMPolicy)]
+    if len(models) < 2:
+        return
+    first, *others = models
     ids = first.tokenizer.get_vocab()
     for other in others:
         theirs = other.tokenizer.get_vocab()

@@ -36,11 +36,11 @@ def play(
     `players` respond in the other seats; their tokens are not scored.
     """
     game.reset(spec.queries, spec.caps_BN)
+    seated = {**players, **policies_by_seat}
     responses: dict[str, tuple[Rows, Tensor]] = {}
     with clock.phase("sample"):
         for seat in game.seats:
-            player = policies_by_seat.get(seat) or players[seat]
-            responses[seat] = sample_responses(game, seat, player, spec)
+            responses[seat] = sample_responses(game, seat, seated[seat], spec)
     with clock.phase("judge"):
         signals.check()
         scores_BN, payoffs_BN = game.scores(), game.payoffs()

@@ -12,11 +12,12 @@ import numpy as np
 
 from cory.config.values import flat
 from cory.evaluation import records
-from cory.evaluation.bootstrap import Estimate, estimates
+from cory.evaluation.bootstrap import estimates
 from cory.evaluation.evaluator import evaluate_in_game
 from cory.evaluation.external import Player
+from cory.evaluation.probe import as_json
 from cory.judges.weighted_sum import closing
-from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
+from cory.policies.causal_lm import check_same_tokenizer
 from cory.training.evaluate import check_comparable, load_target
 from cory.training.factory import make_game
 from cory.training.targets import Target, labels
@@ -53,8 +54,7 @@ def cross_play(
             for name, policy in evaluated.policies.items():
                 shown = name if len(targets) == 1 else f"{label}:{name}"
                 policies[shown], origin[shown] = policy, label
-        if models := [policy for policy in policies.values() if isinstance(policy, CausalLMPolicy)]:
-            check_same_tokenizer(models)
+        check_same_tokenizer(policies.values())
         config = targets[-1].config
         game = make_game(config, evaluated.task, policies)
         sums: dict[str, list[np.ndarray]] = {"itself": [], "partners": [], "strangers": []}
@@ -68,14 +68,14 @@ def cross_play(
             kind = "itself" if pioneer == observer else "partners" if same else "strangers"
             sums[kind].append(score_NQ.sum(0))
             values = estimates({**dict(zip(game.seats, score_NQ, strict=True)), SUM: score_NQ.sum(0)})
-            scores = {name: as_json(value) for name, value in values.items()}
-            pairs.append({"pioneer": pioneer, "observer": observer, "kind": kind, "scores": scores})
+            pair = {"pioneer": pioneer, "observer": observer, "kind": kind, "scores": as_json(values)}
+            pairs.append(pair)
     sum_Q = {kind: np.mean(of_kind, axis=0) for kind, of_kind in sums.items() if of_kind}
     if {"partners", "strangers"} <= sum_Q.keys():
         sum_Q["partners minus strangers"] = sum_Q["partners"] - sum_Q["strangers"]
     queries = responses[game.seats[0]].queries
     return {
-        "means": {kind: as_json(value) for kind, value in estimates(sum_Q).items()},
+        "means": as_json(estimates(sum_Q)),
         "task": config.task,
         "queries": len(queries),
         "queries_sha256": records.texts_sha256(queries),
@@ -84,8 +84,3 @@ def cross_play(
         "policies": list(policies),
         "pairs": pairs,
     }
-
-
-def as_json(estimate: Estimate) -> dict[str, float | None]:
-    """An estimate with None for an end that does not exist."""
-    return {name: value if np.isfinite(value) else None for name, value in estimate._asdict().items()}

@@ -13,7 +13,7 @@ from cory.evaluation.external import Player
 from cory.evaluation.summary import EvaluatedTarget, sample_lines, summary
 from cory.judges import weighted_sum
 from cory.policies.base import Policy
-from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
+from cory.policies.causal_lm import check_same_tokenizer
 from cory.training import metrics
 from cory.training.factory import (
     load_references,
@@ -27,6 +27,7 @@ from cory.training.players import as_player, seat_players, seatings
 from cory.training.targets import Target, labels
 from cory_env import tasks
 from cory_env.tasks.base import Task, check_seats, counted, team_only
+from cory_env.vector import VectorGame
 
 COMPARED = ("task", "task_options", "judge", "judge_options", "max_response", "evaluation")
 """Settings that must agree between targets that are compared."""
@@ -109,14 +110,12 @@ def evaluate_target(
     A task that scores teams only is evaluated in games only; ValueError without them.
     """
     config = target.config
-    task, references, policies = load_target(target)
+    loaded, measures = load_target(target), make_measures(config)
+    task, references, _ = loaded
     check_seats(task, config.seats if game else 1)
-    measures = make_measures(config)
     with weighted_sum.closing(task):
-        standalone = evaluate_alone(
-            config, task, references, policies, measures, lambda text: on_progress(f"{label}: {text}")
-        )
-        games = evaluate_seatings(config, task, references, policies, measures, on_progress) if game else []
+        standalone = evaluate_alone(config, loaded, measures, lambda text: on_progress(f"{label}: {text}"))
+        games = evaluate_seatings(config, loaded, measures, on_progress) if game else []
         judge = weighted_sum.of_task(task)
         of_judge, failures = judge.metrics(), judge.failures()
     return EvaluatedTarget(
@@ -159,9 +158,7 @@ def load_target(target: Target) -> Evaluated:
     players = make_players(target.config, folders=target.folders)
     references = {name: players.references[name] for name in players.policies}
     for name, policy in players.policies.items():
-        reference = references[name]
-        if isinstance(policy, CausalLMPolicy) and isinstance(reference, CausalLMPolicy):
-            check_same_tokenizer([reference, policy])
+        check_same_tokenizer([references[name], policy])
     return Evaluated(players.task, references, {**players.policies})
 
 
@@ -197,16 +194,17 @@ def target_metrics(target: Target) -> dict[str, float]:
     iteration.
     """
     config = target.config
-    task, references, policies = load_target(target)
-    measures = make_measures(config)
-    options: dict[str, Any] = {"kl_coef": config.kl.coef, "threshold": threshold(config.evaluation, task)}
-    with weighted_sum.closing(task):
-        responses = evaluate_alone(config, task, references, policies, measures)
-        results = metrics.evaluation_metrics(responses, list(policies), **options)
+    loaded, measures = load_target(target), make_measures(config)
+    options: dict[str, Any] = {
+        "kl_coef": config.kl.coef,
+        "threshold": threshold(config.evaluation, loaded.task),
+    }
+    with weighted_sum.closing(loaded.task):
+        responses = evaluate_alone(config, loaded, measures)
+        results = metrics.evaluation_metrics(responses, list(loaded.policies), **options)
         if config.evaluation.team or not responses:
-            players = seat_players(config, task, references, policies)
-            game = make_game(config, task, {**policies, **players})
-            by_seat = next(seatings(config, policies, players))
+            game, players = game_of(config, loaded)
+            by_seat = next(seatings(config, loaded.policies, players))
             team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
             results |= metrics.team_metrics(team, **options)
     return results
@@ -214,13 +212,12 @@ def target_metrics(target: Target) -> dict[str, float]:
 
 def evaluate_alone(
     config: Config,
-    task: Task,
-    references: Mapping[str, Policy],
-    policies: Mapping[str, Player],
+    loaded: Evaluated,
     measures: Mapping[str, Measure],
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Responses]:
     """Responses of every reference and policy to the query only, by name; none for a task of teams only."""
+    task, references, policies = loaded
     responses: dict[str, Responses] = {}
     if team_only(task):
         return responses
@@ -232,21 +229,24 @@ def evaluate_alone(
     return responses
 
 
+def game_of(config: Config, loaded: Evaluated) -> tuple[VectorGame, dict[str, Player]]:
+    """The game of a target, and who plays in it without being one of its policies, by seat."""
+    players = seat_players(config, *loaded)
+    return make_game(config, loaded.task, {**loaded.policies, **players}), players
+
+
 def evaluate_seatings(
     config: Config,
-    task: Task,
-    references: Mapping[str, Policy],
-    policies: Mapping[str, Player],
+    loaded: Evaluated,
     measures: Mapping[str, Measure],
     on_progress: Callable[[str], None],
 ) -> list[tuple[dict[str, str], dict[str, Responses]]]:
     """For every seating: the policy names by seat, and the responses of each seat; empty for one seat."""
     if config.seats == 1:
         return []
-    players = seat_players(config, task, references, policies)
-    game = make_game(config, task, {**policies, **players})
-    of_references: Mapping[str, Player] = {one.name: one for one in references.values()}
-    everyone = [next(seatings(config, of_references, players)), *seatings(config, policies, players)]
+    game, players = game_of(config, loaded)
+    of_references: Mapping[str, Player] = {policy.name: policy for policy in loaded.references.values()}
+    everyone = [next(seatings(config, of_references, players)), *seatings(config, loaded.policies, players)]
     results = []
     for policies_by_seat in everyone:
         names = {seat: policies_by_seat[seat].name for seat in game.seats}

@@ -48,6 +48,10 @@ POLICIES: Registry[Any] = Registry(
 """Classes of policies by kind; those of the user are made as `CausalLMPolicy.load`."""
 
 
+POOL = "pool"
+"""Name of the policy that takes the weights of a pool of checkpoints."""
+
+
 class Players(NamedTuple):
     """The task, the frozen reference of each policy by the policy's name, and the policies."""
 
@@ -154,8 +158,7 @@ def make_players(
     Objects that are given take the place of the settings; given policies must be named as
     `config.policy_names` and have a reference each.
     """
-    pool = ("pool",) if any(player.startswith("pool:") for player in config.players.values()) else ()
-    names = list(folders or dict.fromkeys((*config.policy_names, *pool)))
+    names = list(folders or dict.fromkeys((*config.policy_names, *((POOL,) if config.pool else ()))))
     if policies is not None:
         if sorted(policies) != sorted(names):
             raise ValueError(f"policies are {', '.join(policies)}; this run needs {', '.join(names)}")
@@ -173,8 +176,7 @@ def make_players(
         return _players(config, task, dict.fromkeys(names, team.reference), {**team.policies}, judge)
     references, paths = load_references(config, names), folders or start_models(config, names)
     loaded = {name: load_policy(name, config, path) for name, path in paths.items()}
-    if language_models := [p for p in loaded.values() if isinstance(p, CausalLMPolicy)]:
-        check_same_tokenizer(language_models)
+    check_same_tokenizer(loaded.values())
     return _players(config, task, references, loaded, judge)
 
 
@@ -324,10 +326,15 @@ def make_game(config: Config, task: Task, policies: Mapping[str, Player]) -> Vec
     return VectorGame(task, **game_options(config, policies))
 
 
+def longest_row(game: VectorGame) -> int:
+    """The most tokens that a seat reads and writes."""
+    cap = game.cap_range[1]
+    return max(view.max_prompt(game.task.max_query, cap) for view in game.views) + cap
+
+
 def check_lengths(game: VectorGame, policies: Mapping[str, Player]) -> None:
     """Check the language models, one of each architecture, on a row as long as the game's longest."""
-    cap = game.cap_range[1]
-    longest = max(view.max_prompt(game.task.max_query, cap) for view in game.views) + cap
+    longest = longest_row(game)
     models = [policy for policy in policies.values() if isinstance(policy, CausalLMPolicy)]
     for policy in {policy.model.config.to_json_string(): policy for policy in models}.values():
         conformance.check(policy, longest=longest)
@@ -370,17 +377,18 @@ def make_learners(config: Config, policies: Mapping[str, Policy]) -> dict[str, L
 
 
 def make_critic(config: Config, references: Mapping[str, Policy], game: VectorGame) -> CentralCritic | None:
-    """The critic of all seats, None with `critic.kind` own; it uses the first policy's reference."""
+    """The critic of the seats that learn, None with `critic.kind` own, with the first policy's reference."""
     if config.critic.kind == "own":
         return None
     critic: Any = central_critic.critic_class(config.critic.kind)
-    cap = config.max_response[1]
-    prompt = game.views[0].max_prompt(game.task.max_query, cap)
+    cap, seats = config.max_response[1], config.learning_seats
+    first = game.views[game.seats.index(seats[0])]  # whose prompt begins the transcripts
+    prompt = first.max_prompt(game.task.max_query, cap)
     made: CentralCritic = critic(
         references[config.policy_names[0]],
-        game.seats,
+        seats,
         config.critic,
-        max_length=prompt + len(game.seats) * cap,
+        max_length=prompt + len(seats) * cap,
         seed=config.seed,
     )
     return made

@@ -8,13 +8,14 @@ from cory import rng
 from cory.config.schema import Config
 from cory.evaluation.external import ExternalPlayer, Player
 from cory.policies.base import Policy
-from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
+from cory.policies.causal_lm import check_same_tokenizer
 from cory.training import checkpoint, factory
+from cory.training.factory import POOL
 from cory.training.targets import find, is_loader, load_external
 from cory_env.tasks.base import Task
 from cory_env.vector import VectorGame
 
-FROZEN, POOL = "frozen", "pool"
+FROZEN = "frozen"
 
 
 class Pool:
@@ -22,10 +23,7 @@ class Pool:
 
     def __init__(self, policy: Policy, config: Config) -> None:
         """`policy` takes the weights that are drawn; at first it has those that the run starts from."""
-        sizes = [player.partition(":")[2] for player in config.players.values() if is_pool(player)]
-        if len(set(sizes)) > 1 or not sizes[0].isdigit() or int(sizes[0]) < 1:
-            raise ValueError(f"players name pools of {', '.join(sizes)} checkpoints; give one number from 1")
-        self.policy, self.size = policy, int(sizes[0])
+        self.policy, self.size = policy, config.pool
         self.every, self.seed = config.checkpoint_every, config.seed
         self.names = list(dict.fromkeys(config.policy_names))
         self.run: Path | None = None
@@ -56,11 +54,6 @@ class Pool:
             self._loaded = folder
 
 
-def is_pool(player: str) -> bool:
-    """Whether a player is `pool:K`."""
-    return player.startswith(f"{POOL}:")
-
-
 def seat_players(
     config: Config,
     task: Task,
@@ -74,16 +67,14 @@ def seat_players(
     ValueError for one that cannot be loaded or speaks in other tokens.
     """
     own, frozen = next(iter(policies.values())), next(iter(references.values()))
-    made: dict[str, Player] = {FROZEN: references.get(config.policy_names[0], frozen)}
+    made: dict[str, Player] = {FROZEN: frozen, f"{POOL}:{config.pool}": pool or own}
     for player in config.players.values():
-        if is_pool(player):
-            made[player] = pool or own
-        elif player not in made:
-            made[player] = _loaded(player, config, task, made[FROZEN])
+        if player not in made:
+            made[player] = _loaded(player, config, task, frozen)
     return {seat: made[player] for seat, player in config.players.items()}
 
 
-def _loaded(player: str, config: Config, task: Task, reference: Any) -> Player:
+def _loaded(player: str, config: Config, task: Task, reference: Policy) -> Player:
     if is_loader(player):
         made = load_external(player, config).players
         if len(made) > 1:
@@ -96,8 +87,7 @@ def _loaded(player: str, config: Config, task: Task, reference: Any) -> Player:
         raise ValueError(f"player {player!r} holds {', '.join(folders)}; name one of them, as {place}")
     ((name, folder),) = folders.items()
     policy = factory.load_saved(unlike_learners(name), config, task, folder)
-    if isinstance(policy, CausalLMPolicy) and isinstance(reference, CausalLMPolicy):
-        check_same_tokenizer([reference, policy])
+    check_same_tokenizer([reference, policy])
     policy.set_reference(reference)
     policy.budget = reference.memory
     return policy
@@ -111,8 +101,7 @@ def as_player(name: str, loaded: Any, source: str, config: Config, task: Task, r
         loaded.set_reference(reference)
         return loaded
     games = factory.make_game(config, task, {}), VectorGame(task, seats=1, max_response=config.max_response)
-    cap, views = config.max_response[1], [view for game in games for view in game.views]
-    width = max(view.max_prompt(task.max_query, cap) for view in views) + cap
+    width = max(factory.longest_row(game) for game in games)
     return ExternalPlayer(
         name, loaded, source=source, tokenizer=task.tokenizer, width=width, reference=reference
     )

@@ -29,6 +29,7 @@ from cory.runtime.device import synchronize
 from cory.runtime.memory import agree_on_smallest
 from cory.training import metrics
 from cory.training.factory import (
+    POOL,
     check_lengths,
     compile_blocks,
     make_critic,
@@ -38,7 +39,7 @@ from cory.training.factory import (
     resolved,
     shard_policies,
 )
-from cory.training.players import POOL, Pool, seat_players
+from cory.training.players import Pool, seat_players
 from cory.training.state import TrainedState
 from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.tasks.base import Task

@@ -8,6 +8,7 @@ import torch
 
 import cory
 from cory.cli.main import main
+from cory.learner.central_critic import transcripts
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.tracking.tracker import read
 from cory.training import checkpoint
@@ -17,7 +18,7 @@ from cory.training.targets import remembered
 from cory.training.trainer import Trainer
 from tests.helpers import players
 from tests.helpers.runs import same, traces, without_report
-from tests.helpers.tables import TABLES
+from tests.helpers.tables import TABLES, flagged
 
 FEW = replace(TABLES, batch=16, iterations=4, evaluation=replace(TABLES.evaluation, queries=8))
 HELPERS = "tests.helpers.players"
@@ -69,6 +70,15 @@ def test_exchange_moves_learning_policies_among_the_seats_without_a_player():
     assert trainer.names(1) == {"pioneer_0": "llm_2", "observer_1": "reference", "observer_2": "llm_1"}
     found = trainer.iterate(1)
     assert {"pioneer_0/llm_2/kl", "observer_2/llm_1/kl"} <= found.keys()
+
+
+def test_a_central_critic_holds_the_prompt_of_the_first_seat_that_learns():
+    """An observer of sums reads the query twice: `3+4=7;3+4=`."""
+    sums = ("--task", "arithmetic", "--algorithm", "mappo")
+    trainer = Trainer(flagged(*sums, default=replace(FEW, players={"pioneer_0": "frozen"})))
+    trainer.iterate(0)
+    (rows,) = transcripts({"observer_1": trainer.batches["observer_1"]}).values()
+    assert trainer.critic.max_length >= rows.max_length
 
 
 def test_a_saved_policy_plays_with_its_weights_under_a_name_of_its_own(saved):

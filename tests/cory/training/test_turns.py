@@ -27,6 +27,7 @@ def test_the_number_of_seats_follows_from_the_turns():
         assert (found.seats, found.policy_names) == (3, ("llm_1", "llm_2", "llm_1"))
         assert Config.from_flat(flat(found)) == found
     assert flagged("--turns", "llm_1,llm_2,llm_1").seats == 3
+    assert Config.from_flat({"turns": "llm_1,llm_2", "seats": 2}).turns == ("llm_1", "llm_2")
 
 
 def test_exchange_permutes_policies_and_keeps_the_pattern_of_turns():
