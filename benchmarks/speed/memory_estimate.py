@@ -139,7 +139,11 @@ def shared_layers(policy: Policy) -> list[int]:
     """Bytes of every layer of a policy and its reference that ranks share out."""
     models = (policy, policy.reference) if policy.is_sharded else ()
     shards = {model.shards for model in models if isinstance(model, CausalLMPolicy) and model.shards}
-    return [size for shared in shards for size in shared.layer_bytes()]
+    layers = [module for shared in shards for module in shared.modules[1:]]
+    return [
+        sum(p.numel() * p.element_size() for p in module.parameters() if sharding.is_shard(p))
+        for module in layers
+    ]
 
 
 def peak(needed: Phases) -> tuple[str, dict[str, int]]:

@@ -39,11 +39,6 @@ class Shards:
             module.set_force_sum_reduction_for_comms(True)  # gloo knows no scaled sums
         self.depth = 0
 
-    def layer_bytes(self) -> list[int]:
-        """Bytes of each layer's shared weights, all ranks' together."""
-        tensors = [[p for p in module.parameters() if is_shard(p)] for module in self.modules[1:]]
-        return [sum(p.numel() * p.element_size() for p in layer) for layer in tensors]
-
     @contextmanager
     def gathered(self) -> Iterator[None]:
         """All weights are whole on every rank inside; what is written to them there is lost.

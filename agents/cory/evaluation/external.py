@@ -115,16 +115,18 @@ class ExternalPlayer:
                 f"{self.source} took longer than {seconds:g} s to respond to {len(texts)} prompts; give the "
                 "player an attribute `timeout` in seconds"
             )
-        found = results[0]
-        if isinstance(found, Exception):
-            raise ValueError(f"{self.source} failed to respond ({type(found).__name__}: {found})") from found
-        whole = isinstance(found, Sequence) and len(found) == len(texts)
-        if not whole or not all(isinstance(text, str) for text in found):
+        returned = results[0]
+        if isinstance(returned, Exception):
             raise ValueError(
-                f"{self.source} responded {found!r:.80} to {len(texts)} prompts; return a list of texts, one "
+                f"{self.source} failed to respond ({type(returned).__name__}: {returned})"
+            ) from returned
+        whole = isinstance(returned, Sequence) and len(returned) == len(texts)
+        if not whole or not all(isinstance(text, str) for text in returned):
+            raise ValueError(
+                f"{self.source} responded {returned!r:.80} to {len(texts)} prompts; return a list of texts, one "
                 "for each"
             )
-        return [self._encoded(text, cap) for text, cap in zip(found, caps, strict=True)]
+        return [self._encoded(text, cap) for text, cap in zip(returned, caps, strict=True)]
 
     def _encoded(self, text: str, cap: int) -> list[int]:
         try:
