@@ -115,18 +115,18 @@ class ExternalPlayer:
                 f"{self.source} took longer than {seconds:g} s to respond to {len(texts)} prompts; give the "
                 "player an attribute `timeout` in seconds"
             )
-        returned = results[0]
-        if isinstance(returned, Exception):
+        answer = results[0]
+        if isinstance(answer, Exception):
             raise ValueError(
-                f"{self.source} failed to respond ({type(returned).__name__}: {returned})"
-            ) from returned
-        whole = isinstance(returned, Sequence) and len(returned) == len(texts)
-        if not whole or not all(isinstance(text, str) for text in returned):
+                f"{self.source} failed to respond ({type(answer).__name__}: {answer})"
+            ) from answer
+        whole = isinstance(answer, Sequence) and len(answer) == len(texts)
+        if not whole or not all(isinstance(text, str) for text in answer):
             raise ValueError(
-                f"{self.source} responded {returned!r:.80} to {len(texts)} prompts; return a list of texts, one "
+                f"{self.source} responded {answer!r:.80} to {len(texts)} prompts; return a list of texts, one "
                 "for each"
             )
-        return [self._encoded(text, cap) for text, cap in zip(returned, caps, strict=True)]
+        return [self._encoded(text, cap) for text, cap in zip(answer, caps, strict=True)]
 
     def _encoded(self, text: str, cap: int) -> list[int]:
         try:
