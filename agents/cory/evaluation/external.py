@@ -123,8 +123,8 @@ class ExternalPlayer:
         whole = isinstance(answer, Sequence) and len(answer) == len(texts)
         if not whole or not all(isinstance(text, str) for text in answer):
             raise ValueError(
-                f"{self.source} responded {answer!r:.80} to {len(texts)} prompts; return a list of texts, one "
-                "for each"
+                f"{self.source} responded {answer!r:.80} to {len(texts)} prompts; return a list of texts, "
+                "one for each"
             )
         return [self._encoded(text, cap) for text, cap in zip(answer, caps, strict=True)]
 
