@@ -114,17 +114,6 @@ class Team:
         device = batch.response_BT.device
         return LearningData(batch, advantage, [order_B.to(device) for order_B in orders])
 
-    def update(
-        self, batches: Mapping[str, Batch], advantages: Mapping[str, Advantage]
-    ) -> dict[str, dict[str, float]]:
-        """Update all policies, one after another or jointly; the metrics of each by its name."""
-        if self.algorithm.update_all is not None:
-            return self.update_all(batches, advantages)
-        return {
-            name: learner.update(*self.data(name, batches, advantages))
-            for name, learner in self.learners.items()
-        }
-
     def update_all(
         self, batches: Mapping[str, Batch], advantages: Mapping[str, Advantage]
     ) -> dict[str, dict[str, float]]:

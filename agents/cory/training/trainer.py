@@ -115,8 +115,13 @@ class Trainer:
         if self.config.sharing.same_view:
             with clock.phase("share"):
                 team = replace(team, shared=shared_rows(team, batches))
+        updates: dict[str, dict[str, float]] = {}
         with clock.phase("update"):
-            updates = team.update(batches, advantages)
+            if self.algorithm.update_all is not None:
+                updates = team.update_all(batches, advantages)
+            else:
+                for name, learner in self.learners.items():
+                    updates[name] = learner.update(*team.data(name, batches, advantages))
         of_critic = self._update_critic(advantages, clock)
         self.end_iteration(iteration)
         row = metrics.iteration_metrics(team, batches, advantages, updates, clock.seconds, self.config)
