@@ -12,7 +12,17 @@ from cory.config.parsing import as_json
 from cory.config.schema import Config
 from cory.runtime.sources import sources_of
 from cory.runtime.yaml_files import read_yaml
-from cory.study.spec import MAY_DIFFER, ON, TARGET, Settings, Spec, flattened, on_task, tested_on
+from cory.study.spec import (
+    MAY_DIFFER,
+    ON,
+    TARGET,
+    WITH_STRANGERS,
+    Settings,
+    Spec,
+    flattened,
+    on_task,
+    tested_on,
+)
 from cory.training.evaluate import COMPARED
 from cory.training.factory import make_measures
 from cory.training.targets import Target, load_external
@@ -38,6 +48,8 @@ class PlannedRun:
     """All settings, flat, as config.yaml holds them; with `target` where nothing is trained."""
     cross: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By other task: the settings that the trained policies are evaluated with on it."""
+    strangers: tuple[int, ...] = ()
+    """The other seeds with whose observers the trained pioneer plays."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Hashes of the files, folders and modules that the settings name (`cory.runtime.sources`)."""
 
@@ -90,6 +102,7 @@ def make_plan(spec: Spec) -> Plan:
                     f"{task!r}; each arm needs a value of its own"
                 )
     _check_measured(spec, by_task)
+    _check_strangers(spec, by_task)
     for task, configs in by_task.items():
         cross = {arm: _cross(spec, by_task, task, arm) for arm in configs}
         targets = {arm: target_of(spec.arms[arm]) for arm in configs}
@@ -101,6 +114,7 @@ def make_plan(spec: Spec) -> Plan:
                 seed=seed,
                 settings=as_json(replace(config, seed=seed)) | targets[arm],
                 cross=cross[arm],
+                strangers=tuple(other for other in spec.seeds if other != seed and arm in spec.strangers),
                 sources=sources[arm],
             )
             for seed in spec.seeds
@@ -123,6 +137,17 @@ def _check_measured(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) -> 
                         )
 
 
+def _check_strangers(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) -> None:
+    """Raise ValueError unless teams that play with strangers are trained, have seats and play themselves."""
+    for task, of_task in configs.items():
+        for arm in spec.strangers:
+            if of_task[arm].seats < 2 or not of_task[arm].evaluation.team or TARGET in spec.arms[arm]:
+                raise ValueError(
+                    f"strangers: arm {arm!r} on task {task!r} needs training, two seats or more and "
+                    "evaluation.team"
+                )
+
+
 def _unmeasured(metric: str, spec: Spec, arm: str, task: str, config: Config) -> str | None:
     """What a run needs for the metric; None if it will be measured."""
     place, _, quantity = metric.rpartition("/")
@@ -135,6 +160,8 @@ def _unmeasured(metric: str, spec: Spec, arm: str, task: str, config: Config) ->
         return f"{tested!r} in `cross`"
     if samples > config.evaluation.samples:
         return f"evaluation.samples of {samples} or more"
+    if place in WITH_STRANGERS and arm not in spec.strangers:
+        return f"{arm!r} in `strangers`"
     if metric.startswith("team/") and not config.evaluation.team:
         return "evaluation.team"
     if quantity in ("second_judge", "probability") and quantity not in make_measures(config):

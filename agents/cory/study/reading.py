@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from cory.config.values import convert
 from cory.runtime.yaml_files import read_yaml
-from cory.study.spec import GAME, Spec, flattened, seeds_of
+from cory.study.spec import GAME, WITH_STRANGERS, Spec, flattened, seeds_of
 from cory_env.nearest import did_you_mean, did_you_mean_path
 
 NAME = re.compile(r"[A-Za-z0-9][\w.+=-]*")
@@ -111,6 +111,7 @@ def _check(spec: Spec) -> None:
         taken.add(name)
     for task, others in spec.cross.items():
         check_keys((task, *others), list(spec.tasks), "cross: the study", "task")
+    check_keys(spec.strangers, list(spec.arms), "strangers: the study", "arm")
     for comparison in spec.primary:
         sides, tasks = (comparison.arm, comparison.baseline), filter(None, (comparison.task,))
         check_keys(sides, list(taken), "a primary comparison: the study", "arm")
@@ -137,6 +138,8 @@ def _check_metric(metric: str) -> None:
         known = ("collective_reward", *GAME)
     elif place == "team":
         known = ("collective_reward", "best_reward", "payoff", *STANDALONE)
+    elif place in WITH_STRANGERS:
+        known = ("collective_reward", "best_reward", "combined_reward")
     elif place.startswith("team/"):
         known = (*STANDALONE, "honesty", "belief")
     if rest not in known or not re.fullmatch(r"|average|apart|game|team(/\w+)?|on/[^/]+", place):

@@ -77,6 +77,7 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
     rows = read(folder)
     made = read_json(folder / "environment.json")
     evaluated = evaluations(rows)
+    team = evaluations(rows, place="team")
     return {
         "arm": planned.arm,
         "task": planned.task,
@@ -91,7 +92,7 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         "collapsed_at": collapsed_at(evaluated),
         "budget": budget(rows, planned.settings),
         "eval": evaluated,
-        "team": evaluations(rows, place="team"),
+        "team": team | with_strangers(planned, folder, team.get("all", {})),
         "game": game(rows, planned.iterations),
         "on": cross_evaluations(planned, folder),
     }
@@ -115,9 +116,30 @@ def cross_evaluations(planned: PlannedRun, folder: Path) -> dict[str, dict[str, 
     return evaluated
 
 
+def strangers_path(folder: Path) -> Path:
+    """The file of the games of a run's pioneer with the observers of the other seeds."""
+    return folder / CROSS / "strangers.json"
+
+
+def with_strangers(
+    planned: PlannedRun, folder: Path, team: Mapping[str, Points]
+) -> dict[str, dict[str, Points]]:
+    """The games with the plan's strangers, and the `gap` by which the run's own team is ahead; or nothing."""
+    path = strangers_path(folder)
+    stored = read_json(path) if planned.strangers and path.is_file() else {}
+    if stored.get("seeds") != list(planned.strangers):
+        return {}
+    end, values = planned.iterations, stored["metrics"]
+    return {
+        "strangers": {quantity: [[end, value]] for quantity, value in values.items()},
+        "gap": {quantity: [[end, team[quantity][-1][1] - value]] for quantity, value in values.items()},
+    }
+
+
 def is_complete(planned: PlannedRun, row: Mapping[str, Any]) -> bool:
-    """Whether a row has the evaluations on all other tasks of the plan."""
-    return set(planned.cross) <= set(row["on"])
+    """Whether a row has the evaluations on all other tasks of the plan, and with strangers."""
+    met = not planned.strangers or "strangers" in row["team"]
+    return met and set(planned.cross) <= set(row["on"])
 
 
 def evaluations(rows: Iterable[Mapping[str, Any]], *, place: str = "eval") -> dict[str, dict[str, Points]]:

@@ -25,6 +25,10 @@ ON = "on/"
 """Prefix of metrics of runs that are evaluated on another task."""
 
 
+WITH_STRANGERS = ("team/strangers", "team/gap")
+"""Places of metrics of arms whose seeds play with each other."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """A claim: `arm` is better than `baseline` in `metric` by more than `margin`."""
@@ -38,6 +42,8 @@ class Comparison:
     (standalone, of the mean of the policies' weights, with `evaluation.average` or `learner.ema`),
     `apart/<quantity>` (standalone, the largest less the smallest of the policies'),
     `team/<seat>/<quantity>` and `team/<quantity>` (held-out games of all seats, with `evaluation.team`),
+    `team/strangers/<quantity>` (with the arm in `strangers`: of teams of a run's pioneer and the observers of
+    the other seeds) and `team/gap/<quantity>` (by how much the run's own team is ahead of those),
     `on/<task>/<quantity>` (standalone on another task, with `cross`), `hypervolume` and
     `reward_at_kl/<nats>` of the evaluations during training, `survival` (iterations without collapse)."""
     baseline_metric: str = ""
@@ -88,6 +94,8 @@ class Spec:
     tasks: Mapping[str, Settings] = field(default_factory=dict)
     cross: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By task that is trained on: the other tasks that its policies are evaluated on after training."""
+    strangers: tuple[str, ...] = ()
+    """Arms of which, after training, each seed's pioneer plays with the observers of the other seeds."""
     evaluation: Settings = field(default_factory=dict)
     primary: tuple[Comparison, ...] = ()
     sweeps: Mapping[str, Sweep] = field(default_factory=dict)

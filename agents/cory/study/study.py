@@ -181,6 +181,9 @@ def _train(
             move_aside(engine.out / run.name)
     try:
         outcomes = engine.train(runs)
+        failed = {outcome.run.name for outcome in outcomes if outcome.error}
+        meet = [run for run in runs if run.strangers and run.name not in failed]
+        outcomes += engine.train(meet)  # every seed is trained now
     except Stopped as stopped:
         stopped.add_note("finished runs stand; the same command goes on")
         raise

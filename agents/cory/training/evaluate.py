@@ -210,6 +210,23 @@ def target_metrics(target: Target) -> dict[str, float]:
     return results
 
 
+def team_scores(target: Target, *, observers: Target) -> dict[str, float]:
+    """Metrics of all seats in held-out games of the target's pioneer with the observers of another."""
+    config, measures = target.config, make_measures(target.config)
+    loaded, theirs = load_target(target), load_target(observers)
+    with weighted_sum.closing(loaded.task), weighted_sum.closing(theirs.task):
+        game, players = game_of(config, loaded)
+        pioneer, *others = game.seats
+        ours, strangers = (next(seatings(config, one.policies, players)) for one in (loaded, theirs))
+        by_seat = {pioneer: ours[pioneer], **{seat: strangers[seat] for seat in others}}
+        team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
+    of_team = metrics.team_metrics(
+        team, kl_coef=config.kl.coef, threshold=threshold(config.evaluation, loaded.task)
+    )
+    place = "team/all/"
+    return {key.removeprefix(place): value for key, value in of_team.items() if key.startswith(place)}
+
+
 def evaluate_alone(
     config: Config,
     loaded: Evaluated,

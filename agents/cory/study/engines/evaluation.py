@@ -5,19 +5,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import yaml
 
 from cory.config.schema import Config
-from cory.runtime.files import write_text
+from cory.runtime.files import read_json, write_text
 from cory.runtime.provenance import commit, environment
 from cory.runtime.signals import Signals
 from cory.runtime.sources import sources_of
 from cory.study.plan import PlannedRun, make_target
-from cory.study.records import cross_evaluations, cross_path
+from cory.study.records import cross_evaluations, cross_path, finished, strangers_path
 from cory.tracking.tracker import METRICS, Tracker
-from cory.training.evaluate import target_metrics
+from cory.training.evaluate import target_metrics, team_scores
 from cory.training.factory import configure_runtime, silence_transformers
 from cory.training.overwriting import is_empty, is_marked, mark
 from cory.training.targets import find
@@ -68,3 +69,28 @@ def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
                 }
                 path.parent.mkdir(exist_ok=True)
                 write_text(path, json.dumps(content, indent=1))
+
+
+def evaluate_with_strangers(folder: Path, run: PlannedRun) -> None:
+    """Seat a run's pioneer with the observers of `run.strangers` on held-out queries, where not done yet.
+
+    Means over these teams are written once all of those runs are finished; before, nothing is.
+    """
+    others = {seed: folder.with_name(f"seed-{seed}") for seed in run.strangers}
+    path = strangers_path(folder)
+    done = path.is_file() and read_json(path)["seeds"] == list(others)
+    if done or not others or not all(finished(other, run) for other in others.values()):
+        return
+    silence_transformers()
+    with Signals():
+        target = find(str(folder))
+        configure_runtime(target.config)
+        print(f"playing with the observers of seeds {', '.join(map(str, others))}", flush=True)
+        scores = [team_scores(target, observers=find(str(other))) for other in others.values()]
+        content = {
+            "commit": commit(),
+            "seeds": list(others),
+            "metrics": {quantity: fmean(one[quantity] for one in scores) for quantity in scores[0]},
+        }
+        path.parent.mkdir(exist_ok=True)
+        write_text(path, json.dumps(content, indent=1))

@@ -19,7 +19,7 @@ from cory.training import run as training_run
 
 
 def train(folder: Path, run: PlannedRun) -> str:
-    """Train one run unless it is finished, then evaluate it on the other tasks of its plan; why it failed.
+    """Train one run unless it is finished, then evaluate it as its plan says; why it failed.
 
     The error is empty for a run that finished. A run with a `target` is evaluated instead. What is printed
     goes to the log beside the run directory.
@@ -52,6 +52,7 @@ def _train(folder: Path, run: PlannedRun) -> str:
             if not finished(folder, run):
                 raise ValueError(f"{folder} has lost metrics; move it away, and it is trained again")
         evaluation.evaluate_on_others(folder, run)
+        evaluation.evaluate_with_strangers(folder, run)
     except Stopped as stopped:
         say("; ".join([str(stopped), *getattr(stopped, "__notes__", ())]), file=sys.stderr)
         return str(stopped)

@@ -1,0 +1,91 @@
+"""Teams of one seed's pioneer and the observers of the others, in a study."""
+
+import shutil
+from statistics import fmean
+
+import pytest
+
+import cory
+from cory.study.study import Study
+
+PRIMARY = [
+    {"arm": "fixed", "baseline": "fixed", "metric": "team/best_reward"}
+    | {"baseline_metric": "team/strangers/best_reward"},
+    {"arm": "exchanging", "baseline": "fixed", "metric": "team/gap/collective_reward", "direction": "lower"},
+]
+
+
+@pytest.fixture
+def meeting(values, tmp_path, in_this_process) -> dict:
+    """A study of two arms with three seeds, one of which meets strangers."""
+    return values | {
+        "arms": {"fixed": {"exchange.every": 0}, "exchanging": {"exchange.every": 1}},
+        "settings": values["settings"] | {"iterations": 4, "checkpoint_every": 0},
+        "evaluation": values.get("evaluation", {}) | {"team": True},
+        "strangers": ["fixed", "exchanging"],
+        "seeds": 3,
+        "primary": PRIMARY,
+        "sweeps": {},
+        "results": None,
+        "out": str(tmp_path / "study"),
+    }
+
+
+def test_scores_with_strangers_are_those_of_cross_play(meeting):
+    finished = Study(**meeting).run(say=str)
+    assert finished.failed == []
+    folder = finished.page.parent / "fixed/relay"
+    played = cory.cross_play(*(folder / f"seed-{seed}" for seed in range(3)))
+    sums = {
+        (pair["pioneer"], pair["observer"]): pair["scores"]["sum of the scores"]["value"]
+        for pair in played["pairs"]
+    }
+    for run in finished.results["runs"]:
+        if run["arm"] == "fixed":
+            seed = run["seed"]
+            met = [sums[f"seed-{seed}:llm_1", f"seed-{other}:llm_2"] for other in range(3) if other != seed]
+            (point,) = run["team"]["strangers"]["collective_reward"]
+            assert point == [4, pytest.approx(fmean(met))]
+            (gap,) = run["team"]["gap"]["collective_reward"]
+            assert gap[1] == pytest.approx(sums[f"seed-{seed}:llm_1", f"seed-{seed}:llm_2"] - fmean(met))
+    partners, gap = finished.results["statistics"]
+    assert partners["difference"] == pytest.approx(partners["arm_mean"] - partners["baseline_mean"])
+    assert (partners["n"], gap["n"]) == (3, 3)
+
+
+def test_games_with_strangers_wait_for_the_last_seed_and_are_played_once(meeting, monkeypatch):
+    first = Study(**meeting | {"seeds": 1}).run(say=str)
+    assert [set(run["team"]) & {"strangers", "gap"} for run in first.results["runs"]] == [set(), set()]
+    whole = Study(**meeting).run(say=str)
+    assert all({"strangers", "gap"} <= set(run["team"]) for run in whole.results["runs"])
+
+    def refuse(*_args, **_options):
+        raise AssertionError("played again")
+
+    monkeypatch.setattr("cory.study.engines.evaluation.team_scores", refuse)
+    again = Study(**meeting).run(say=str)
+    assert again.results["runs"] == whole.results["runs"]
+    shutil.rmtree(again.page.parent / "fixed")
+    lines: list[str] = []
+    assert Study(**meeting).run(say=lines.append).results["runs"] == whole.results["runs"]
+    assert lines[0].startswith("study relay-smoke: 6 runs, 6 found, 0 to run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"strangers": ["fixd"]}, "no arm 'fixd'; did you mean 'fixed'"),
+        ({"strangers": ["exchanging"]}, "'fixed' on task 'relay' needs 'fixed' in `strangers`"),
+        (
+            {"evaluation": {"team": False}, "primary": []},
+            "needs training, two seats or more and evaluation.team",
+        ),
+        (
+            {"primary": [{"arm": "fixed", "baseline": "exchanging", "metric": "team/gap/accuracy"}]},
+            "no metric 'team/gap/accuracy'",
+        ),
+    ],
+)
+def test_meetings_that_cannot_be_are_refused(meeting, changes, message):
+    with pytest.raises(ValueError, match=message):
+        Study(**meeting | changes).run(say=str)
