@@ -1,15 +1,13 @@
 """From runs to statistics and verdicts: one value per run, differences at equal seeds, margins."""
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from cory.evaluation import averaging
-from cory.study import statistics
+from cory.study import statistics, survival
 from cory.study.plan import setting_value
 from cory.study.records import Points, reference_of, trained
 from cory.study.results import Results
@@ -28,19 +26,18 @@ OF_TEAM = "team/combined_reward"
 COPIED = ("arm", "baseline", "metric", "baseline_metric", "margin", "direction", "source")
 """What a row of statistics has from its comparison."""
 
-MAX_ITERATIONS = sys.maxsize
 Run = Mapping[str, Any]
 
 
 def run_value(
-    run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, Any], horizon: int = MAX_ITERATIONS
+    run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, Any], horizon: float = math.inf
 ) -> float:
     """One number for a run: at the end of training, mean over its policies. NaN if it was not measured.
 
-    `survival` are the iterations without a sign of collapse, up to `horizon`.
+    `survival` are the iterations without a sign of collapse, up to `horizon`, `survival_kl` the nats.
     """
-    if metric == "survival":
-        return _lifetime(run, horizon)[0]
+    if metric in survival.METRICS:
+        return survival.lifetime(run, metric, horizon)[0]
     if metric == GAME_TOTAL:
         scores = [_last(seat.get("task_reward")) for seat in run["game"].values()]
         return sum(scores) if scores else math.nan
@@ -98,7 +95,7 @@ def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[
             metric,
             kl_coef=kl_coef,
             frontier=results["frontier"],
-            horizon=min(other.get("iterations", MAX_ITERATIONS) for other in runs),
+            horizon=min(other.get("iterations", math.inf) for other in runs),
         )
         for run in runs
         if run["arm"] == name
@@ -147,6 +144,13 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
     seeds = sorted(arm.keys() & baseline.keys())
     d_n = np.array([arm[seed] - baseline[seed] for seed in seeds])
     low, high = statistics.interval(d_n)
+    lives = _lives(results, comparison, task, seeds)
+    are_arms = {comparison["arm"], comparison["baseline"]} <= results["arms"].keys()
+    # Iterations end alike in all runs; without collapse, more training would have gone to more nats.
+    bounds = [
+        sum(not collapsed for _, collapsed in side) if metric == survival.IN_KL else 0 for side in lives
+    ]
+    possible = statistics.Interval(-math.inf if bounds[1] else low, math.inf if bounds[0] else high)
     row = {
         **{key: comparison[key] for key in COPIED},
         "task": task,
@@ -159,8 +163,9 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         "difference": float(d_n.mean()) if seeds else math.nan,
         "low": low,
         "high": high,
-        "log_rank_p": _log_rank_p(results, comparison, task, seeds),
-        "result": statistics.verdict(statistics.Interval(low, high), margin, direction),
+        "log_rank_p": survival.log_rank_p(*lives) if are_arms and all(lives) else math.nan,
+        "result": statistics.verdict(possible, margin, direction),
+        **({"bounds": sum(bounds)} if any(bounds) else {}),
     }
     return {key: None if value != value else value for key, value in row.items()}  # NaN is null in JSON
 
@@ -208,54 +213,30 @@ def words(row: Mapping[str, Any]) -> str:
     }[row["direction"]]
     ends = f"({row['low']:+.3f} to {row['high']:+.3f})"
     more = f" Log-rank p = {row['log_rank_p']:.2g}." if row["log_rank_p"] is not None else ""
+    if bounds := row.get("bounds"):
+        more += (
+            f" {bounds} runs did not collapse; a verdict that more nats of theirs could change is undecided."
+        )
     return f"{text} {ends} over {row['n']} seeds; the claim is one {claim}.{more}"
 
 
-def _log_rank_p(results: Results, comparison: Mapping[str, Any], task: str, seeds: Sequence[int]) -> float:
-    """The p of the log-rank test of two arms' survival up to the task's shortest run; NaN without collapse.
-
-    NaN too for other metrics, and for sweeps and pools.
-    """
-    sides = [comparison["arm"], comparison["baseline"]]
-    if comparison["metric"] != "survival" or not set(sides) <= results["arms"].keys() or not seeds:
-        return math.nan
+def _lives(
+    results: Results, comparison: Mapping[str, Any], task: str, seeds: Sequence[int]
+) -> list[list[survival.Life]]:
+    """The lives of the compared runs on both sides, up to the task's shortest run; none for other metrics."""
+    if comparison["metric"] not in survival.METRICS:
+        return [[], []]
     runs = [run for run in results["runs"] if run["task"] == task]
-    horizon = min(run["iterations"] for run in runs)
-    lives = [
-        [_lifetime(run, horizon) for run in runs if run["arm"] == arm and run["seed"] in seeds]
-        for arm in sides
+    horizon = min((run["iterations"] for run in runs), default=math.inf)
+    members = results["pools"] | {name: sweep["arms"] for name, sweep in results["sweeps"].items()}
+    return [
+        [
+            survival.lifetime(run, comparison["metric"], horizon)
+            for run in runs
+            if run["seed"] in seeds and run["arm"] in members.get(name, (name,))
+        ]
+        for name in (comparison["arm"], comparison["baseline"])
     ]
-    with np.errstate(invalid="ignore"):  # where no run collapsed, or all at one iteration, there is no p
-        return float(stats.logrank(*map(_censored, lives)).pvalue)
-
-
-def _lifetime(run: Run, horizon: int) -> tuple[float, bool]:
-    """Iterations without collapse up to `horizon`, mean over the policies, and whether all collapsed by then.
-
-    With a policy that has not, the mean is a lower bound: the run is censored there.
-    """
-    ends = run["collapsed_at"].values()
-    times = [float(min(horizon, run["iterations"] if at is None else at)) for at in ends]
-    return _mean(times), all(at is not None and at <= horizon for at in ends)
-
-
-def _censored(lives: Sequence[tuple[float, bool]]) -> stats.CensoredData:
-    """Times until collapse; those that ended without it are censored."""
-    return stats.CensoredData(
-        uncensored=[time for time, collapsed in lives if collapsed],
-        right=[time for time, collapsed in lives if not collapsed],
-    )
-
-
-def survival(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
-    """Iterations, and the share of the runs' policies without collapse from each on (Kaplan-Meier)."""
-    lives = [
-        (float(run["iterations"] if at is None else at), at is not None)
-        for run in runs
-        for at in run["collapsed_at"].values()
-    ]
-    curve = stats.ecdf(_censored(lives)).sf
-    return [0.0, *map(float, curve.quantiles)], [1.0, *map(float, curve.probabilities)]
 
 
 def sweep_settings(results: Results, sweep: Mapping[str, Any], task: str) -> list[float]:

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from cory.config.values import convert
 from cory.runtime.yaml_files import read_yaml
+from cory.study import survival
 from cory.study.spec import GAME, WITH_STRANGERS, Spec, flattened, seeds_of
 from cory_env.nearest import did_you_mean, did_you_mean_path
 
@@ -128,7 +129,7 @@ def _check(spec: Spec) -> None:
 
 def _check_metric(metric: str) -> None:
     """Raise ValueError, with the nearest name, for a metric that no run has."""
-    if metric == "survival" or re.fullmatch(r"hypervolume|reward_at_kl/\d+(\.\d+)?", metric):
+    if metric in survival.METRICS or re.fullmatch(r"hypervolume|reward_at_kl/\d+(\.\d+)?", metric):
         return
     place, _, rest = metric.rpartition("/")
     if re.fullmatch(r"pass_at_\d+", rest) and place != "game":
@@ -144,7 +145,10 @@ def _check_metric(metric: str) -> None:
         known = (*STANDALONE, "honesty", "belief")
     if rest not in known or not re.fullmatch(r"|average|apart|game|team(/\w+)?|on/[^/]+", place):
         names = [f"{place}/{name}" if place else name for name in known]
-        hint = did_you_mean(metric, [*names, "hypervolume", "survival"]) or f"; there are {', '.join(names)}"
+        hint = (
+            did_you_mean(metric, [*names, "hypervolume", *survival.METRICS])
+            or f"; there are {', '.join(names)}"
+        )
         raise ValueError(f"a primary comparison: there is no metric {metric!r}{hint}")
 
 

@@ -45,7 +45,8 @@ class Comparison:
     `team/strangers/<quantity>` (with the arm in `strangers`: of teams of a run's pioneer and the observers of
     the other seeds) and `team/gap/<quantity>` (by how much the run's own team is ahead of those),
     `on/<task>/<quantity>` (standalone on another task, with `cross`), `hypervolume` and
-    `reward_at_kl/<nats>` of the evaluations during training, `survival` (iterations without collapse)."""
+    `reward_at_kl/<nats>` of the evaluations during training, `survival` (iterations without collapse),
+    `survival_kl` (KL at the first sign of collapse)."""
     baseline_metric: str = ""
     """The baseline's metric if it is another one; arm and baseline may be the same then."""
     margin: float = 0.0

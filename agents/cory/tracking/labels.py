@@ -39,6 +39,7 @@ LABELS = {
     "return_first": "return of the first token",
     "hypervolume": "hypervolume (reward times nats)",
     "survival": "iterations without a sign of collapse",
+    "survival_kl": "KL at the first sign of collapse (nats per response)",
 }
 """Label of each quantity on axes and in tables; other quantities are labelled by their names."""
 

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from cory.study import analysis, report
+from cory.study import analysis, report, survival
 from cory.study.plan import make_plan
 from cory.study.plots import curves, frontier, panels
 from cory.study.reading import make_spec
@@ -141,6 +141,71 @@ def test_reference_on_another_task_and_of_averaged_weights_stands_in_the_last_ro
     assert [last[metric] for metric in metrics] == ["-0.250", "0.000"]
 
 
+def test_nats_of_survival_are_those_at_the_first_sign_or_at_the_last_evaluation():
+    run = made_up_run("a", 0, 0.5, collapsed_at={"llm_1": 10, "llm_2": None})
+    run["eval"]["llm_1"]["kl"] = [[0, 0.0], [5, 3.0], [10, 8.0], [20, 30.0]]
+    run["eval"]["llm_2"]["kl"] = [[0, 0.0], [5, 9.0], [10, 7.0], [20, 6.0]]
+    assert analysis.run_value(run, "survival_kl", **OPTIONS) == 7.0  # (8 + 6) / 2
+    assert survival.lifetime(run, "survival_kl") == (7.0, False)
+    run["collapsed_at"]["llm_2"] = 5
+    assert survival.lifetime(run, "survival_kl") == (8.5, True)
+    del run["eval"]["llm_1"]["kl"]  # of a player that gives no probabilities
+    assert math.isnan(analysis.run_value(run, "survival_kl", **OPTIONS))
+
+
+def results_in_nats(values, kl, direction="higher"):
+    """Runs of two arms by the nats of their only policy, negative for those without collapse."""
+    claim = {"arm": "independent", "baseline": "cooperative", "metric": "survival_kl", "margin": 1.0}
+    spec = make_spec(values | {"primary": [claim | {"direction": direction}]})
+    runs = []
+    for arm, nats in kl.items():
+        for seed, at in enumerate(nats):
+            run = made_up_run(arm, seed, 0.5, collapsed_at={"llm_1": 20 if at > 0 else None})
+            run["eval"]["llm_1"]["kl"] = [[0, 0.0], [20, abs(at)]]
+            runs.append(run)
+    return analysis.analyse(assemble(spec, make_plan(spec), runs))
+
+
+def test_nats_of_two_arms_are_compared_by_seed_and_by_the_log_rank_test(values):
+    results = results_in_nats(
+        values, {"independent": [9, 9.1, 9.2, 9.3, 9.4], "cooperative": [4, 4, 4, 4, 4]}
+    )
+    (row,) = results["statistics"]
+    assert (row["arm_mean"], row["baseline_mean"], row["result"]) == (pytest.approx(9.2), 4.0, "supported")
+    # All five of cooperative at 4 nats, with ten at risk: expected 2.5, variance 5 * 5 * 5 * 5 / (100 * 9).
+    # Then only independent is left, and what is seen there is what is expected.
+    assert row["log_rank_p"] == pytest.approx(math.erfc((2.5**2 / (625 / 900) / 2) ** 0.5))
+    assert len(curves.draw_survival(results).axes) == 2
+
+
+@pytest.mark.parametrize(
+    ("independent", "cooperative", "direction", "expected"),
+    [
+        (-9, 4, "higher", "supported"),  # 9 nats or more against 4
+        (9, -4, "higher", "undecided"),  # 4 nats or more
+        (-4, 4, "higher", "undecided"),
+        (4, -4, "higher", "refuted"),
+        (-9, 4, "lower", "refuted"),
+        (4, -9, "lower", "supported"),
+        (-4, 9, "lower", "undecided"),
+        (-4, 4, "equal", "undecided"),
+        (-9, 4, "equal", "refuted"),
+        (-9, -4, "higher", "undecided"),
+    ],
+)
+def test_nats_that_were_borne_without_collapse_decide_only_what_more_could_not_change(
+    values, independent, cooperative, direction, expected
+):
+    kl = {
+        "independent": [independent, abs(independent)] * 3,
+        "cooperative": [cooperative, abs(cooperative)] * 3,
+    }
+    (row,) = results_in_nats(values, kl, direction)["statistics"]
+    assert row["result"] == expected
+    censored = 3 * ((independent < 0) + (cooperative < 0))
+    assert f" {censored} runs did not collapse; a verdict" in analysis.words(row)
+
+
 def collapsing_results(values, collapsed, iterations=20):
     """Runs of cooperative that collapse at given iterations, those of independent that never do."""
     primary = [{"arm": "independent", "baseline": "cooperative", "metric": "survival", "margin": 1.0}]
@@ -189,11 +254,12 @@ def test_share_without_collapse_is_the_kaplan_meier_estimate():
         made_up_run("a", seed, 0.5, iterations=length, collapsed_at={"llm_1": at})
         for seed, (length, at) in enumerate([(30, 10), (15, None), (30, 20), (30, None), (30, None)])
     ]
-    times, shares = analysis.survival(runs)
+    times, shares = survival.shares([life for run in runs for life in survival.lives_of(run, "survival")])
     assert times == [0, 10, 15, 20, 30]
     assert shares == pytest.approx([1, 0.8, 0.8, 0.8 * 2 / 3, 0.8 * 2 / 3])
     runs[0]["collapsed_at"] = {"llm_1": 0}  # before the first iteration
-    assert analysis.survival(runs)[1][:2] == [1, 0.8]
+    lives = [life for run in runs for life in survival.lives_of(run, "survival")]
+    assert survival.shares(lives)[1][:2] == [1, 0.8]
 
 
 def test_shares_without_collapse_are_drawn_at_their_values_and_equal_ones_differ_in_width(values):

@@ -76,7 +76,15 @@ def test_bad_values_say_what_to_write(values, changes, message):
             "team/best_reward",
             "team/observer_1/accuracy",
         ),
-        *("game/collective_reward", "game/kl", "hypervolume", "reward_at_kl/2.5", "survival", "second_judge"),
+        *(
+            "game/collective_reward",
+            "game/kl",
+            "hypervolume",
+            "reward_at_kl/2.5",
+            "survival",
+            "survival_kl",
+            "second_judge",
+        ),
     ],
 )
 def test_metrics_of_runs_can_be_compared(values, metric):

@@ -21,7 +21,7 @@ FRONTIER = (
 )
 SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
 SURVIVAL = (
-    "Share of policies without a sign of collapse (Kaplan-Meier) over the evaluated iterations. "
+    "Share of policies without a sign of collapse (Kaplan-Meier) over the evaluated iterations, or KL. "
     "Each line is thinner than the one before it, so that equal ones can be seen."
 )
 GROUPS = " Arms are drawn in groups, each with its own colours and scale."

@@ -10,20 +10,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from cory.report.figures import PALETTE, REFERENCE, band, over_iterations
-from cory.study import statistics
+from cory.study import statistics, survival
 from cory.study.analysis import (
     APART,
     curve,
     judged_by_team,
     metrics_of,
-    survival,
     sweep_settings,
     values_by_seed,
 )
 from cory.study.plots.panels import AT_KL, grid, groups_of, metric_label, style_of
 from cory.study.results import Results
 from cory.study.spec import ON
-from cory.tracking.labels import setting_label
+from cory.tracking.labels import label, setting_label
 
 FEW = 12
 """Up to so many evaluations of a run, each is marked on its curve."""
@@ -58,7 +57,10 @@ def draw_curves(
 
 
 def draw_survival(results: Results) -> Figure | None:
-    """The share of policies without a sign of collapse, for groups of arms in which any policy has one."""
+    """The share of policies without a sign of collapse, for groups of arms in which any policy has one.
+
+    Over the iterations, and over the KL where a comparison is of that.
+    """
     lost = {
         run["arm"] for run in results["runs"] if any(at is not None for at in run["collapsed_at"].values())
     }
@@ -66,7 +68,7 @@ def draw_survival(results: Results) -> Figure | None:
     if judged_by_team(results) or not groups:
         return None
 
-    def panel(axes: Axes, _metric: str, task: str, arms: Sequence[str]) -> bool:
+    def panel(axes: Axes, metric: str, task: str, arms: Sequence[str]) -> bool:
         played = [
             (arm, runs)
             for arm in arms
@@ -74,16 +76,21 @@ def draw_survival(results: Results) -> Figure | None:
         ]
         widths = np.linspace(WIDEST, THINNEST, len(played))
         for width, (arm, runs) in zip(widths, played, strict=True):
-            times, shares = survival(runs)
-            x, y = [*times, max(run["iterations"] for run in runs)], [*shares, shares[-1]]
+            x, y = survival.shares([life for run in runs for life in survival.lives_of(run, metric)])
+            if metric == "survival":
+                x, y = [*x, max(run["iterations"] for run in runs)], [*y, y[-1]]
             style = style_of(results, arm) | {"linewidth": width}
             axes.step(x, y, where="post", label=arm, solid_capstyle="butt", **style)
         axes.set_ylim(-0.05, 1.05)
-        over_iterations(axes)
+        if metric == "survival":
+            over_iterations(axes)
+        else:
+            axes.set_xlabel(label("kl"))
         axes.set_ylabel("policies without a sign of collapse (share)")
         return bool(played)
 
-    return grid(results, ["survival"], panel, groups)
+    shown = [metric for metric in survival.METRICS if metric in ("survival", *metrics_of(results))]
+    return grid(results, shown, panel, groups)
 
 
 def draw_sweeps(results: Results) -> Figure | None:
