@@ -218,8 +218,6 @@ def _write_page(one: Stored, pages: Path) -> Path:
             "",
             f"![{plot.title}]({one.name}/{plot.path.name})",
             "",
-            plot.caption,
-            "",
         )
     ]
     path = pages / f"{one.name}.md"

@@ -1,6 +1,6 @@
 """CPU runtime settings: threads, allocator, BLAS.
 
-Measured gains are in docs/performance.md.
+Measured gains are in docs/scale.md.
 """
 
 import ctypes
