@@ -3,30 +3,39 @@
 Each sign compares a policy's metrics with those of its reference on the same queries.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from cory.tracking.alerts import is_collapsed
+from cory.tracking.alerts import COLLAPSED_SHARE
 
 
 class Sign(NamedTuple):
-    """A quantity and a condition on it, in words and as a function of (policy's value, reference's value)."""
+    """A quantity that collapse moves beyond a limit, which depends on the reference's value."""
 
     quantity: str
     definition: str
-    present: Callable[[float, float], bool]
+    limit: Callable[[float], float]
+    above: bool
+    """Whether values above the limit are the sign; else those below it."""
+
+    def present(self, ours: float, reference: float) -> bool:
+        """Whether the policy's value is beyond the limit."""
+        limit = self.limit(reference)
+        return ours > limit if self.above else ours < limit
 
 
 SIGNS = (
-    Sign("distinct_2", "below half of the reference's", is_collapsed),
-    Sign("repetition", "more than 0.1 above the reference's", lambda ours, ref: ours > ref + 0.1),
+    Sign("distinct_2", "below half of the reference's", lambda ref: COLLAPSED_SHARE * ref, above=False),
+    Sign("repetition", "more than 0.1 above the reference's", lambda ref: ref + 0.1, above=True),
     Sign(
         "eos_share",
         "below half of the reference's, if that is 0.05 or more",
-        lambda ours, ref: ref >= 0.05 and ours < ref / 2,
+        lambda ref: ref / 2 if ref >= 0.05 else -math.inf,
+        above=False,
     ),
-    Sign("length", "below half of the reference's", lambda ours, ref: ours < ref / 2),
-    Sign("reference_perplexity", "more than 3 times the reference's own", lambda ours, ref: ours > 3 * ref),
+    Sign("length", "below half of the reference's", lambda ref: ref / 2, above=False),
+    Sign("reference_perplexity", "more than 3 times the reference's own", lambda ref: 3 * ref, above=True),
 )
 """Mode collapse; repeated phrases; no end of the response; very short responses; unlikely text.
 

@@ -20,6 +20,7 @@ from cory.report import html
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8B4513")
 """Colours of lines: Okabe and Ito's, which colour-blind readers can distinguish, and two more."""
 REFERENCE = "#444444"
+COLLAPSE = "#B3261E"
 DASHES: tuple[Any, ...] = ("-", (0, (3, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 PANEL = (3.45, 2.6)
 """Width and height of a panel in inches: readable on a phone, and three fit a page side by side."""

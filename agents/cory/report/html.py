@@ -39,6 +39,7 @@ heading = ELEMENTS.heading
 command = ELEMENTS.command
 paragraph = ELEMENTS.paragraph
 alert = ELEMENTS.alert
+badges = ELEMENTS.badges
 table = ELEMENTS.table
 collapsible = ELEMENTS.collapsible
 preformatted = ELEMENTS.preformatted

@@ -82,9 +82,11 @@ def best_checkpoint(run: Path, config: Mapping[str, Any]) -> list[html.Markup]:
     except (OSError, ValueError, TypeError, KeyError):
         return []
     exported = "which is exported" if config.get("export_best") else "which --export-best exports"
+    kind = html.alert if iteration == 0 else html.paragraph
+    hurt = "Training hurt: by" if iteration == 0 else "By"
     return [
-        html.paragraph(
-            f"By combined reward on the {best.get('split', 'validation')} split, iteration {iteration} was "
-            f"best ({score:.3f}, checkpoints/step-{iteration:06d}), {exported}."
+        kind(
+            f"{hurt} combined reward on the {best.get('split', 'validation')} split, iteration {iteration} "
+            f"was best ({score:.3f}, checkpoints/step-{iteration:06d}), {exported}."
         )
     ]

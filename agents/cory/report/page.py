@@ -63,7 +63,6 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
     plots = {plot.path.stem: _figure(plot) for plot in draw(run_curves, folder)}
     parts = [
         *summary.sections(logged, run_curves, config, environment),
-        *best_checkpoint(run, config),
         *samples.first(games, continues=continues, anchor="samples"),
         *commands(environment),
         *_held_out(run_curves),
@@ -78,7 +77,12 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
         *_files(run),
     ]
     name = html.heading(f"CORY run: {run.resolve().name}", level=1)
-    parts = [name, *head(config, run_curves), html.contents(parts), *parts]
+    first = [
+        *best_checkpoint(run, config),
+        *summary.badges(run_curves, config, environment, run),
+        *plots.get("objective", ())[1:],
+    ]
+    parts = [name, *first, *head(config, run_curves), html.contents(parts), *parts]
     write_text(path, html.page(f"CORY: {run.resolve().name}", parts))
     return path
 
@@ -98,7 +102,8 @@ def _held_out(run_curves: Curves) -> list[html.Markup]:
     if not shown:
         return []
     parts = [html.heading("Held-out evaluation", anchor="held-out")]
-    names = policies(run_curves)
+    evaluated = {key.policy for key in run_curves if key.place == "eval"}
+    names = [name for name in policies(run_curves) if name in evaluated]
     rows = []
     for quantity in shown:
         reference = run_curves.get(Key("eval", "reference", quantity), NO_CURVE)

@@ -11,7 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from cory.evaluation.collapse import SIGNS
 from cory.report.figures import (
+    COLLAPSE,
     DASHES,
     PALETTE,
     REFERENCE,
@@ -28,6 +30,8 @@ from cory.tracking.labels import label
 from cory.tracking.tracker import Curve, Key
 
 MAIN = ("task_reward", "kl", "combined_reward")
+FIRST = ("combined_reward", "kl")
+"""Held-out quantities of the first figure."""
 MARKED = 30
 """Up to so many points of a curve are marked."""
 
@@ -36,10 +40,14 @@ TRAINING = (
     "(a single iteration is a dot); faint vertical lines: role exchanges. The seats see different prompts: "
     "compare a policy with itself in the same seat; the held-out plot shows policies as they are deployed."
 )
+OBJECTIVE = (
+    "Combined reward, which training raises, and KL on the same held-out queries, each policy standalone; "
+    "dashed: the reference that the policies started from."
+)
 HELD_OUT = (
     "Every policy responds to the same held-out queries, given the query only, without a partner. The "
-    "dashed line is the frozen reference that the policies started from. Quantities that never change are "
-    "left out."
+    "dashed line is the frozen reference that the policies started from, the dotted red one the limit beyond "
+    "which a quantity is a sign of collapse. Quantities that never change are left out."
 )
 TEAM = (
     "Games of all seats on the held-out queries. Colour is the seat, `all` the team: its collective reward "
@@ -58,6 +66,7 @@ UPDATES = (
 def draw(curves: Curves, folder: Path) -> list[Plot]:
     """Draw every plot the run has metrics for, as `folder/*.png`."""
     kinds: list[Kind[Curves]] = [
+        ("objective", "Objective", OBJECTIVE, _objective),
         ("training", "Training", TRAINING, _training),
         ("held_out", "Held-out evaluation, each policy standalone", HELD_OUT, _held_out),
         ("team", "Held-out games of the team", TEAM, _team),
@@ -78,6 +87,11 @@ def pass_at_k_of(curves: Curves) -> dict[str, dict[int, tuple[float, float, floa
     return points
 
 
+def _objective(curves: Curves) -> Figure | None:
+    shown = [quantity for quantity in FIRST if quantity in quantities(curves, ["eval"])]
+    return _panels(curves, shown, _draw_standalone, columns=1)
+
+
 def _training(curves: Curves) -> Figure | None:
     shown = [quantity for quantity in MAIN if quantity in quantities(curves, seats(curves))]
     return _panels(curves, shown, draw_by_seat, by_seat=True)
@@ -89,7 +103,8 @@ def _updates(curves: Curves) -> Figure | None:
 
 
 def _held_out(curves: Curves) -> Figure | None:
-    return _panels(curves, _changing(curves, ["eval"]), _draw_standalone)
+    shown = [quantity for quantity in _changing(curves, ["eval"]) if quantity not in FIRST]
+    return _panels(curves, shown, _draw_standalone)
 
 
 def _team(curves: Curves) -> Figure | None:
@@ -114,13 +129,14 @@ def _changing(curves: Curves, places: Sequence[str]) -> list[str]:
 
 
 def _panels(
-    curves: Curves, shown: list[str], panel: Callable[..., None], *, by_seat: bool = False
+    curves: Curves, shown: list[str], panel: Callable[..., None], *, by_seat: bool = False, columns: int = 3
 ) -> Figure | None:
     """A panel per quantity, and a legend of the policies and of the seats or the reference."""
-    figure = grid(shown, partial(_over_iterations, panel, curves), legend=False)
+    figure = grid(shown, partial(_over_iterations, panel, curves), columns=columns, legend=False)
     if figure is None:
         return None
-    lines = [Line2D([], [], color=colour, label=policy) for colour, policy in _coloured(curves)]
+    drawn = {key.policy for key in curves if by_seat or key.place == "eval"}
+    lines = [Line2D([], [], color=c, label=policy) for c, policy in _coloured(curves) if policy in drawn]
     if by_seat:
         lines += [Line2D([], [], color="0.3", linestyle=_dash(curves, s), label=s) for s in seats(curves)]
     elif any(key.policy == "reference" for key in curves):
@@ -159,6 +175,9 @@ def _draw_standalone(axes: Axes, curves: Curves, quantity: str) -> None:
         axes.axhline(reference.values[0], color=REFERENCE, linestyle="--", linewidth=1.2)
     elif reference:
         axes.plot(*reference, color=REFERENCE, linestyle="--", linewidth=1.2)
+    limits = [sign.limit(reference.values[0]) for sign in SIGNS if reference and sign.quantity == quantity]
+    for limit in filter(math.isfinite, limits):
+        axes.axhline(limit, color=COLLAPSE, linestyle=":", linewidth=1.2)
     for colour, policy in _coloured(curves):
         _draw_curve(axes, curves.get(Key("eval", policy, quantity)), color=colour)
 

@@ -5,14 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cory.report import html
-from cory.report.summary import number
+from cory.report.summary import mean, number
 
 ROWS = 16
 """Most games of one evaluation on a page."""
 TIMES = 5
 """Evaluations whose games are shown."""
-FIRST = 3
-"""Games at the start of the page."""
 HEAT = (0.1, 0.5, 1.0, 2.0)
 """KL of a token in nats from which it has the first, second, ... colour."""
 
@@ -28,7 +26,9 @@ Row = Mapping[str, Any]
 def first(
     rows: Sequence[Row], *, continues: bool, title: str = "Samples", anchor: str = ""
 ) -> list[html.Markup]:
-    """A few queries of the last evaluation with the response of the reference and of each policy.
+    """Queries of the last evaluation with the response of the reference and of each policy, and their scores.
+
+    Those of the best, the median and the worst gain, mean over the policies; the first three without scores.
 
     Args:
         rows: Rows of samples.jsonl.
@@ -40,8 +40,13 @@ def first(
     if not evaluated:
         return []
     last = [row for row in evaluated if row["iteration"] == evaluated[-1]["iteration"]]
-    shown = [_game(row, _standalone(row) or _seated(row), continues) for row in last[:FIRST]]
-    note = f"Responses at iteration {last[0]['iteration']} to held-out queries, each policy standalone."
+    note = f"Responses at iteration {last[0]['iteration']} to held-out queries, each policy standalone"
+    if all("eval_score" in row for row in last):
+        last.sort(key=_gain, reverse=True)
+        last = list({id(row): row for row in (last[0], last[len(last) // 2], last[-1])}.values())
+        note += "; of the games that are kept, those of best, median and worst gain on the reference"
+    shown = [_game(row, _standalone(row) or _seated(row), continues) for row in last[:3]]
+    note += "."
     return [html.heading(title, anchor=anchor), html.paragraph(note, muted=True), _games(shown)]
 
 
@@ -79,6 +84,13 @@ def failures(rows: Sequence[Row]) -> list[html.Markup]:
     return [html.collapsible("Responses that a judge failed on", table)]
 
 
+def _gain(row: Row) -> float:
+    """The mean score of the policies minus the reference's."""
+    scores = row["eval_score"]
+    of_policies = [score for name, score in scores.items() if not name.startswith("reference")]
+    return mean(of_policies) - float(scores.get("reference", 0.0))
+
+
 def _evaluated(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if "reference" in row] or list(rows)
 
@@ -90,7 +102,13 @@ def _standalone(row: Row) -> list[tuple[str, html.Markup]]:
     alone = {"reference": row["reference"]} if "reference" in row else {}
     alone |= {name: text for name, text in row["eval"].items() if name != "reference"}
     names = {name: name if name.startswith("reference") else f"{name} standalone" for name in alone}
-    return [(names[name], _text(text)) for name, text in alone.items()]
+    scores = row.get("eval_score", {})
+    return [
+        (names[name], html.Markup(MACROS.scored(_text(text), f"score {number([scores[name]])}")))
+        if name in scores
+        else (names[name], _text(text))
+        for name, text in alone.items()
+    ]
 
 
 def _seated(row: Row) -> list[tuple[str, html.Markup]]:

@@ -1,6 +1,7 @@
 """The start of the report page: what changed, whether it is learning or chance, and signs of collapse."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,24 +21,62 @@ def sections(
     environment: Mapping[str, Any],
 ) -> list[html.Markup]:
     """Sentences on change, learning and collapse, and the run's alerts, computed again from its metrics."""
-    responses = environment.get("data", {}).get("evaluated", 0) * int(config.get("evaluation.samples", 1))
-    names = _evaluated(curves)
+    responses, names = _responses(config, environment), _evaluated(curves)
+    sentence = learned(curves, responses)
+    parts = [html.paragraph(sentence)] if sentence else []
     if not names:
         text = "This run has no held-out evaluation yet."
         if quantities(curves, ["team"]):
             text = "Responses of this task are scored in games only: see the held-out games of the team."
-        parts = [html.paragraph(text)]
+        parts.append(html.paragraph(text))
     else:
-        parts = [html.paragraph(_sentence(curves, names))]
+        parts.append(html.paragraph(_sentence(curves, names)))
         signs = [f"{name}: {sign}" for name in names for sign in _collapse(curves, name)]
         parts += [html.alert(f"Sign of collapse, {sign}.") for sign in signs]
         parts += [] if signs else [html.paragraph("No sign of collapse against the reference.")]
-    sentence = learned(curves, responses)
     return [
         html.heading("Summary", anchor="summary"),
         *parts,
-        *([html.paragraph(sentence)] if sentence else []),
         *map(html.alert, alerts(rows, config, responses)),
+    ]
+
+
+VERDICTS = {
+    "Learned": ("up", "good"),
+    "Worse than at the start": ("down", "bad"),
+    "Undecided": ("undecided", "open"),
+    "Too few to tell": ("too few responses to tell", "open"),
+}
+"""What a badge says, and its tone, by how the sentence of `learned` begins."""
+
+
+def badges(
+    curves: Curves, config: Mapping[str, Any], environment: Mapping[str, Any], run: Path
+) -> list[html.Markup]:
+    """What a reader asks first: did the objective rise, did a policy collapse, did cooperation help."""
+    names, sentence = _evaluated(curves), learned(curves, _responses(config, environment))
+    rows = [("objective", "not evaluated yet", "open")]
+    if sentence:
+        verdict, _, numbers = sentence.partition(":")
+        text, tone = VERDICTS[verdict]
+        values = re.search(r"\S+ → \S+", numbers)
+        rows = [("objective", f"{text}, {values[0]}" if values else text, tone)]
+    elif quantities(curves, ["team"]) and not names:
+        rows = [("objective", "scored in games only", "open")]
+    if names:
+        collapsed = [name for name in names if _collapse(curves, name)]
+        text = f"signs in {', '.join(collapsed)}" if collapsed else "no sign"
+        rows.append(("collapse", text, "bad" if collapsed else "good"))
+    if int(config.get("seats", 1)) < 2 or not names:
+        return [html.badges(rows)]
+    rows.append(("cooperation", "not measured", "open"))
+    command = (
+        f"cory train --config {run / 'config.yaml'} --seats 1 --exchange.every 0 --run {run}-alone\n"
+        f"cory report {run} {run}-alone"
+    )
+    return [
+        html.badges(rows),
+        html.collapsible("What measures whether cooperation helped", html.command(command)),
     ]
 
 
@@ -97,6 +136,11 @@ def alerts(rows: Sequence[Mapping[str, float]], config: Mapping[str, Any], respo
         for name, text in warnings.items():
             raised.setdefault(name, f"Iteration {logged['iteration']:.0f}: {text}.")
     return list(raised.values())
+
+
+def _responses(config: Mapping[str, Any], environment: Mapping[str, Any]) -> int:
+    """Held-out responses of each policy in an evaluation."""
+    return int(environment.get("data", {}).get("evaluated", 0)) * int(config.get("evaluation.samples", 1))
 
 
 def _evaluated(curves: Curves) -> list[str]:

@@ -113,6 +113,9 @@ class HeldOut:
                 **{seat: texts[seat][i] for seat in texts},
                 "score": dict(zip(texts, scores_BN[i].tolist(), strict=True)),
                 "eval": {name: found.texts[i][0] for name, found in responses.items()},
+                "eval_score": {
+                    name: float(found.arrays["task_reward"][i, 0]) for name, found in responses.items()
+                },
                 "seating": trainer.names(iteration),
                 **({"token_kl": token_kl[i]} if i < len(token_kl) else {}),
             }

@@ -9,7 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from cory.cli.main import main
-from cory.report import plots
+from cory.report import plots, samples
+from cory.report.figures import COLLAPSE
 from cory.report.page import write_report
 from cory.tracking import curves
 from cory.tracking.tracker import Curve, Key, Tracker
@@ -276,3 +277,34 @@ def test_a_report_replaces_a_link_and_not_what_it_leads_to(tmp_path, no_plots):
     (run / "report.html").symlink_to(theirs)
     assert "Held out, " in page_of(run)
     assert theirs.read_text() == "mine"
+
+
+def test_first_samples_are_those_of_the_best_the_median_and_the_worst_gain():
+    """Gains 0, 3, -2, 1, 2: the best is `b`, the worst `c`, the median `d`."""
+    rows = [
+        {
+            "iteration": 5,
+            "query": query,
+            "reference": "before",
+            "score": {},
+            "eval": {"llm_1": "after"},
+            "eval_score": {"reference": 1.0, "llm_1": 1.0 + gain},
+        }
+        for query, gain in zip("abcde", (0, 3, -2, 1, 2), strict=True)
+    ]
+    page = "".join(samples.first(rows, continues=False))
+    assert re.findall(r'<span class="query">(.)</span>', page) == ["b", "d", "c"]
+    assert re.findall(r"score (-?[\d.]+)", page) == ["1.000", "4.000", "1.000", "2.000", "1.000", "-1.000"]
+
+
+def test_limit_of_a_sign_of_collapse_is_drawn_and_in_sight():
+    """Half of the reference's 10 tokens; the curve alone would show 9.75 to 10 as a fall."""
+    drawn = {
+        Key("eval", "reference", "length"): Curve([0], [10.0]),
+        Key("eval", "llm_1", "length"): Curve([0, 1], [10.0, 9.75]),
+    }
+    axes = Figure().subplots()
+    plots._draw_standalone(axes, drawn, "length")
+    (limit,) = [line for line in axes.lines if line.get_color() == COLLAPSE]
+    assert list(limit.get_ydata()) == [5.0, 5.0]
+    assert axes.get_ylim()[0] < 5.0

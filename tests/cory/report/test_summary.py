@@ -48,3 +48,31 @@ def test_alerts_stand_in_the_report_once_with_the_iteration_that_raised_them():
     training = [constant | {"iteration": i} for i in range(12)]
     (text,) = summary.alerts(training, {"max_response": [4, 16]}, 0)
     assert text.startswith("Iteration 0: every response has the same score, 0: there is nothing to learn")
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ((0.2, 0.9, 0.31), '<span class="badge good"><b>objective</b> up, 0.200 → 0.310</span>'),
+        ((0.5, 0.1), '<span class="badge bad"><b>objective</b> down, 0.500 → 0.100</span>'),
+        ((0.2, 0.29), '<span class="badge open"><b>objective</b> undecided, 0.200 → 0.290</span>'),
+        ((0.2,), '<span class="badge open"><b>objective</b> not evaluated yet</span>'),
+    ],
+)
+def test_badges_begin_with_what_became_of_the_objective(values, shown, tmp_path):
+    page = "".join(summary.badges(curves(rows(*values)), {}, {"data": {"evaluated": 128}}, tmp_path))
+    assert page.startswith(f'<p class="badges">{shown}')
+    assert "cooperation" not in page
+
+
+def test_badges_of_two_seats_have_collapse_and_what_measures_cooperation(tmp_path):
+    logged = [
+        {"iteration": i, f"eval/llm_{n}/task_reward": 1.0, f"eval/llm_{n}/distinct_2": value}
+        for n, values in ((1, (0.8, 0.7)), (2, (0.8, 0.3)))
+        for i, value in enumerate(values)
+    ]
+    logged.append({"iteration": 0, "eval/reference/distinct_2": 0.8})
+    badges, command = summary.badges(curves(logged), {"seats": 2}, {}, tmp_path / "run")
+    assert '<span class="badge bad"><b>collapse</b> signs in llm_2</span>' in badges
+    assert '<span class="badge open"><b>cooperation</b> not measured</span>' in badges
+    assert f"--seats 1 --exchange.every 0 --run {tmp_path / 'run'}-alone" in command
