@@ -17,15 +17,7 @@ if TYPE_CHECKING:
     from cory.api.averaging import average
     from cory.api.commands import cross_play, evaluate, train
     from cory.api.probe import probe
-    from cory.api.registration import (
-        register_algorithm,
-        register_critic,
-        register_judge,
-        register_kl,
-        register_payoff,
-        register_policy,
-        register_task,
-    )
+    from cory.api.registration import register
     from cory.api.runs import Run, load
     from cory.config import presets
     from cory.config.schema import Config
@@ -45,13 +37,7 @@ __all__ = [
     "load",
     "presets",
     "probe",
-    "register_algorithm",
-    "register_critic",
-    "register_judge",
-    "register_kl",
-    "register_payoff",
-    "register_policy",
-    "register_task",
+    "register",
     "rewards",
     "train",
 ]
@@ -68,16 +54,17 @@ _MODULES = {
     "load": "cory.api.runs",
     "presets": "cory.config.presets",
     "probe": "cory.api.probe",
+    "register": "cory.api.registration",
     "rewards": "cory.rewards",
     "train": "cory.api.commands",
 }
-"""Where names are; those of `register_*` are in one module."""
+"""Where names are."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'cory' has no attribute {name!r}")
-    module = import_module(_MODULES.get(name, "cory.api.registration"))
+    module = import_module(_MODULES[name])
     return module if name in ("presets", "rewards") else getattr(module, name)
 
 

@@ -4,7 +4,7 @@ An algorithm is a module with a frozen `Config`, `advantage(batches, rewards, co
 batches of all seats, and a pure `token_loss(tokens, config)`. It may add `needs(config)`, `verdict(metrics,
 config)` and, where the update is no sum over tokens, an `update` of its own (`cory.algorithms.base`). It
 knows neither games nor transformers. Third parties name a file, `path/to/my_algorithm.py`, or an importable
-module, or add modules by an entry point of the group `cory.algorithms` or with `cory.register_algorithm`.
+module, or add modules by an entry point of the group `cory.algorithms` or with `cory.register`.
 """
 
 from __future__ import annotations

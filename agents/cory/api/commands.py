@@ -22,7 +22,6 @@ from cory.judges.weighted_sum import closing
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.loading import merged
-from cory.tracking.progress import Log
 from cory.training import factory
 from cory.training import run as training_run
 from cory.training.check import Check, check_run, few_games
@@ -32,9 +31,6 @@ from cory.training.targets import Target, find_all
 from cory.training.targets import remembered as remembered_player
 from cory.training.trainer import Trainer
 from cory_env.tasks.base import Task
-
-SHOWN_AS = {"quiet": 'log="quiet"', "json_log": 'log="json"'}
-"""Options of the command that the function has under another name."""
 
 
 def train(
@@ -49,7 +45,7 @@ def train(
     overwrite: bool = False,
     resume: Resume = "never",
     callbacks: Sequence[object] = (),
-    log: Log = "auto",
+    quiet: bool = False,
     **settings: Any,
 ) -> Run:
     """Train policies by playing, as `cory train` does; the finished run.
@@ -73,8 +69,7 @@ def train(
             left out are those it has.
         callbacks: Objects with any of `on_iteration`, `on_evaluate`, `on_exchange`, `on_save`
             (`cory.training.loop.Callback`).
-        log: How progress is shown: `auto` for the terminal or file at hand, `quiet` for warnings
-            only, `json` for an object a line on standard output.
+        quiet: Whether only warnings and errors are printed.
         settings: Any setting of `cory train --help`; groups as dictionaries or as their dataclasses:
             `kl={"coef": 0.1}`, `learner=LearnerConfig(lr=1e-5)`.
 
@@ -105,7 +100,7 @@ def train(
         resume=resume,
         make_trainer=make_trainer,
         callbacks=callbacks,
-        log=log,
+        quiet=quiet,
         about=own_model.lines(name, final),
     )
     return Run(report.parent, policies=trainers[0].policies)
@@ -226,9 +221,8 @@ def check_names(settings: Mapping[str, Any], function: Callable[..., Any]) -> No
     arguments = [name for name in inspect.signature(function).parameters if name != "settings"]
     for name in settings:
         near = difflib.get_close_matches(name, arguments, n=1, cutoff=0.8)
-        if name.partition(".")[0] not in of_runs and (near or name in SHOWN_AS):
-            hint = SHOWN_AS.get(name) or f"{near[0]}=..."
-            raise ValueError(f"{function.__name__} takes no argument {name!r}; write {hint}")
+        if near and name.partition(".")[0] not in of_runs:
+            raise ValueError(f"{function.__name__} takes no argument {name!r}; write {near[0]}=...")
 
 
 def _prepared(

@@ -3,45 +3,40 @@
 from typing import Any
 
 from cory import algorithms
-from cory.api.rewards import Reward
 from cory.functional import kl
 from cory.judges import parsing
 from cory.learner import central_critic
-from cory.policies.base import Policy
+from cory.rollout import role_exchange
 from cory.training.factory import POLICIES
 from cory_env import payoff, tasks
+from cory_env.types import one_of
 
 
-def register_algorithm(name: str, module: Any) -> None:
-    """Make a module with the hooks of an algorithm available as `algorithm=name`."""
-    algorithms.register(name, module)
+def register(setting: str, name: str, plugin: Any) -> None:
+    """Make a plug-in available by a name, as a value of `setting`, in this process.
 
+    | setting | plug-in |
+    |---|---|
+    | `algorithm` | a module with the hooks of an algorithm |
+    | `task` | a class |
+    | `judge` | a function, also inside a weighted sum; it runs in this process |
+    | `payoff` | a function (scores [B, N], iteration) -> payoffs [B, N] |
+    | `kl.kind` | an estimator of KL per token |
+    | `critic.kind` | a class, made and called as `CentralCritic` |
+    | `exchange.order` | a function, as in the reference of role exchange |
+    | `policy.kind` | a class of `Policy` with a classmethod `load` |
 
-def register_task(name: str, task_class: type) -> None:
-    """Make a task class available as `task=name`."""
-    tasks.REGISTRY.register(name, task_class)
-
-
-def register_judge(name: str, judge: Reward) -> None:
-    """Make a function available as the judge `name`, also inside a weighted sum; it runs in this process."""
-    parsing.REGISTRY.register(name, judge)
-
-
-def register_kl(name: str, estimator: kl.Estimator) -> None:
-    """Make an estimator of KL per token available as `kl={"kind": name}`."""
-    kl.registry().register(name, estimator)
-
-
-def register_payoff(name: str, function: payoff.PayoffFunction) -> None:
-    """Make a function (scores [B, N], iteration) -> payoffs [B, N] available as `payoff=name`."""
-    payoff.REGISTRY.register(name, function)
-
-
-def register_critic(name: str, critic_class: type) -> None:
-    """Make a class available as `critic={"kind": name}`; made and called as `CentralCritic`."""
-    central_critic.registry().register(name, critic_class)
-
-
-def register_policy(kind: str, policy_class: type[Policy]) -> None:
-    """Make `policy_class` available as `policy={"kind": kind}`; it needs a classmethod `load`."""
-    POLICIES.register(kind, policy_class)
+    ValueError for a name that is taken, and for another setting.
+    """
+    registries: dict[str, Any] = {
+        "algorithm": algorithms,
+        "task": tasks.REGISTRY,
+        "judge": parsing.REGISTRY,
+        "payoff": payoff.REGISTRY,
+        "kl.kind": kl.registry(),
+        "critic.kind": central_critic.registry(),
+        "exchange.order": role_exchange.registry(),
+        "policy.kind": POLICIES,
+    }
+    one_of("setting", setting, list(registries))
+    registries[setting].register(name, plugin)

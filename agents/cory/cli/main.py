@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Annotated, Any
 
 from cory.runtime.signals import Stopped
 from cory.runtime.terminal import say
@@ -35,7 +34,7 @@ MODULES = {"check": "train", "presets": "catalogue", "tasks": "catalogue", "algo
 LOADING = {"train", "evaluate", "play", "probe", "average", "study"}
 """Commands that load torch, which takes seconds."""
 
-SILENT = {"-h", "--help", "--help-all", "--quiet", "--json-log"}
+SILENT = {"-h", "--help", "--help-all", "--quiet"}
 """Words of a command that is to print nothing of the kind."""
 
 USAGE = "\n".join(
@@ -43,12 +42,8 @@ USAGE = "\n".join(
         "usage: cory COMMAND [options]\n",
         *(f"  {name:<11}{about}" for name, about in COMMANDS.items()),
         "\n`cory COMMAND --help` lists the options of a command; `cory --version` prints the version.",
-        "`cory --tyro-write-completion bash FILE` (or zsh, fish) writes completion for a shell.",
     ]
 )
-
-SHELLS = ("bash", "zsh", "fish", "tcsh")
-COMPLETION = ("--tyro-write-completion", "--tyro-print-completion")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,9 +95,6 @@ def print_error(error: Exception, text: str) -> None:
 def run(argv: Sequence[str]) -> None:
     """Run the command that `argv` begins with; ValueError if there is none."""
     name, *words = argv
-    if name in COMPLETION:
-        write_completion(argv)
-        return
     if name not in COMMANDS:
         hint = did_you_mean(name, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
         raise ValueError(f"there is no command {name!r}{hint}")
@@ -110,38 +102,9 @@ def run(argv: Sequence[str]) -> None:
         sys.path.append(os.getcwd())  # for module:Class and module:function in the working directory
     if name in LOADING and "torch" not in sys.modules and not SILENT & set(words):
         print("loading torch and transformers", file=sys.stderr, flush=True)
-    command = getattr(module_of(name), name if name in MODULES else "command")
-    command(words)
+    getattr(module_of(name), name if name in MODULES else "command")(words)
 
 
 def module_of(name: str) -> ModuleType:
     """The module of a command, which no other command needs to import."""
     return import_module(f"cory.cli.{MODULES.get(name, name)}")
-
-
-def write_completion(argv: Sequence[str]) -> None:
-    """`--tyro-write-completion SHELL FILE`, or `--tyro-print-completion SHELL` on stdout.
-
-    Only this makes all commands one app: `cory --help` would import tyro and every command, a misspelt
-    command would be refused without the nearest one, and settings could not follow options of a command.
-    """
-    from tyro.conf import arg
-    from tyro.extras import SubcommandApp
-
-    from cory.config.command_line import typed
-    from cory.config.schema import Config, RunOptions
-
-    words = 3 if argv[0] == "--tyro-write-completion" else 2
-    if len(argv) != words or argv[1] not in SHELLS:
-        raise ValueError(f"write {argv[0]} {'|'.join(SHELLS)}{' FILE' * (words == 3)}")
-    start = typed(Config(), options=RunOptions)
-
-    def train(settings: Any = start) -> Any:
-        return settings
-
-    train.__annotations__["settings"] = Annotated[type(start), arg(name="")]
-    app = SubcommandApp()
-    for name, about in COMMANDS.items():
-        options: Any = train if name in ("train", "check") else module_of(name).Options
-        app.command(options, name=name, help=about)
-    app.cli(prog="cory", args=argv)

@@ -1,6 +1,5 @@
 """`cory train` and `cory check`: a preset, changed by a file, changed by flags."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -21,13 +20,8 @@ def command(argv: Sequence[str]) -> None:
     from cory.distributed import ranks
     from cory.evaluation import averaging
 
-    quiet, json_log = settings.pop("quiet"), settings.pop("json_log")
-    run = train(**settings, log="json" if json_log else "quiet" if quiet else "auto")
-    if not ranks.is_main_process():
-        return
-    if json_log:
-        print(json.dumps({"event": "result", "run": str(run.path), "report": str(run.path / "report.html")}))
-    elif not quiet:
+    run = train(**settings)
+    if ranks.is_main_process() and not settings["quiet"]:
         say(f"report:   {run.path / 'report.html'}\npolicies: {run.path / 'policies'}")
         if (run.path / averaging.NAME).exists():
             say(f"average:  {run.path / averaging.NAME}")
@@ -38,11 +32,7 @@ def check(argv: Sequence[str]) -> None:
     settings = read(argv, command="cory check")
     from cory.api.commands import check
 
-    say(check(**{name: value for name, value in settings.items() if name not in UNCHECKED}))
-
-
-UNCHECKED = ("overwrite", "quiet", "json_log")
-"""Options of `cory train` that are nothing to a check."""
+    say(check(**{name: value for name, value in settings.items() if name not in ("overwrite", "quiet")}))
 
 
 def read(argv: Sequence[str], *, command: str) -> dict[str, Any]:

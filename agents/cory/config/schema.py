@@ -128,15 +128,10 @@ class RunOptions:
     quiet: bool = False
     """Whether only warnings and errors are printed."""
 
-    json_log: bool = False
-    """Whether progress is printed as one JSON object a line to stdout, for programs that watch the run."""
-
     def __post_init__(self) -> None:
         check_choices(self, "", resume=("never", "auto", "must"))
         if self.resume != "never" and self.overwrite:
             raise ValueError("resume goes on with a run and overwrite removes it; give one of them")
-        if self.quiet and self.json_log:
-            raise ValueError("quiet prints no progress and json_log prints it as JSON; give one of them")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cory.evaluation import averaging, collapse
 from cory.report import html
-from cory.tracking import early_alerts
+from cory.tracking import alerts
 from cory.tracking.curves import Curves, policies, quantities
 from cory.tracking.labels import label
 from cory.tracking.tracker import NO_CURVE, Key, curves, read
@@ -37,7 +37,7 @@ def sections(
     return [
         html.heading("Summary", anchor="summary"),
         *parts,
-        *map(html.alert, alerts(rows, config, responses)),
+        *map(html.alert, raised_alerts(rows, config, responses)),
     ]
 
 
@@ -104,10 +104,10 @@ def learned(curves: Curves, responses: int) -> str | None:
             variances.append((spreads[0] ** 2 + spreads[-1] ** 2) / max(responses, 1))
     if not pairs:
         return None
-    if responses < early_alerts.FEW:
+    if responses < alerts.FEW:
         return (
             f"Too few to tell: {responses} held-out responses of each policy; give data with at least "
-            f"{early_alerts.FEW} held-out queries."
+            f"{alerts.FEW} held-out queries."
         )
     before, after = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
     margin = 2 * math.sqrt(sum(variances)) / len(pairs)
@@ -120,7 +120,9 @@ def learned(curves: Curves, responses: int) -> str | None:
     )
 
 
-def alerts(rows: Sequence[Mapping[str, float]], config: Mapping[str, Any], responses: int) -> list[str]:
+def raised_alerts(
+    rows: Sequence[Mapping[str, float]], config: Mapping[str, Any], responses: int
+) -> list[str]:
     """The alerts of a run, each once, with the iteration that raised it first."""
     raised: dict[str, str] = {}
     low, high = config.get("max_response", (0, 1))
@@ -130,9 +132,9 @@ def alerts(rows: Sequence[Mapping[str, float]], config: Mapping[str, Any], respo
         row = {name: value for name, value in logged.items() if name != "iteration"}
         if "time/update/seconds" in row:
             played.append(row)
-            warnings = early_alerts.training(played, ends=ends)
+            warnings = alerts.training(played, kl=config.get("alerts.kl", alerts.AlertsConfig.kl), ends=ends)
         else:
-            warnings = early_alerts.evaluation(row, responses=responses)
+            warnings = alerts.evaluation(row, responses=responses)
         for name, text in warnings.items():
             raised.setdefault(name, f"Iteration {logged['iteration']:.0f}: {text}.")
     return list(raised.values())

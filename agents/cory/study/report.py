@@ -13,7 +13,7 @@ from cory.report.tables import Table
 from cory.report.tables import markdown as table_markdown
 from cory.report.tables import on_page as table_on_page
 from cory.runtime.files import check_output, write_text
-from cory.study import export, statistics
+from cory.study import statistics
 from cory.study.analysis import GAME_TOTAL, OF_AVERAGE, baseline_of, metrics_of, result_words, values_by_seed
 from cory.study.plots import draw
 from cory.study.results import Results
@@ -51,7 +51,7 @@ def check_folder(folder: Path) -> None:
     """Raise ValueError if a report would replace files that are no study's."""
     if not folder.is_dir():
         return
-    files = {PAGE: html.GENERATOR, MARKDOWN: "# Study ", export.FILE: f'"{export.ENVIRONMENT}": {{'}
+    files = {PAGE: html.GENERATOR, MARKDOWN: "# Study "}
     for name, word in files.items():
         check_output(folder / name, word)
     if (folder / "plots").exists() and not any((folder / name).exists() for name in files):

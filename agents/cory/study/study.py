@@ -17,7 +17,6 @@ from cory.study.analysis import analyse
 from cory.study.by_settings import values_of
 from cory.study.checks import check_runs, check_writable
 from cory.study.engines import Engine, Outcome, load_engine
-from cory.study.export import write_marl_eval
 from cory.study.plan import Plan, PlannedRun, make_plan
 from cory.study.reading import check_keys, make_spec, read_spec
 from cory.study.report import PAGE, check_folder, write_report
@@ -146,7 +145,6 @@ class Study:
         counted = _count_and_save(spec, plan, path, known, retrain=retrain)
         lines = [f"{outcome.run.name} failed: {outcome.error}" for outcome in failed]
         with FileLock(spec.out / f"{PAGE}.lock"):  # another process may draw the same figures
-            write_marl_eval(counted, spec.out)
             page = write_report(counted, spec.out, lines)
         return Finished(counted, path, page, failed)
 

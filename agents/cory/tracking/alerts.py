@@ -1,10 +1,10 @@
-"""Alerts: warnings about a run that goes wrong while its metrics are still finite.
+"""Alerts: warnings about a run that cannot learn, or goes wrong while its metrics are still finite.
 
-Imports no policy: functions of logged metrics only.
+Imports no policy: functions of logged metrics only, which return warnings by name.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
@@ -18,6 +18,18 @@ COLLAPSED_SHARE = 0.5
 
 DEAD_CRITIC = 0.05
 """Explained variance of returns below which a value head counts as dead."""
+
+FIRST_KL = 1.0
+"""Nats per response that a policy may be away from its reference after one iteration."""
+
+MOST = 0.5
+"""Share of responses above which they are called most."""
+
+FEW = 30
+"""Held-out responses below which a comparison with the reference is left out."""
+
+Row = Mapping[str, float]
+Warnings = dict[str, str]
 
 
 def is_collapsed(distinct_2: float, reference: float) -> bool:
@@ -40,32 +52,59 @@ class AlertsConfig:
             raise ValueError(f"alerts.kl is {self.kl}; give nats above 0")
 
 
-def training(rows: Sequence[Mapping[str, float]], config: AlertsConfig) -> dict[str, str]:
-    """Warnings by name, from the metrics of all iterations so far."""
-    warnings: dict[str, str] = {}
-    if len(rows) < WINDOW:
-        return warnings
-    last = rows[-WINDOW:]
-    for policy in sorted({split(name).policy for name in last[-1] if name.endswith("/kl")}):
-        divergences = [value for row in last for name, value in row.items() if name.endswith(f"/{policy}/kl")]
-        if all(value > config.kl for value in divergences):
-            warnings[f"runaway {policy}"] = (
-                f"KL of {policy} has been above {config.kl} nats per response for {WINDOW} "
-                "iterations: it is leaving the reference; raise kl.coef or lower learner.lr"
-            )
-    return warnings | _critic_warnings(rows)
+def training(
+    rows: Sequence[Row], *, kl: float = AlertsConfig.kl, ends: bool = False, example: Callable[[], str] = str
+) -> Warnings:
+    """Warnings from the metrics of all iterations so far.
 
-
-def _critic_warnings(rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
-    """A warning for every policy whose values explain next to nothing of the returns.
-
-    The mean is over the last `WINDOW` iterations and all seats of the policy; the first ones do not
-    count, since value heads start from zero. A central critic is one for all policies.
+    What leaves nothing to learn is reported at once in the first iteration, later if it holds for `WINDOW`
+    iterations. `kl` is that of `AlertsConfig`; `ends`: whether responses are meant to end before their cap;
+    `example` returns a clause with a response and its score.
     """
-    if len(rows) < 2 * WINDOW:
-        return {}
+    window = rows[-WINDOW:] if len(rows) >= WINDOW else ()
+    warnings = _first_kl(rows[1]) if len(rows) == 2 else {}
+    if last := rows if len(rows) == 1 else window:
+        seats = [split(name).place for name in last[-1] if name.endswith("/payoff_std")]
+        for seat in seats:
+            warnings |= _without_spread(last, seat, seats, example) | _empty_or_cut(last, seat, ends=ends)
+    if window:
+        warnings |= _runaway(window, kl)
+    if len(rows) >= 2 * WINDOW:  # value heads start from zero
+        warnings |= _dead_critics(window)
+    return warnings
+
+
+def _first_kl(row: Row) -> Warnings:
+    """Warnings for policies that the first update has moved too far."""
+    return {
+        f"fast {key.policy}": (
+            f"KL of {key.policy} is {value:.1f} nats per response after one iteration, above {FIRST_KL:g}: "
+            "its responses are no longer the reference's; lower learner.lr, or raise kl.coef"
+        )
+        for name, value in row.items()
+        if name.endswith("/kl") and (key := split(name)) and value > FIRST_KL
+    }
+
+
+def _runaway(rows: Sequence[Row], kl: float) -> Warnings:
+    """Warnings for policies that are far from their references in all rows."""
+    return {
+        f"runaway {policy}": (
+            f"KL of {policy} has been above {kl} nats per response for {WINDOW} iterations: it is leaving "
+            "the reference; raise kl.coef or lower learner.lr"
+        )
+        for policy in sorted({split(name).policy for name in rows[-1] if name.endswith("/kl")})
+        if all(x > kl for row in rows for name, x in row.items() if name.endswith(f"/{policy}/kl"))
+    }
+
+
+def _dead_critics(rows: Sequence[Row]) -> Warnings:
+    """A warning for every policy whose values explain next to nothing of the returns, whatever its seats.
+
+    A central critic is one for all policies.
+    """
     explained: dict[str, list[float]] = {}
-    for row in rows[-WINDOW:]:
+    for row in rows:
         central = any(name.startswith("all/critic/") for name in row)
         for name, value in row.items():
             if name.endswith("/explained_variance") and name.startswith("all/critic/") == central:
@@ -83,19 +122,104 @@ def _critic_warnings(rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
     return warnings
 
 
-def evaluation(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Warnings by name, from the metrics of one held-out evaluation."""
-    keys = {split(name): value for name, value in metrics.items() if name.startswith("eval/")}
-    distinct = {key.policy: value for key, value in keys.items() if key.quantity == "distinct_2"}
-    references = {name: value for name, value in distinct.items() if name.startswith("reference")}
+def _without_spread(
+    rows: Sequence[Row], seat: str, seats: Sequence[str], example: Callable[[], str]
+) -> Warnings:
+    """A warning if a seat has nothing to learn from: equal payoffs in all games, or in all of each query."""
+    remedy = "what changes from here on is noise; change the reward, or take prompts whose responses differ"
+    constant = _all(rows, seat, "payoff_std", 0.0)
+    if not constant and not _all(rows, seat, "queries_without_spread", 1.0):
+        return {}
+    what = f" ({clause})" if (clause := example()) else ""
+    if not constant:
+        return {
+            f"groups {seat}": (
+                f"all games of a query pay {seat} the same{what}: groups of equal payoffs teach nothing, and "
+                f"{remedy}"
+            )
+        }
+    if all(_all(rows, other, "score_std", 0.0) for other in seats):
+        score = seat_values(rows[-1:], seat, "task_reward")[0]
+        return {
+            "constant score": f"every response has the same score, {score:g}{what}: there is nothing to "
+            f"learn, and {remedy}"
+        }
+    if _all(rows, seat, "score_std", 0.0):
+        return {
+            f"constant score {seat}": f"every response of {seat} has the same score, and so its payoff: "
+            f"there is nothing to learn for it, and {remedy}"
+        }
+    return {
+        f"constant payoff {seat}": f"all games pay {seat} the same though scores differ: the payoff cancels "
+        "them; choose another --payoff"
+    }
+
+
+def _empty_or_cut(rows: Sequence[Row], seat: str, *, ends: bool) -> Warnings:
+    """Warnings if most responses of a seat are empty, or do not end before their cap."""
+    empty = seat_values(rows, seat, "empty_share")
+    cut = [1 - value for value in seat_values(rows, seat, "eos_share")]
     warnings = {}
-    for name, value in distinct.items():
-        reference = references.get(f"reference_{name}", references.get("reference"))
-        if name in references or reference is None:
-            continue
-        if is_collapsed(value, reference):
+    if empty and min(empty) > MOST:
+        warnings[f"empty {seat}"] = (
+            f"{empty[-1]:.0%} of the responses of {seat} are empty: the model ends at once; check the prompt "
+            "as the seat reads it (cory check), and whether the model wants --task.chat"
+        )
+    if ends and cut and min(cut) > MOST:
+        warnings[f"cut {seat}"] = (
+            f"{cut[-1]:.0%} of the responses of {seat} are cut at their cap: their end is never scored; "
+            "raise max_response, or ask for shorter ones"
+        )
+    return warnings
+
+
+def evaluation(metrics: Row, *, responses: int) -> Warnings:
+    """Warnings from one held-out evaluation with so many `responses` of each policy.
+
+    Training hurts where the combined reward is below the reference's by more than two standard errors.
+    """
+    keys = {split(name): value for name, value in metrics.items() if name.startswith("eval/")}
+    of = {(key.policy, key.quantity): value for key, value in keys.items()}
+    names = dict.fromkeys(policy for policy, _ in of)
+    warnings = {}
+    for name in (name for name in names if not name.startswith("reference")):
+        reference = f"reference_{name}" if f"reference_{name}" in names else "reference"
+        value, start = (of.get((side, "distinct_2")) for side in (name, reference))
+        if value is not None and start is not None and is_collapsed(value, start):
             warnings[f"collapse {name}"] = (
                 f"responses of {name} have collapsed: distinct-2 is {value:.2f}, the reference's "
-                f"{reference:.2f}; raise kl.coef, or set kl.kind k1"
+                f"{start:.2f}; raise kl.coef, or set kl.kind k1"
             )
+        value, start = (of.get((side, "combined_reward")) for side in (name, reference))
+        spread = math.hypot(*(of.get((side, "score_std"), 0.0) for side in (name, reference)))
+        if value is None or start is None or responses < FEW:
+            continue
+        if value < start - 2 * spread / math.sqrt(responses):
+            warnings[f"worse {name}"] = (
+                f"combined reward of {name} on held-out queries is {value:.3f}, below the reference's "
+                f"{start:.3f}: training makes it worse; lower learner.lr, or raise kl.coef"
+            )
+    spreads = [value for (_, quantity), value in of.items() if quantity == "score_std"]
+    if responses > 1 and spreads and not any(spreads):
+        score = next(value for (_, quantity), value in of.items() if quantity == "task_reward")
+        warnings["constant evaluation"] = (
+            f"every held-out response, the reference's too, has the same score, {score:g}: evaluations "
+            "cannot tell policies apart; check the reward on the test split"
+        )
     return warnings
+
+
+def _all(rows: Sequence[Row], seat: str, quantity: str, value: float) -> bool:
+    """Whether a seat's quantity is logged and has this value in all rows."""
+    values = seat_values(rows, seat, quantity)
+    return bool(values) and all(other == value for other in values)
+
+
+def seat_values(rows: Sequence[Row], seat: str, quantity: str) -> list[float]:
+    """A quantity of one seat row by row, whichever policy sat there."""
+    return [
+        value
+        for row in rows
+        for name, value in row.items()
+        if name.startswith(f"{seat}/") and name.endswith(f"/{quantity}")
+    ]

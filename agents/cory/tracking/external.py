@@ -5,11 +5,9 @@ Each is set up by its own environment variables (`WANDB_PROJECT`, `WANDB_MODE`, 
 section that these tools fold. A run that resumes goes on with its own run there.
 """
 
-import contextlib
 import json
 import math
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,8 +54,7 @@ class ExternalTrackers:
     def _call(self, do: Callable[["GeneralTracker"], Any]) -> None:
         for tracker in list(self._trackers):
             try:
-                with contextlib.redirect_stdout(sys.stderr):
-                    do(tracker)
+                do(tracker)
             except Exception as error:  # of any library; a run is worth more than its curves elsewhere
                 self._trackers.remove(tracker)
                 reason = " ".join(str(error).split())
@@ -112,11 +109,10 @@ def start(
     for name in names:
         project = os.environ.get(PROJECT_VARIABLES[name], PROJECT)
         try:
-            with contextlib.redirect_stdout(sys.stderr):
-                tracker = LOGGER_TYPE_TO_CLASS[name](project, **_options(name, run, ids.get(name)))
-                tracker.start()
-                if name != "mlflow" or name not in ids:  # MLflow refuses parameters that have changed
-                    tracker.store_init_configuration(values)
+            tracker = LOGGER_TYPE_TO_CLASS[name](project, **_options(name, run, ids.get(name)))
+            tracker.start()
+            if name != "mlflow" or name not in ids:  # MLflow refuses parameters that have changed
+                tracker.store_init_configuration(values)
         except Exception as error:  # of any library: not logged in, no network, no such server
             raise ValueError(
                 f"log_to {name} cannot be started ({' '.join(str(error).split()):.300}); mend that, or leave "

@@ -1,21 +1,17 @@
-"""Progress of a run: a bar on a terminal, plain lines in a log or a notebook, or JSON."""
+"""Progress of a run: a bar on a terminal, plain lines in a log or a notebook."""
 
-import json
 import math
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from cory.runtime.terminal import plain
-
-Log = Literal["auto", "quiet", "json"]
-"""`auto`: by where stderr goes. `quiet`: warnings only. `json`: one JSON object a line to stdout."""
 
 LOG_EVERY = 30.0
 """Seconds after which a log has another line."""
@@ -38,9 +34,9 @@ PHASES = {
 class RunProgress:
     """Shows the phase, the iteration, the time left, each seat's reward and KL, and every evaluation."""
 
-    def __init__(self, *, start: int, iterations: int, log: Log = "auto") -> None:
-        """`start` is the iteration a run begins or resumes at."""
-        self.done, self.first, self.iterations, self.log = start, start, iterations, log
+    def __init__(self, *, start: int, iterations: int, quiet: bool = False) -> None:
+        """`start` is the iteration a run begins or resumes at; with `quiet` only warnings are shown."""
+        self.done, self.first, self.iterations, self.quiet = start, start, iterations, quiet
         self.console = Console(
             stderr=True,
             markup=False,  # models write [/INST] and :)
@@ -49,13 +45,13 @@ class RunProgress:
             soft_wrap=True,
             force_jupyter=False,
         )
-        self._began = self._started = self._printed = time.monotonic()
-        self._left: float | None = None
-        """Seconds that the remaining iterations take, by the mean of those before."""
+        self._started = self._printed = time.monotonic()
+        self._left = 0.0
+        """Seconds that the remaining iterations take, by the mean of those before; 0 before it is known."""
         self._line = ""
         columns = TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn()
         times = TimeElapsedColumn(), TextColumn("{task.fields[left]}")
-        is_terminal = log == "auto" and sys.stderr.isatty()
+        is_terminal = not quiet and sys.stderr.isatty()
         self._bar = _Bar(*columns, *times, console=self.console) if is_terminal else None
         if self._bar is not None:
             self._task = self._bar.add_task(
@@ -65,58 +61,33 @@ class RunProgress:
     def update(self, phase: str, metrics: Mapping[str, float]) -> None:
         """Show `phase`; with metrics, an iteration or an evaluation has ended."""
         if phase == EVALUATED:
-            self._show_evaluation(metrics)
+            if self.done == self.first:  # the time of iterations begins after it
+                self._started = time.monotonic()
+            if line := held_out(metrics):
+                self.say(f"iteration {self._position()}: {line}")
             return
         if metrics:
             self.done += 1
             mean = (time.monotonic() - self._started) / (self.done - self.first)
-            self._left, self._line = round(mean * (self.iterations - self.done), 3), describe(metrics)
+            self._left, self._line = mean * (self.iterations - self.done), describe(metrics)
         name = plain(PHASES.get(phase, phase))
         silent = time.monotonic() - self._printed >= LOG_EVERY
-        if self.log == "json":
-            self._emit("iteration" if metrics else "phase", phase=phase, metrics=metrics)
-        elif self._bar is not None:
+        if self._bar is not None:
             now: dict[str, Any] = {"completed": self.done, "metrics": self._line, "left": self._eta()}
             self._bar.update(self._task, description=name, **now)
         elif silent or (metrics and self.done in (self.first + 1, self.iterations)):
             self.say(f"iteration {self._position()}: {self._line if metrics else name}")
 
-    def _show_evaluation(self, metrics: Mapping[str, float]) -> None:
-        """Show the held-out results of an evaluation, which has ended."""
-        if self.done == self.first:  # the time of iterations begins after it
-            self._started = time.monotonic()
-        if self.log == "json":
-            self._emit("evaluation", phase=EVALUATED, metrics=metrics)
-        elif line := held_out(metrics):
-            self.say(f"iteration {self._position()}: {line}")
-
     def say(self, text: str) -> None:
         """Print a line above the bar."""
-        if self.log == "json":
-            self._emit("message", text=text)
-        elif self.log == "auto":
-            self._print(text)
+        if not self.quiet:
+            self.warn(text)
 
     def warn(self, text: str) -> None:
         """Print a warning, which is shown to those who want quiet too."""
-        if self.log == "json":
-            self._emit("warning", text=text)
-        else:
-            self._print(text)
-
-    def _print(self, text: str) -> None:
         self._printed = time.monotonic()
         with suppress(OSError):  # of a log on a full disk
             self.console.print(plain(text))
-
-    def _emit(self, event: str, **fields: Any) -> None:
-        """Print one JSON object to stdout: event, iteration, iterations, seconds and the given fields."""
-        if "metrics" in fields:
-            fields["metrics"] = {k: v if math.isfinite(v) else None for k, v in fields["metrics"].items()}
-        head = {"event": event, "iteration": self.done, "iterations": self.iterations}
-        times = {"seconds": round(time.monotonic() - self._began, 3), "seconds_left": self._left}
-        with suppress(OSError):
-            print(json.dumps(head | times | fields), flush=True)
 
     def _eta(self) -> str:
         """The time left in words; empty before it is known and at the end."""
@@ -134,12 +105,9 @@ class RunProgress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        state = "done" if kind is None else "stopped"
         if self._bar is not None:
-            self._bar.update(self._task, description=state)
+            self._bar.update(self._task, description="done" if kind is None else "stopped")
             self._bar.stop()
-        if self.log == "json":
-            self._emit("end", state=state)
 
 
 def describe(metrics: Mapping[str, float]) -> str:

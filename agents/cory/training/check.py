@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cory import algorithms
 from cory.batch import Batch
 from cory.config.schema import Config
-from cory.tracking import early_alerts
+from cory.tracking import alerts
 from cory.tracking.progress import PHASES
 from cory.tracking.tracker import split
 from cory.training.trainer import Trainer
@@ -101,7 +101,7 @@ def check_run(trainer: Trainer, *, batch: int, about: Sequence[str] = ()) -> Che
         [_turn(trainer, seat, batch, texts[seat][i], i) for seat, batch in trainer.batches.items()]
         for i in range(min(SHOWN, config.batch))
     ]
-    raised = early_alerts.training([metrics], ends=config.responses_end, example=trainer.example)
+    raised = alerts.training([metrics], ends=config.responses_end, example=trainer.example)
     return Check(
         games=games,
         metrics=metrics,

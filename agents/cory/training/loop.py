@@ -18,7 +18,7 @@ from cory.judges import weighted_sum
 from cory.runtime import signals
 from cory.runtime.memory import NoSmallerPassError
 from cory.runtime.signals import Stopped
-from cory.tracking import alerts, early_alerts
+from cory.tracking import alerts
 from cory.tracking.progress import EVALUATED, TRAINING
 from cory.tracking.tracker import SAMPLES, Tracker, read
 from cory.training import checkpoint, metrics
@@ -137,9 +137,8 @@ class Loop:
         row["time/save/seconds"], self.saving_seconds = self.saving_seconds, 0.0
         self.tracker.log(iteration, row)
         self.rows.append(row)
-        self.warn(alerts.training(self.rows, self.config.alerts))
         ends, example = self.config.responses_end, self.trainer.example
-        self.warn(early_alerts.training(self.rows, ends=ends, example=example))
+        self.warn(alerts.training(self.rows, kl=self.config.alerts.kl, ends=ends, example=example))
         self.call("on_iteration", iteration, row)
         return row
 
@@ -164,9 +163,8 @@ class Loop:
         row |= self.judge.metrics(prefix="evaluation_")
         self.tracker.log(iteration, row)
         self.tracker.samples(iteration, samples)
-        self.warn(alerts.evaluation(row))
         count = sum(map(len, next(iter(responses.values())).texts)) if responses else 0
-        self.warn(early_alerts.evaluation(row, responses=count))
+        self.warn(alerts.evaluation(row, responses=count))
         if self.config.checkpoint_every:
             self.keep_best(iteration, row)
         self.call("on_evaluate", iteration, row)

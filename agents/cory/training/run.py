@@ -17,7 +17,7 @@ from cory.report.page import write_report
 from cory.report.summary import headline
 from cory.runtime.signals import Signals
 from cory.tracking import external
-from cory.tracking.progress import Log, RunProgress
+from cory.tracking.progress import RunProgress
 from cory.tracking.tracker import Tracker
 from cory.training.factory import configure_runtime, silence_transformers
 from cory.training.loop import Loop
@@ -47,7 +47,7 @@ def train(
     callbacks: Sequence[object] = (),
     report: bool = True,
     validate: bool = True,
-    log: Log = "auto",
+    quiet: bool = False,
     about: Sequence[str] = (),
 ) -> Path:
     """Train by `config` in `run`, from the start or from its newest checkpoint; the path of the report.
@@ -55,8 +55,8 @@ def train(
     `make_trainer` gets the settings, with what a resumed run measured. `callbacks`: see
     `cory.training.loop.Callback`.
     Without `report` no page is drawn; without `validate` no best checkpoint is kept, unless it is exported.
-    `log` is how progress is shown (`cory.tracking.progress.Log`); `about` are lines that a new run begins
-    with. Raises `Stopped` after a signal; its notes say how to resume.
+    With `quiet` only warnings are printed; `about` are lines that a new run begins with. Raises `Stopped`
+    after a signal; its notes say how to resume.
     """
     configure_runtime(config)
     silence_transformers()
@@ -78,7 +78,7 @@ def train(
             notes = [f"warning: {line}" for line in lines]
         weighted_sum.of_task(trainer.task).log_to(run / "judge.log")
         progress = stack.enter_context(
-            RunProgress(start=start, iterations=config.iterations, log=log if is_main else "quiet")
+            RunProgress(start=start, iterations=config.iterations, quiet=quiet or not is_main)
         )
         warn = progress.warn if is_main else lambda text: None
         for line in (*(about if plan.resumed is None else ()), *opening_lines(trainer, run, start)):

@@ -145,8 +145,8 @@ def test_a_team_on_a_frozen_backbone_in_bfloat16_trains_resumes_and_exports(tmp_
         "keep_checkpoints": 9, "threads": 1, "learner.lr": 1e-2, "evaluation.queries": 2,
     }  # fmt: skip
     config = config_of(tmp_path, settings | FROZEN)
-    train(config, tmp_path / "whole", log="quiet")
-    train(config, cut_run(tmp_path / "whole", tmp_path / "cut", 1), resume="must", log="quiet")
+    train(config, tmp_path / "whole", quiet=True)
+    train(config, cut_run(tmp_path / "whole", tmp_path / "cut", 1), resume="must", quiet=True)
     assert same(traces(tmp_path / "cut", 2), traces(tmp_path / "whole", 2))
     exported = tmp_path / "whole/policies/llm_2"
     adapter = load_file(exported / "adapter_model.safetensors")

@@ -117,7 +117,7 @@ def test_the_sha256_of_a_gguf_backbone_is_that_of_the_file(file, tmp_path):
 @pytest.mark.slow
 def test_a_run_starts_from_a_gguf_file_and_exports_adapters_that_load_on_it(file, tmp_path):
     settings = {"policy.kind": "lora_team", "max_response": (2, 2), "batch": 4, "evaluation.queries": 4}
-    cory.train(file, task="echo", iterations=1, run=tmp_path / "run", log="quiet", log_to="none", **settings)
+    cory.train(file, task="echo", iterations=1, run=tmp_path / "run", quiet=True, log_to="none", **settings)
     adapter = tmp_path / "run" / "policies" / "llm_1"
     assert json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"] == str(file)
     assert json.loads((adapter / "backbone.json").read_text())["sha256"] == weights_sha256(file)

@@ -46,7 +46,7 @@ def test_alerts_stand_in_the_report_once_with_the_iteration_that_raised_them():
     constant = {"pioneer_0/llm_1/payoff_std": 0.0, "pioneer_0/llm_1/score_std": 0.0}
     constant |= {"pioneer_0/llm_1/task_reward": 0.0, "time/update/seconds": 1.0}
     training = [constant | {"iteration": i} for i in range(12)]
-    (text,) = summary.alerts(training, {"max_response": [4, 16]}, 0)
+    (text,) = summary.raised_alerts(training, {"max_response": [4, 16]}, 0)
     assert text.startswith("Iteration 0: every response has the same score, 0: there is nothing to learn")
 
 

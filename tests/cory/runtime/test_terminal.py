@@ -20,7 +20,7 @@ def test_errors_tables_lines_and_progress_show_them_written_out(capsys):
     print_error(ValueError(), EVIL)
     say(EVIL)
     print_tables([Table(EVIL, ["", EVIL], [["x", EVIL]])], [EVIL])
-    progress = RunProgress(start=0, iterations=1, log="auto")
+    progress = RunProgress(start=0, iterations=1)
     progress.warn(EVIL)
     progress.say(EVIL)
     printed = "".join(capsys.readouterr())

@@ -28,7 +28,7 @@ def planned(tmp_path, arms, **settings):
     }
 
 
-@pytest.mark.parametrize("name", ["report.md", "report.html", "marl_eval.json", "plots/mine.png"])
+@pytest.mark.parametrize("name", ["report.md", "report.html", "plots/mine.png"])
 def test_a_study_does_not_replace_what_a_user_has_in_its_folder(name, tmp_path):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")

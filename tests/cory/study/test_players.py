@@ -1,6 +1,5 @@
 """An arm of a study that is evaluated, not trained: players beside tables."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -40,8 +39,6 @@ def test_players_are_evaluated_on_the_queries_of_the_trained_arm(values, tmp_pat
     assert foreign["game"] == {}
     (row,) = done.results["statistics"]
     assert (row["n"], row["baseline_mean"]) == (1, pytest.approx(0.9))
-    found = json.loads((tmp_path / "out/marl_eval.json").read_text("utf-8"))
-    assert found["cory"]["relay"]["foreign"]["seed_0"]["step_3"]["task_reward"] == [pytest.approx(0.9)]
     (tmp_path / "out/results.json").unlink()
     again: list[str] = []
     study.run(say=again.append)

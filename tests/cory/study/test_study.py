@@ -76,14 +76,6 @@ def test_study_trains_every_arm_and_seed(made):
     assert any("min left" in line for line in lines)
 
 
-def test_study_writes_its_evaluations_for_marl_eval(made):
-    _, _, finished = made
-    found = json.loads((finished.page.parent / "marl_eval.json").read_text("utf-8"))
-    assert list(found["cory"]["relay"]) == ["cooperative", "independent"]
-    run = found["cory"]["relay"]["independent"]["seed_1"]
-    assert [run[f"step_{i}"]["step_count"] for i in (1, 2, 3)] == [0, 64, 128]
-
-
 def test_runs_of_a_study_evaluate_no_validation_queries(made):
     _, _, finished = made
     lines = (finished.page.parent / "independent/relay/seed-1/metrics.jsonl").read_text("utf-8").splitlines()

@@ -12,7 +12,6 @@ from cory.tracking import alerts
 from cory.tracking.alerts import AlertsConfig
 from tests.helpers.runs import FLAGS, without_report
 
-FOUR = AlertsConfig()
 ARGV = ("train", *FLAGS, "--iterations", "4")
 
 
@@ -37,7 +36,7 @@ def row(pioneer: float, observer: float, *, kl: float = 1.0, swapped: bool = Fal
 
 def test_a_policy_that_leaves_its_reference_is_reported():
     rows = [row(0, 0, kl=51)] * 4
-    warnings = alerts.training(rows, FOUR)
+    warnings = alerts.training(rows)
     assert list(warnings) == ["runaway llm_1"]
     assert "KL of llm_1 has been above 50.0 nats per response for 4 iterations" in warnings["runaway llm_1"]
 
@@ -52,13 +51,13 @@ def test_a_policy_that_leaves_its_reference_is_reported():
     ids=["not yet long enough", "back again", "not yet all of them"],
 )
 def test_a_policy_is_not_reported_before_its_kl_was_high_in_the_whole_window(rows):
-    assert alerts.training(rows, FOUR) == {}
+    assert alerts.training(rows) == {}
 
 
 def test_a_policy_is_followed_across_exchanges():
     """llm_1 at 60 nats sits as pioneer, observer, pioneer, observer; llm_2 stays at 1."""
     rows = [row(0, 0, kl=60, swapped=bool(i % 2)) for i in range(4)]
-    assert list(alerts.training(rows, FOUR)) == ["runaway llm_1"]
+    assert list(alerts.training(rows)) == ["runaway llm_1"]
 
 
 def explained(*shares: float, policy: str = "llm_1", place: str = "pioneer_0") -> list[dict[str, float]]:
@@ -68,7 +67,7 @@ def explained(*shares: float, policy: str = "llm_1", place: str = "pioneer_0") -
 def test_a_value_head_that_explains_nothing_is_reported():
     """Mean of the last four: 0.01."""
     rows = explained(0.9, 0.9, 0.9, 0.9, -0.05, 0.05, 0.06, -0.02)
-    warnings = alerts.training(rows, FOUR)
+    warnings = alerts.training(rows)
     assert list(warnings) == ["dead critic llm_1"]
     assert "the value head of llm_1 explains 0.01 of the variance of returns" in warnings["dead critic llm_1"]
     assert "raise learner.value-lr or algorithm.value-clip" in warnings["dead critic llm_1"]
@@ -80,11 +79,11 @@ def test_the_explained_variance_of_a_policy_is_that_of_all_its_seats():
     for i, each in enumerate(rows):
         if i % 2:
             each["observer_1/llm_1/explained_variance"] = each.pop("pioneer_0/llm_1/explained_variance")
-    assert alerts.training(rows, FOUR) == {}
+    assert alerts.training(rows) == {}
     rows[-1]["observer_1/llm_1/explained_variance"] = math.nan
-    assert alerts.training(rows, FOUR) == {}
+    assert alerts.training(rows) == {}
     rows[-2]["pioneer_0/llm_1/explained_variance"] = -0.5
-    assert list(alerts.training(rows, FOUR)) == ["dead critic llm_1"]
+    assert list(alerts.training(rows)) == ["dead critic llm_1"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +97,7 @@ def test_the_explained_variance_of_a_policy_is_that_of_all_its_seats():
     ids=["too early", "it explains some by now", "no finite value", "no value head"],
 )
 def test_a_value_head_is_not_reported_without_reason(rows):
-    assert alerts.training(rows, FOUR) == {}
+    assert alerts.training(rows) == {}
 
 
 def test_a_central_critic_is_reported_in_place_of_value_heads():
@@ -108,7 +107,7 @@ def test_a_central_critic_is_reported_in_place_of_value_heads():
             explained(*[0.0] * 8, policy="critic", place="all"), explained(*[0.0] * 8), strict=True
         )
     ]
-    warnings = alerts.training(rows, FOUR)
+    warnings = alerts.training(rows)
     assert list(warnings) == ["dead critic critic"]
     assert "the central critic explains 0.00" in warnings["dead critic critic"]
     assert warnings["dead critic critic"].endswith("raise critic.lr")
@@ -120,12 +119,12 @@ def test_collapsed_responses_are_reported_beside_their_own_reference():
         "eval/reference_llm_1/distinct_2": 0.8, "eval/llm_1/distinct_2": 0.3,
         "eval/reference_llm_2/distinct_2": 0.4, "eval/llm_2/distinct_2": 0.3,
     }  # fmt: skip
-    warnings = alerts.evaluation(metrics)
+    warnings = alerts.evaluation(metrics, responses=0)
     assert list(warnings) == ["collapse llm_1"]
     assert "distinct-2 is 0.30, the reference's 0.80" in warnings["collapse llm_1"]
     shared = {"eval/reference/distinct_2": 0.8, "eval/llm_1/distinct_2": 0.3}
-    assert list(alerts.evaluation(shared)) == ["collapse llm_1"]
-    assert alerts.evaluation(shared | {"eval/llm_1/distinct_2": 0.41}) == {}
+    assert list(alerts.evaluation(shared, responses=0)) == ["collapse llm_1"]
+    assert alerts.evaluation(shared | {"eval/llm_1/distinct_2": 0.41}, responses=0) == {}
 
 
 @pytest.mark.parametrize("kl", [0, math.nan])

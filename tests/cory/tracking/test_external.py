@@ -36,7 +36,6 @@ class Recorder(tracking.GeneralTracker):
         self.calls.append(("log", step, values))
 
     def finish(self):
-        print("wandb: goodbye")
         self.calls.append(("finish",))
 
 
@@ -95,12 +94,6 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning_and_the_run_goes_on(t
     assert warnings == ["warning: wandb failed (no route to host); metrics.jsonl has all metrics"]
     assert calls.count("tried") == 1
     assert [row["iteration"] for row in read(tmp_path)] == [0, 1]
-
-
-def test_prints_of_trackers_do_not_mix_with_json_on_stdout(tmp_path, calls, capsys):
-    started(tmp_path).close()
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("", "wandb: goodbye\n")
 
 
 def test_a_tracker_that_cannot_start_is_an_error_that_says_what_to_do(tmp_path, calls, monkeypatch):

@@ -1,7 +1,5 @@
 """Progress lines of a run in a log: whole lines, as they are, with the minutes that are left."""
 
-import json
-
 import pytest
 
 from cory.tracking import progress
@@ -127,7 +125,7 @@ def test_a_log_is_too_slow_for_the_phases_of_an_iteration(clock, capsys):
 
 
 def test_quiet_prints_warnings_only(clock, capsys):
-    with RunProgress(start=0, iterations=10, log="quiet") as run:
+    with RunProgress(start=0, iterations=10, quiet=True) as run:
         run.say("2 policies on cpu")
         run.update("evaluating llm_1", {})
         run.update("evaluated", {"eval/llm_1/task_reward": 1.0})
@@ -135,28 +133,6 @@ def test_quiet_prints_warnings_only(clock, capsys):
         run.warn("warning: KL is high")
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "warning: KL is high\n")
-
-
-def test_a_json_log_is_one_object_a_line_on_stdout_with_every_metric(clock, capsys):
-    """20 seconds for the first of 3 iterations: 40 are left."""
-    with RunProgress(start=0, iterations=3, log="json") as run:
-        run.say("2 policies on cpu")
-        run.update("sample", {})
-        clock[0] += 20
-        run.update("training", {**METRICS, "pioneer_0/llm_1/explained_variance": float("nan")})
-        run.warn("warning: KL is high")
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    begun = {"iteration": 0, "iterations": 3, "seconds": 0.0, "seconds_left": None}
-    later = {"iteration": 1, "iterations": 3, "seconds": 20.0, "seconds_left": 40.0}
-    metrics = METRICS | {"pioneer_0/llm_1/explained_variance": None}
-    assert [json.loads(line) for line in printed.out.splitlines()] == [
-        {"event": "message", **begun, "text": "2 policies on cpu"},
-        {"event": "phase", **begun, "phase": "sample", "metrics": {}},
-        {"event": "iteration", **later, "phase": "training", "metrics": metrics},
-        {"event": "warning", **later, "text": "warning: KL is high"},
-        {"event": "end", **later, "state": "done"},
-    ]
 
 
 def test_a_bar_shows_what_is_being_done_and_the_last_metrics(clock, monkeypatch):

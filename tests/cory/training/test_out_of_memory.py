@@ -117,7 +117,7 @@ def test_a_run_says_once_that_passes_are_smaller_and_saves_their_size(tmp_path, 
     saved = MemoryBudget(**state["memory_budget"])
     assert saved.activations == 4 * saved.logits
     assert 5 <= saved.logits // (BYTES_PER_LOGIT * 8) <= 10
-    train(replace(config, memory=4 * saved.logits), tmp_path / "small", log="quiet")
+    train(replace(config, memory=4 * saved.logits), tmp_path / "small", quiet=True)
     short, small = (traces(tmp_path / name, 3) for name in ("short", "small"))
     assert short["metrics"] == small["metrics"]
     for file, tensors in small["tensors"].items():
@@ -131,4 +131,4 @@ def test_a_run_without_memory_for_the_smallest_pass_ends_with_iteration_and_sett
         logits_at_most(0, learning=True),
         pytest.raises(MemoryError, match=r"iteration 0: memory ran out while learning.*learner.microbatches"),
     ):
-        train(config, tmp_path / "run", log="quiet")
+        train(config, tmp_path / "run", quiet=True)

@@ -133,7 +133,7 @@ def test_players_of_the_command_line_and_of_python_play_alike(tmp_path):
     assert main(argv) == 0
     given = cory.train(
         task="echo", max_response=(3, 3), batch=8, iterations=1, checkpoint_every=0, run=tmp_path / "given",
-        policy={"kind": "table"}, evaluation={"queries": 4}, log="quiet",
+        policy={"kind": "table"}, evaluation={"queries": 4}, quiet=True,
         players={"observer_1": players.Letters()},
     )  # fmt: skip
     rows = [

@@ -52,13 +52,13 @@ def run_all(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
         config = config_of(folder, RUN)
-        train(Config.from_flat({"iterations": 2}, config), folder / "from-one", log="quiet")
+        train(Config.from_flat({"iterations": 2}, config), folder / "from-one", quiet=True)
         model = config_of(folder, MODEL_RUN)
-        train(Config.from_flat({"iterations": 1}, model), folder / "model-from-one", log="quiet")
+        train(Config.from_flat({"iterations": 1}, model), folder / "model-from-one", quiet=True)
         port = free_port()
         processes = [start_rank(folder, rank, port) for rank in range(RANKS)]
-        train(config, folder / "alone", log="quiet")
-        train(model, folder / "model-alone", log="quiet")
+        train(config, folder / "alone", quiet=True)
+        train(model, folder / "model-alone", quiet=True)
     whole = {"shard": False}
     alone = {
         case: played(config_of(folder, settings | whole if case in SHARDED else settings))
@@ -154,7 +154,7 @@ def test_each_rank_holds_its_part_of_the_layers(found, case):
 def test_sharded_ranks_resume_what_one_process_saved_and_the_reverse(folder, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
-        train(config_of(folder, MODEL_RUN), folder / "model-to-resume", resume="must", log="quiet")
+        train(config_of(folder, MODEL_RUN), folder / "model-to-resume", resume="must", quiet=True)
     for name in ("model-from-one", "model-to-resume"):
         assert_near(folder / name, folder / "model-alone", iterations=2, tolerance=1e-3)
     assert (folder / "model-from-one/policies/llm_1/model.safetensors").exists()
@@ -207,7 +207,7 @@ def test_a_run_that_two_ranks_resume_is_bit_equal(folder):
 def test_two_ranks_resume_what_one_process_saved_and_the_reverse(folder, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         without_report(patch)
-        train(config_of(folder, RUN), folder / "to-resume", resume="must", log="quiet")
+        train(config_of(folder, RUN), folder / "to-resume", resume="must", quiet=True)
     for name in ("from-one", "to-resume"):
         assert_near(folder / name, folder / "alone", iterations=4, tolerance=1e-4)
 

@@ -105,7 +105,7 @@ def test_measured_values_are_in_the_settings_of_a_run_and_a_resume_takes_them(tm
     monkeypatch.setattr("cory.training.trainer.resolved", measured)
     config = Config.from_flat({"batch": 4, "iterations": 1, "evaluation.queries": 2, "threads": 1}, TABLES)
     for iterations, resume in ((1, "never"), (2, "must")):
-        train(replace(config, iterations=iterations), tmp_path / "run", resume=resume, log="quiet")
+        train(replace(config, iterations=iterations), tmp_path / "run", resume=resume, quiet=True)
         assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["memory"] == 4 * GIB
     with pytest.raises(ValueError, match=f"memory was {4 * GIB} and is 5"):
         train(replace(config, memory=5), tmp_path / "run", resume="must")

@@ -71,7 +71,7 @@ def test_a_run_without_the_model_names_the_command_and_downloads_nothing(cache, 
     with pytest.raises(
         ValueError, match=r"smollm2 is not on this machine .*; make it once with `make smollm2`"
     ):
-        cory.train(run=tmp_path / "run", log="quiet", **settings)
+        cory.train(run=tmp_path / "run", quiet=True, **settings)
     assert not cache.exists()
 
 
