@@ -139,6 +139,7 @@ def analyse(results: Results) -> Results:
 def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[str, Any]:
     """Statistics of one comparison on one task; differences are arm minus baseline, undefined ones null."""
     metric, margin, direction = comparison["metric"], float(comparison["margin"]), comparison["direction"]
+    expected = comparison.get("expected", 0.0)
     arm = values_by_seed(results, comparison["arm"], task, metric)
     baseline = values_by_seed(results, comparison["baseline"], task, comparison["baseline_metric"] or metric)
     seeds = sorted(arm.keys() & baseline.keys())
@@ -164,7 +165,8 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         "low": low,
         "high": high,
         "log_rank_p": survival.log_rank_p(*lives) if are_arms and all(lives) else math.nan,
-        "result": statistics.verdict(possible, margin, direction),
+        "result": statistics.verdict(possible, margin, direction, expected),
+        **({"expected": expected} if expected else {}),
         **({"bounds": sum(bounds)} if any(bounds) else {}),
     }
     return {key: None if value != value else value for key, value in row.items()}  # NaN is null in JSON
@@ -209,7 +211,9 @@ def words(row: Mapping[str, Any]) -> str:
     claim = {
         "higher": f"above {row['margin']:g}",
         "lower": f"below {0.0 - row['margin']:g}",
-        "equal": f"less than {row['margin']:g} either way",
+        "equal": f"within {row['margin']:g} of {row['expected']:+g}"
+        if "expected" in row
+        else f"less than {row['margin']:g} either way",
     }[row["direction"]]
     ends = f"({row['low']:+.3f} to {row['high']:+.3f})"
     more = f" Log-rank p = {row['log_rank_p']:.2g}." if row["log_rank_p"] is not None else ""

@@ -1,5 +1,6 @@
 """Reading a study file: a `Spec` from its values, checked before anything is trained."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -124,6 +125,12 @@ def _check(spec: Spec) -> None:
             raise ValueError(
                 f"the comparison of {sides[0]} with {sides[1]} has the margin {comparison.margin!r}; give two"
                 " arms and a margin of 0 or more"
+            )
+        expected, direction = comparison.expected, comparison.direction
+        if expected and not (direction == "equal" and math.isfinite(expected)):
+            raise ValueError(
+                f"the comparison of {sides[0]} with {sides[1]} expects {expected}, direction {direction}; "
+                "give a finite number and direction: equal"
             )
 
 

@@ -103,7 +103,9 @@ def markdown(results: Results, failures: Sequence[str] = (), *, figures: Sequenc
 
 
 def margin(row: Mapping[str, Any]) -> str:
-    """Direction and margin of a comparison in words."""
+    """Direction and margin of a comparison in words, or the expected difference and its margin."""
+    if "expected" in row:
+        return f"{row['expected']:+g} within {row['margin']:g}"
     return f"{row['direction']} {'within' if row['direction'] == 'equal' else 'by'} {row['margin']:g}"
 
 

@@ -52,7 +52,10 @@ class Comparison:
     margin: float = 0.0
     """In the metric's unit, 0 or more. A study file may give one by task: `{reviews: 0.1, sums: 0.02}`."""
     direction: Literal["higher", "lower", "equal"] = "higher"
-    """The claim: by more than the margin `higher` or `lower`, or `equal`, nowhere further than the margin."""
+    """The claim: by more than the margin `higher` or `lower`, or `equal`, no further than the margin from
+    `expected`."""
+    expected: float = 0.0
+    """The difference that `equal` claims, such as a derived value."""
     task: str | None = None
     """One task; none = every task, one comparison each."""
     claim: str = ""

@@ -43,13 +43,14 @@ def interval(values_n: Sequence[float] | np.ndarray) -> Interval:
     return Interval(low, high) if sample.ndim > 1 else Interval(float(low), float(high))
 
 
-def verdict(ends: Interval, margin: float, direction: str = "higher") -> Result:
-    """Result of the claim that a difference is above `margin`, below -`margin` (lower) or no further (equal).
+def verdict(ends: Interval, margin: float, direction: str = "higher", expected: float = 0.0) -> Result:
+    """Result of the claim that a difference is above `margin`, below -`margin`, or equal to the expected one.
 
-    Supported with the whole interval where the claim has it, refuted with none of it there, else undecided.
+    Equal is no further than `margin` from it. Supported with the whole interval where the claim has it, refuted with none of it there, else undecided.
     """
     low, high = ends
     if direction == "equal":
+        low, high = low - expected, high - expected
         if -margin <= low and high <= margin:
             return "supported"
         return "refuted" if high < -margin or low > margin else "undecided"

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -21,7 +21,7 @@ from cory.study.plan import Plan, PlannedRun, make_plan
 from cory.study.reading import check_keys, make_spec, read_spec
 from cory.study.report import PAGE, check_folder, write_report
 from cory.study.results import Results
-from cory.study.spec import Spec
+from cory.study.spec import Comparison, Spec
 from cory.study.statistics import MIN_RUNS
 
 FILE = "study.yaml"
@@ -162,7 +162,7 @@ def warn_of_changed_comparisons(spec: Spec, path: Path, say: Callable[[str], Non
     if (
         stored is not None
         and stored["runs"]
-        and stored["primary"] != [asdict(claim) for claim in spec.primary]
+        and [Comparison(**claim) for claim in stored["primary"]] != list(spec.primary)
     ):
         say(
             f"warning: the comparisons are not those that {path} was counted by, with "

@@ -297,6 +297,27 @@ def test_refuted_claims_show_a_difference_of_their_sign(values, direction, gains
     assert report.verdict_lines(results)[0].startswith(f"{expected}: ")
 
 
+@pytest.mark.parametrize(
+    ("expected", "result"),
+    [(0.4, "supported"), (0.25, "refuted"), (0.65, "refuted"), (0.34, "undecided"), (0.56, "undecided")],
+)
+def test_claim_of_a_derived_difference_is_supported_within_the_margin_around_it(values, expected, result):
+    """A difference of 0.45 (+0.428 to +0.472), and a margin of 0.1."""
+    claim = {
+        "arm": "cooperative",
+        "baseline": "independent",
+        "metric": "game/collective_reward",
+        "margin": 0.1,
+    }
+    results = made_up_results(values, primary=[claim | {"direction": "equal", "expected": expected}])
+    (row,) = results["statistics"]
+    assert (row["result"], report.margin(row)) == (result, f"+{expected} within 0.1")
+    assert analysis.words(row).endswith(f"the claim is one within 0.1 of +{expected}.")
+    (axes,) = curves.draw_differences(results).axes
+    dotted = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"]
+    assert dotted == pytest.approx([expected - 0.1, expected + 0.1])
+
+
 def test_curve_is_the_mean_of_the_policies_at_each_evaluation():
     run = made_up_run("a", 0, 0.5, kl=2.0)
     assert analysis.curve(run, "combined_reward", kl_coef=0.1) == pytest.approx({0: 0.0, 20: 0.3})

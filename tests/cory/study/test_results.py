@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cory.study import results
+from cory.study import results, study
 from cory.study.analysis import analyse
 from cory.study.plan import make_plan
 from cory.study.reading import make_spec
@@ -41,6 +41,14 @@ ENVIRONMENT = {
 
 def assembled(spec, plan, runs):
     return analyse(results.assemble(spec, plan, runs))
+
+
+def test_stored_comparisons_without_a_key_that_came_later_are_those_of_the_study(spec, plan, clean, tmp_path):
+    stored = assembled(spec, plan, [made_up_run("cooperative", 0, 0.5)])
+    for comparison in stored["primary"]:
+        del comparison["expected"]
+    results.save(tmp_path / "results.json", analyse(stored))
+    study.warn_of_changed_comparisons(spec, tmp_path / "results.json", pytest.fail)
 
 
 def test_results_are_read_as_they_were_written(spec, plan, clean, tmp_path):

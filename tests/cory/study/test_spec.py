@@ -22,6 +22,13 @@ def test_unknown_key_names_its_nearest(values):
         ({"primary": [{"arm": "cooperative", "baseline": "cooperative"}]}, "give two arms"),
         ({"primary": [{"arm": "cooperative", "baseline": "independent", "margin": -1}]}, "margin of 0"),
         ({"primary": [{"arm": "cooperative", "baseline": "independent", "direction": "up"}]}, "higher"),
+        *(
+            (
+                {"primary": [{"arm": "cooperative", "baseline": "independent", **wrong}]},
+                "give a finite number",
+            )
+            for wrong in ({"expected": 0.4}, {"expected": float("nan"), "direction": "equal"})
+        ),
         ({"primary": [{"arm": "hihg", "baseline": "independent"}]}, "the study has no arm 'hihg'"),
         *(
             ({"primary": [{"arm": "cooperative", "baseline": "independent", "metric": wrong}]}, message)

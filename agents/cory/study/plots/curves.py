@@ -169,7 +169,7 @@ def _draw_difference(axes: Axes, y: int, row: Mapping[str, Any], results: Result
         axes.plot([row["low"], row["high"]], [y, y], color=color, solid_capstyle="butt")
     axes.plot(row["difference"], y, "o", color=color)
     signs = {"higher": (1,), "lower": (-1,), "equal": (-1, 1)}[row["direction"]]
-    for margin in (sign * row["margin"] for sign in signs if row["margin"]):
+    for margin in (row.get("expected", 0.0) + sign * row["margin"] for sign in signs if row["margin"]):
         axes.plot([margin, margin], [y - 0.4, y + 0.4], color=REFERENCE, linestyle=":")
 
 
