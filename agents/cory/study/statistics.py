@@ -46,7 +46,8 @@ def interval(values_n: Sequence[float] | np.ndarray) -> Interval:
 def verdict(ends: Interval, margin: float, direction: str = "higher", expected: float = 0.0) -> Result:
     """Result of the claim that a difference is above `margin`, below -`margin`, or equal to the expected one.
 
-    Equal is no further than `margin` from it. Supported with the whole interval where the claim has it, refuted with none of it there, else undecided.
+    Equal is no further than `margin` from it. Supported with the whole interval where the claim has it,
+    refuted with none of it there, else undecided.
     """
     low, high = ends
     if direction == "equal":
