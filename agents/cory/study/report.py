@@ -15,6 +15,7 @@ from cory.report.tables import on_page as table_on_page
 from cory.runtime.files import check_output, write_text
 from cory.study import statistics
 from cory.study.analysis import GAME_TOTAL, OF_AVERAGE, baseline_of, metrics_of, result_words, values_by_seed
+from cory.study.badges import badges, payoff_lines
 from cory.study.plots import draw
 from cory.study.results import Results
 from cory.study.spec import tested_on
@@ -62,21 +63,31 @@ def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -
     """Write `report.md`, `report.html` and `plots/` into a folder; the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = [html.heading(results["study"], level=1), html.paragraph(results["question"])]
-    parts += [html.paragraph(f"Note: {results['notes']}")] if results["notes"] else []
-    parts += [html.paragraph(f"Not in these numbers: {text}") for text in failures]
-    parts += tables_and_figures(results, result_tables(results), folder / "plots")
+    parts += [html.alert(f"Not in these numbers: {text}") for text in failures]
+    note = f"Note: {results['notes']}" if results["notes"] else ""
+    parts += tables_and_figures(results, result_tables(results), folder / "plots", note)
     lines = [f"Command: {results['command']}.", *origin(results), *DEFINITIONS]
     write_text(folder / MARKDOWN, markdown(results, failures))
     write_text(folder / PAGE, html.page(f"Study {results['study']}", [*parts, *how_it_was_made(lines)]))
     return folder / PAGE
 
 
-def tables_and_figures(results: Results, tables: Sequence[Table], folder: Path) -> list[html.Markup]:
-    """The tables, all figures, which are drawn into `folder`, and the settings of the arms."""
-    parts = [part for table in tables for part in table_on_page(table)]
-    for plot in draw(results, folder):
-        parts += [html.heading(plot.title), on_page(plot.figure, title=plot.title, caption=plot.caption)]
-    return parts + table_on_page(settings_table(results))
+def tables_and_figures(
+    results: Results, tables: Sequence[Table], folder: Path, note: str = ""
+) -> list[html.Markup]:
+    """Badges, the first figure, tables, the other figures and the settings; figures go to `folder` too."""
+    first, *others = [
+        [html.heading(plot.title), on_page(plot.figure, title=plot.title, caption=plot.caption)]
+        for plot in draw(results, folder)
+    ] or [[]]
+    return [
+        badges(results),
+        *first,
+        *map(html.paragraph, [*payoff_lines(results), *([note] if note else [])]),
+        *(part for table in tables for part in table_on_page(table)),
+        *(part for plot in others for part in plot),
+        *table_on_page(settings_table(results)),
+    ]
 
 
 def how_it_was_made(lines: Sequence[str]) -> list[html.Markup]:

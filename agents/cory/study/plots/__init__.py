@@ -7,8 +7,13 @@ from cory.study import statistics
 from cory.study.plots.curves import draw_curves, draw_differences, draw_survival, draw_sweeps
 from cory.study.plots.frontier import draw_frontier
 from cory.study.plots.panels import groups_of
+from cory.study.plots.payoff import draw_payoff
 from cory.study.results import Results
 
+PAYOFF = (
+    "Left: the sum of the seats' scores; right: the observer's over the pioneer's. Small points are runs, "
+    "large ones means of arms; bars are 95 % intervals."
+)
 FOREST = (
     "Difference of arm and baseline at equal seeds with its 95 % interval; dots: seeds; dotted line: the "
     f"margin. No interval below {statistics.MIN_RUNS} seeds."
@@ -31,6 +36,7 @@ def draw(results: Results, folder: Path) -> list[Plot]:
     """Draw every figure the results have numbers for, as `folder/*.png`."""
     groups = GROUPS if len(groups_of(results)) > 1 else ""
     kinds: list[Kind[Results]] = [
+        ("payoff", "From competition to cooperation", PAYOFF, draw_payoff),
         ("differences", "Comparisons", FOREST, draw_differences),
         ("curves", "Learning curves", CURVES + groups, draw_curves),
         ("frontier", "Task reward against KL", FRONTIER, draw_frontier),

@@ -1,0 +1,93 @@
+"""Figure of a sweep over the payoff: what the seats earn together, and each of them."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from cory.report.figures import PALETTE
+from cory.study import statistics
+from cory.study.analysis import GAME_TOTAL, sweep_settings, values_by_seed
+from cory.study.plots.panels import metric_label
+from cory.study.results import Results
+from cory.tracking.labels import setting_label
+
+COLOURS = colormaps["coolwarm_r"]
+"""From competition to cooperation."""
+
+
+def payoff_sweep(results: Results) -> Mapping[str, Any] | None:
+    """The first sweep over the payoff whose arms have runs."""
+    played = {run["arm"] for run in results["runs"]}
+    sweeps = (sweep for sweep in results["sweeps"].values() if sweep["setting"] == "payoff")
+    return next((sweep for sweep in sweeps if played & set(sweep["arms"])), None)
+
+
+def collective_by_payoff(results: Results, task: str) -> dict[float, list[float]]:
+    """The collective reward of every run by lambda: of held-out games, else of the last training games."""
+    sweep, by_lambda = payoff_sweep(results), {}
+    for arm, at in zip(sweep["arms"], sweep_settings(results, sweep, task), strict=True) if sweep else ():
+        metric = "team/collective_reward" if has_team(results, task) else GAME_TOTAL
+        by_lambda[at] = list(values_by_seed(results, arm, task, metric).values())
+    return {at: values for at, values in sorted(by_lambda.items()) if values}
+
+
+def has_team(results: Results, task: str) -> bool:
+    """Whether the runs on a task played held-out games."""
+    return all(run.get("team") for run in results["runs"] if run["task"] == task)
+
+
+def draw_payoff(results: Results) -> Figure | None:
+    """Collective reward over lambda, and the observer's score over the pioneer's; a row for each task."""
+    tasks = {task: by for task in results["kl_coef"] if (by := collective_by_payoff(results, task))}
+    if not tasks:
+        return None
+    figure = Figure(figsize=(9.5, 3.3 * len(tasks)), layout="constrained")
+    for (together, apart), (task, by_lambda) in zip(
+        figure.subplots(len(tasks), 2, squeeze=False), tasks.items(), strict=True
+    ):
+        norm = Normalize(min(by_lambda), max(by_lambda))
+        for at, values in by_lambda.items():
+            colour = COLOURS(norm(at))
+            together.plot([at] * len(values), values, ".", color=colour, alpha=0.5)
+            together.plot(at, np.mean(values), "o", color=colour, markeredgecolor="0.3")
+            if math.isfinite((ends := statistics.interval(values)).low):
+                together.plot([at, at], ends, color=colour)
+        means = [float(np.mean(values)) for values in by_lambda.values()]
+        together.plot(list(by_lambda), means, color=PALETTE[6], linewidth=1, zorder=0)
+        together.set_xlabel(setting_label("payoff"))
+        metric = "team/collective_reward" if has_team(results, task) else GAME_TOTAL
+        together.set_ylabel(metric_label(metric).replace(" (", "\n("))
+        _draw_seats(apart, results, task, norm)
+        figure.colorbar(
+            ScalarMappable(norm, COLOURS),
+            ax=apart,
+            label="competition \N{LEFTWARDS ARROW} λ \N{RIGHTWARDS ARROW} cooperation",
+        )
+        if len(tasks) > 1:
+            together.set_title(task)
+    return figure
+
+
+def _draw_seats(axes: Axes, results: Results, task: str, norm: Normalize) -> None:
+    """The runs and their means: the last observer's score over the pioneer's."""
+    sweep = payoff_sweep(results)
+    assert sweep is not None
+    place, seats = ("team", "held-out") if has_team(results, task) else ("game", "training")
+    for arm, at in zip(sweep["arms"], sweep_settings(results, sweep, task), strict=True):
+        points = []
+        for run in results["runs"]:
+            if (run["arm"], run["task"]) == (arm, task):
+                scores = [run[place][seat]["task_reward"][-1][1] for seat in run["game"]]
+                points.append((scores[0], scores[-1]))
+        if points:
+            axes.plot(*np.array(points).T, ".", color=COLOURS(norm(at)), alpha=0.5)
+            axes.plot(*np.mean(points, 0), "o", color=COLOURS(norm(at)), markersize=8, markeredgecolor="0.3")
+    axes.set_xlabel(f"pioneer's score, {seats} games")
+    axes.set_ylabel(f"observer's score, {seats} games")
