@@ -2,24 +2,29 @@
 
     python -m benchmarks.studies_pages
 
-One page per study, with all of its claims; in docs/studies/index.md all studies and the paper's claims.
+One page per study, with all of its claims; in docs/studies/index.md all studies and the paper's claims; in
+docs/paper.md the table between `PERCENTAGES`.
 
 It trains nothing and needs no network. Statistics and verdicts of the results files are counted again from
 their runs; unchanged statistics give unchanged files.
 """
 
 import argparse
+import math
+import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from PIL import Image
 
 from benchmarks import ROOT
 from cory.report.tables import markdown_rows
 from cory.runtime.files import write_text
 from cory.study import results as study_results
-from cory.study.analysis import analyse, result_words
+from cory.study.analysis import analyse, curve, result_words
 from cory.study.plan import PlannedRun, make_plan
 from cory.study.plots import draw
 from cory.study.reading import read_spec
@@ -30,6 +35,18 @@ RESULTS = ROOT / "benchmarks/results/studies"
 STUDIES = ROOT / "benchmarks/studies"
 PAGES = ROOT / "docs/studies"
 INDEX = "index.md"
+PAPER = "paper.md"
+PERCENTAGES = re.compile(r"(<!-- percentages -->\n).*?(\n<!-- end -->)", re.DOTALL)
+"""Where the page on the paper has the percentages that are quoted of CORY."""
+HORIZONS = (10, 20, 25, 30)
+"""Iterations at which they are measured, where a study has evaluations."""
+QUOTED = (
+    ("12.3 % better optimality", "combined reward", "equal"),
+    ("67 % fewer collapses", "collapsed policies", "collapse"),
+    ("41 % less variance", "variance of combined reward", "equal"),
+    ("41 % less variance", "variance of combined reward", "plus"),
+)
+"""What is quoted, the quantity and the study that measure it."""
 KEY = tuple(f"- **{name}**: {text}" for name, text in RESULT_WORDS.items())
 HEAD = ("claim", "paper", "model", "test", "difference", "margin", "verdict", "study")
 
@@ -73,6 +90,8 @@ def write_pages(results: Path, pages: Path, studies: Path = STUDIES) -> list[Pat
     pages.mkdir(parents=True, exist_ok=True)
     written = [_write_page(one, pages) for one in measured]
     write_text(pages / INDEX, index([*measured, *without_results(measured, studies)]))
+    if (paper := pages.parent / PAPER).is_file():
+        write_text(paper, with_percentages(paper.read_text("utf-8"), measured))
     return [pages / INDEX, *written]
 
 
@@ -142,6 +161,53 @@ def claims_of_the_paper(stored: Sequence[Stored]) -> list[list[str]]:
             else:
                 waiting.append([*claim, source, *cells, "without runs", one.link])
     return [*measured.values(), *waiting]
+
+
+def with_percentages(text: str, stored: Sequence[Stored]) -> str:
+    """The page on the paper with the percentages of today's results."""
+    head = ("quoted", "measured", "task", "seeds", *(f"at {at}" for at in HORIZONS), "study")
+    rows = [
+        [quoted, quantity, *cells, f"[{name}](studies/{name}.md)"]
+        for quoted, quantity, name in QUOTED
+        for one in stored
+        if one.name == name
+        for cells in percentages(one.results, quantity)
+    ]
+    table = "\n".join(markdown_rows(head, rows))
+    return PERCENTAGES.sub(lambda match: f"{match[1]}\n{table}\n{match[2]}", text)
+
+
+def percentages(results: Results, quantity: str) -> list[list[str]]:
+    """By task: the seeds of CORY and PPO, and CORY's change from PPO at each horizon.
+
+    `-` where there is no evaluation, or nothing to take a percentage of.
+    """
+    rows = []
+    for task, kl_coef in results["kl_coef"].items():
+        runs = [
+            [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
+            for arm in ("cory", "ppo")
+        ]
+        curves = [[curve(run, "combined_reward", kl_coef=kl_coef) for run in side] for side in runs]
+        cells = []
+        for at in HORIZONS:
+            if quantity == "collapsed policies":
+                cory, ppo = (
+                    np.mean(
+                        [
+                            end is not None and end <= at
+                            for run in side
+                            for end in run["collapsed_at"].values()
+                        ]
+                    )
+                    for side in runs
+                )
+            else:
+                count = np.mean if quantity == "combined reward" else partial(np.var, ddof=1)
+                cory, ppo = (count([values.get(at, math.nan) for values in side]) for side in curves)
+            cells.append(f"{100 * (cory / ppo - 1):+.0f} %" if ppo > 0 and cory >= 0 else "-")
+        rows.append([f"{task}, η {kl_coef:g}", f"{len(runs[0])} and {len(runs[1])}", *cells])
+    return rows
 
 
 def model_of(results: Results, row: Mapping[str, Any]) -> str:

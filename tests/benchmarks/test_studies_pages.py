@@ -109,6 +109,33 @@ def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
     assert all((pages / "relay-smoke" / name).exists() for name in ("differences.png", "frontier.png"))
 
 
+def test_percentages_of_cory_stand_in_the_page_on_the_paper_at_each_horizon():
+    """At 10: rewards of 0.9 against 1, variances of 0.01 and 0.04; of 4 policies 1 collapsed, of 2 both."""
+    points = {"cory": {0: (0.8, 1.0), 20: (-2.0, 1.0)}, "ppo": {0: (0.8, 1.2), 20: (1.0, 1.0)}}
+    runs = []
+    for arm, by_time in points.items():
+        for seed in (0, 1):
+            run = made_up_run(arm, seed, 0.0, kl=0.0)
+            reward = [[at + 10 * (at == 0), values[seed]] for at, values in by_time.items()]
+            quantities = {"task_reward": reward, "kl": [[at, 0.0] for at, _ in reward]}
+            names = ("llm_1", "llm_2") if arm == "cory" else ("llm_1",)
+            run["eval"] = dict.fromkeys(names, quantities)
+            run["collapsed_at"] = {name: 10 if (arm, name) != ("cory", "llm_2") else 20 for name in names}
+            runs.append(run)
+    runs[1]["collapsed_at"]["llm_1"] = None
+    results = {"kl_coef": {"relay": 0.1}, "runs": runs}
+    stored = [studies_pages.Stored(None, results | {"study": name}) for name in ("collapse", "equal", "plus")]
+    text = studies_pages.with_percentages("a\n<!-- percentages -->\nold\n<!-- end -->\nb\n", stored)
+    lines = text.replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    assert (lines[0], lines[-1], "old" in text) == ("a", "b", False)
+    assert [line.partition(" | relay, η 0.1 | 2 and 2 | ")[2] for line in lines[5:9]] == [
+        "-10 % | - | - | - | [equal](studies/equal.md) |",
+        "-75 % | -25 % | -25 % | -25 % | [collapse](studies/collapse.md) |",
+        "-75 % | - | - | - | [equal](studies/equal.md) |",
+        "-75 % | - | - | - | [plus](studies/plus.md) |",
+    ]
+
+
 @pytest.mark.slow
 def test_pages_are_written_again_unchanged_and_without_old_figures(pages, stored):
     def content():
@@ -177,3 +204,5 @@ def test_committed_verdict_table_is_that_of_the_committed_results():
     committed = [*measured, *studies_pages.without_results(measured, studies_pages.STUDIES)]
     text = (studies_pages.PAGES / "index.md").read_text("utf-8")
     assert text == studies_pages.index(committed), "run python -m benchmarks.studies_pages"
+    paper = (studies_pages.PAGES.parent / studies_pages.PAPER).read_text("utf-8")
+    assert paper == studies_pages.with_percentages(paper, measured), "run python -m benchmarks.studies_pages"
