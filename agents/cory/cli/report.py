@@ -26,8 +26,8 @@ class Options:
     `comparison.html` or `paper_figures.html` in the folder that holds all runs."""
 
     as_paper: bool = False
-    """Draw only the paper's kinds of figures: training curves, frontier, pass@k, ablations, cooperation to
-    competition."""
+    """Draw only the paper's kinds of figures and tables: training curves, frontier, pass@k, ablations,
+    cooperation to competition; settings, pass@k and samples."""
 
     pages: bool = True
     """Draw each run's own page too."""

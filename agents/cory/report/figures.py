@@ -5,7 +5,7 @@ Imports no run and no study.
 
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -24,6 +24,8 @@ COLLAPSE = "#B3261E"
 DASHES: tuple[Any, ...] = ("-", (0, (3, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 PANEL = (3.45, 2.6)
 """Width and height of a panel in inches: readable on a phone, and three fit a page side by side."""
+LETTER = 0.085
+"""Width of a letter of a legend in inches."""
 STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.labelsize": 10,
@@ -118,9 +120,15 @@ def fill(
 
 
 def add_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Add a legend above the panels, in two rows if it is long."""
+    """Add a legend above the panels, in two rows if it is long, in more where names are."""
     columns = len(names) if len(names) <= 6 else math.ceil(len(names) / 2)
+    columns = min(columns, legend_columns(figure.get_figwidth(), names))
     figure.legend(handles, names, loc="outside upper center", ncols=columns, handlelength=2.6)
+
+
+def legend_columns(width: float, names: Iterable[str], least: float = 0.0) -> int:
+    """How many columns of a legend fit into a width in inches, each at least `least` wide."""
+    return max(1, int(width // max(least, 0.3 + LETTER * max(map(len, names), default=0))))
 
 
 def line_style(place: int) -> dict[str, Any]:

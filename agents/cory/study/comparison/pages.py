@@ -18,7 +18,7 @@ from cory.runtime.files import check_output, write_text
 from cory.runtime.provenance import LEARNING_VERSION
 from cory.study import records
 from cory.study.analysis import TABLE, analyse
-from cory.study.comparison import paper
+from cory.study.comparison import paper, paper_tables
 from cory.study.comparison.arms import (
     Arm,
     arms_of,
@@ -88,7 +88,7 @@ def _checked(out: Path | None, folders: Sequence[Path], name: str) -> Path:
 
 
 def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Path:
-    """Write one self-contained page with the paper's kinds of figures; the path of the page.
+    """Write one self-contained page with the paper's kinds of figures and tables; the path of the page.
 
     A figure the runs have no data for is left out, with a line on what it needs. Arguments and errors are
     those of `write_comparison`, but one run is enough and there may be several tasks, one section each.
@@ -96,7 +96,7 @@ def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Pat
     path, arms = _checked(out, folders, PAPER_PAGE), arms_of(folders)
     tasks = list(dict.fromkeys(str(arm.settings["task"]) for arm in arms))
     parts = [
-        html.heading(f"The paper's figures, from {len(folders)} runs", level=1),
+        html.heading(f"The paper's figures and tables, from {len(folders)} runs", level=1),
         html.paragraph(
             "Means over the games of training, as in the paper (arXiv:2410.06101), unless a caption says "
             "held-out. Combined reward has the KL coefficient of the first arm."
@@ -111,6 +111,9 @@ def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Pat
             for plot in plots:
                 parts.append(html.heading(plot.title, level=3))
                 parts.append(on_page(plot.figure, title=plot.title, caption=plot.caption))
+        for table in paper_tables.make(of_task):
+            parts += [html.heading(table.title, level=3), html.paragraph(table.note, muted=True)]
+            parts.append(html.table(table.head, table.rows, kind=table.kind))
         parts += [html.paragraph(f"Left out: {line}", muted=True) for line in missing]
     write_text(path, html.page("The paper's figures", [*parts, *_runs(arms)]))
     return path

@@ -31,8 +31,8 @@ WINDOW = 5
 """Iterations at the end of training that stand for its result."""
 
 TRAINING = (
-    "Figure 3 of the paper (figures 4 and 7 to 10 have the same form). Means over the games of each "
-    "iteration and over the seats; line and band: mean and standard deviation over seeds. CORY plays a game "
+    "Figure 3 of the paper (figures 4 and 7 to 10 have the same form). Each policy in the games of each "
+    "iteration, in whichever seat; line and band: mean and standard deviation over seeds. CORY plays a game "
     "with every seat, so that its policies see more games per iteration than a single agent."
 )
 FRONTIER = (
@@ -51,6 +51,7 @@ COMPETITION = (
     "Appendix E.2 of the paper. A seat is paid its own score + λ times the scores of the others; "
     f"each policy over the last {WINDOW} iterations, dots: runs."
 )
+COMPETING = "Appendix E.2 of the paper, over the iterations. Lines and bands as in the training curves."
 NEEDS = {
     "training": "Figure 3 (training curves) needs runs with at least one iteration.",
     "frontier": "Figure 2c (frontier) needs runs that differ in kl.coef and the seed only.",
@@ -75,6 +76,7 @@ def draw(arms: Arms, folder: Path) -> tuple[list[Plot], list[str]]:
         ("pass_at_k", "pass@k", PASS_AT_K, pass_at_k),
         ("ablations", "Ablations", ABLATIONS, ablations),
         ("competition", "From cooperation to competition", COMPETITION, competition),
+        ("competing", "From cooperation to competition over the iterations", COMPETING, competing),
     ]
     plots = draw_kinds(kinds, arms, folder)
     drawn = {plot.path.stem for plot in plots}
@@ -82,9 +84,8 @@ def draw(arms: Arms, folder: Path) -> tuple[list[Plot], list[str]]:
 
 
 def training(arms: Arms) -> Figure | None:
-    """Draw task reward, KL and combined reward over the iterations."""
-    results = _results({arm.name: arm for arm in arms}, by_seat)
-    return draw_curves(results, spread=deviation)
+    """Draw task reward, KL and combined reward of each policy over the iterations."""
+    return draw_curves(_apart({arm.name: arm for arm in arms}, over_iterations), spread=deviation)
 
 
 def ablations(arms: Arms) -> Figure | None:
@@ -92,7 +93,7 @@ def ablations(arms: Arms) -> Figure | None:
     for base in arms:
         others = {name: arm for arm in arms if (name := ablation(base.settings, arm.settings))}
         if is_complete(base.settings) and any(name != SINGLE for name in others):
-            return draw_curves(_results({"CORY": base, **others}, by_seat), spread=deviation)
+            return draw_curves(_apart({"CORY": base, **others}, over_iterations), spread=deviation)
     return None
 
 
@@ -114,23 +115,28 @@ def frontier(arms: Arms) -> Figure | None:
 
 def competition(arms: Arms) -> Figure | None:
     """Draw task reward and KL of each policy over the weight of the others' scores."""
-    weighted = [arm for arm in arms if _has_weight(arm)]
-    family = max(families_of(weighted, "payoff"), key=len, default=[])
-    if len({setting_value(arm.settings, "payoff") for arm in family}) < 2:
-        return None
-    named: dict[str, Arm] = {}
-    sweeps, runs = {}, []
-    for policy in policies(next(iter(family[0].metrics.values()))):
-        if policy != averaging.NAME:
-            policy_arms = {f"{policy}, {arm.name}": arm for arm in family}
-            runs += _results(policy_arms, partial(at_end, policy=policy))["runs"]
-            sweeps[policy] = Sweep(setting="payoff", arms=tuple(policy_arms))
-            named |= policy_arms
-    return draw_sweeps({**_results(named, at_end, sweeps), "runs": runs})
+    lines: dict[str, list[str]] = {}
+    family = {arm.name: arm for arm in _weighted(arms)}
+    for name, arm in family.items():
+        for line, policy in _lines(name, arm).items():
+            lines.setdefault(policy, []).append(line)
+    sweeps = {policy: asdict(Sweep(setting="payoff", arms=tuple(names))) for policy, names in lines.items()}
+    return draw_sweeps({**_apart(family, at_end), "sweeps": sweeps}) if family else None
+
+
+def competing(arms: Arms) -> Figure | None:
+    """Draw task reward and KL of each policy and weight over the iterations."""
+    family = {arm.name: arm for arm in _weighted(arms)}
+    return draw_curves(_apart(family, over_iterations), spread=deviation) if family else None
 
 
 def pass_at_k(arms: Arms) -> Figure | None:
     """Draw pass@k over k, of the last evaluation in training."""
+    return figures.grid([pass_at_k_points(arms)], figures.pass_at_k)
+
+
+def pass_at_k_points(arms: Arms) -> dict[str, dict[int, tuple[float, float, float]]]:
+    """The reference and each arm by k: the mean over policies and runs, and one deviation below and above."""
     points: dict[str, dict[int, tuple[float, float, float]]] = {}
     for arm in arms:
         measured = [pass_at_k_of(metrics) for metrics in arm.metrics.values()]
@@ -141,46 +147,60 @@ def pass_at_k(arms: Arms) -> Figure | None:
                 values_n = np.array([of_run[k] for of_run in by_run])
                 low, high = deviation(values_n)
                 points.setdefault(name, {}).setdefault(k, (float(values_n.mean()), float(low), float(high)))
-    return figures.grid([points], figures.pass_at_k)
+    return points
 
 
-def by_seat(metrics: Curves) -> Evaluated:
-    """Task reward and KL of each seat in each iteration, whichever policy sat there."""
-    points: dict[str, dict[str, dict[int, float]]] = {}
+def over_iterations(metrics: Curves, policy: str | None = None) -> Evaluated:
+    """Task reward and KL in each iteration, mean over all seats or over those of one policy."""
+    values: dict[str, dict[float, list[float]]] = {}
     for key, curve in metrics.items():
-        if key.place in seats(metrics) and key.quantity in ("task_reward", "kl"):
-            seat_points = points.setdefault(key.place, {}).setdefault(key.quantity, {})
-            seat_points |= dict(zip(*curve, strict=True))
-    return {
-        seat: {name: [[i, values[i]] for i in sorted(values)] for name, values in quantities.items()}
-        for seat, quantities in points.items()
+        counts = key.place in seats(metrics) and key.quantity in ("task_reward", "kl")
+        if counts and policy in (None, key.policy):
+            for iteration, value in zip(*curve, strict=True):
+                values.setdefault(key.quantity, {}).setdefault(iteration, []).append(value)
+    means = {
+        quantity: [[i, float(np.mean(by_iteration[i]))] for i in sorted(by_iteration)]
+        for quantity, by_iteration in values.items()
     }
+    return {"all": means} if means else {}
 
 
 def at_end(metrics: Curves, policy: str | None = None) -> Evaluated:
     """Means of task reward and KL over the last `WINDOW` iterations, of all seats or of one policy."""
-    chosen = {key: curve for key, curve in metrics.items() if policy in (None, key.policy)}
-    values: dict[str, dict[float, list[float]]] = {}
-    for seat_points in by_seat(chosen).values():
-        for quantity, points in seat_points.items():
-            for iteration, value in points:
-                values.setdefault(quantity, {}).setdefault(iteration, []).append(value)
-    means = {
-        quantity: [
-            [
-                max(by_iteration),
-                float(np.mean([np.mean(by_iteration[i]) for i in sorted(by_iteration)[-WINDOW:]])),
-            ]
-        ]
-        for quantity, by_iteration in values.items()
+    return {
+        name: {
+            quantity: [[points[-1][0], float(np.mean([value for _, value in points[-WINDOW:]]))]]
+            for quantity, points in quantities.items()
+        }
+        for name, quantities in over_iterations(metrics, policy).items()
     }
-    return {"all": means} if means else {}
 
 
 def deviation(values_n: np.ndarray) -> tuple[Any, Any]:
     """One standard deviation below and above the mean of runs; of one run, its value twice."""
     mean, spread = values_n.mean(0), values_n.std(0, ddof=1) if len(values_n) > 1 else 0.0
     return mean - spread, mean + spread
+
+
+def _lines(name: str, arm: Arm) -> dict[str, str]:
+    """The policies of an arm by the names of their lines: the arm's own if it has one policy."""
+    names = dict.fromkeys(policy for metrics in arm.metrics.values() for policy in policies(metrics))
+    names.pop(averaging.NAME, None)
+    return {f"{name}, {policy}" if len(names) > 1 else name: policy for policy in names}
+
+
+def _apart(arms: Mapping[str, Arm], evaluated: Callable[..., Evaluated]) -> Results:
+    """Results in which each policy of an arm is an arm, LLM1 and LLM2 of the paper."""
+    parts = [
+        _results({line: arm}, partial(evaluated, policy=policy))
+        for name, arm in arms.items()
+        for line, policy in _lines(name, arm).items()
+    ]
+    return {
+        **_results(arms, evaluated),
+        "arms": {line: shown for part in parts for line, shown in part["arms"].items()},
+        "runs": [run for part in parts for run in part["runs"]],
+    }
 
 
 def _results(
@@ -204,6 +224,13 @@ def _results(
             for seed, metrics in arm.metrics.items()
         ],
     }
+
+
+def _weighted(arms: Arms) -> list[Arm]:
+    """The arms that differ in the weight of the others' scores only, by it; none if all have one."""
+    family = max(families_of([arm for arm in arms if _has_weight(arm)], "payoff"), key=len, default=[])
+    weights = {arm.name: setting_value(arm.settings, "payoff") for arm in family}
+    return sorted(family, key=lambda arm: weights[arm.name]) if len({*weights.values()}) > 1 else []
 
 
 def _has_weight(arm: Arm) -> bool:

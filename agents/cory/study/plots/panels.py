@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cory.report.figures import fill, line_style
+from cory.report.figures import fill, legend_columns, line_style
 from cory.study.analysis import APART, OF_AVERAGE
 from cory.study.results import Results
 from cory.study.spec import tested_on
@@ -28,7 +28,7 @@ PLACES = {
 }
 """What the prefixes of metrics mean."""
 COLUMN = 2.2
-"""Width in inches of a column of a legend."""
+"""Width in inches of a column of a legend, where no name needs more."""
 
 Panel = Callable[[Axes, str, str, Sequence[str]], bool]
 """Draws a metric on a task for a group of names; whether anything was drawn."""
@@ -115,7 +115,7 @@ def grid(
         columns = min(2 if alone else 3, len(pairs))
         lines = fill(block, pairs, partial(draw, group), columns)
         if lines is not None:
-            names = max(2, int(width / across // COLUMN))
+            names = legend_columns(width / across, lines, COLUMN)
             block.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=names)
             tall = (3.1 if columns < 3 else 2.7) * math.ceil(len(pairs) / columns)
             heights[row] = max(heights[row], tall + 0.3 + 0.23 * math.ceil(len(lines) / names))
