@@ -52,7 +52,7 @@ def test_players_make_another_run_than_the_same_settings_without(values, tmp_pat
     assert completed(foreign.settings) == dict(foreign.settings)
 
 
-@pytest.mark.parametrize("metric", ["game/payoff", "survival", "reward_at_kl/5"])
+@pytest.mark.parametrize("metric", ["game/payoff", "survival", "survival_kl", "reward_at_kl/5"])
 def test_metrics_of_training_are_refused_for_players(metric, values, tmp_path):
     primary = [{"arm": "cooperative", "baseline": "foreign", "metric": metric}]
     with pytest.raises(ValueError, match=f"by {metric}: arm 'foreign' on task 'relay' needs training"):
