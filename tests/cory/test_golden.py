@@ -83,6 +83,8 @@ def learner_of(policy: CausalLMPolicy, case: dict) -> Learner:
     scaling = "none"
     if config.get("use_score_scaling"):
         scaling = "normalise" if config.get("use_score_norm") else "scale"
+    assert case["horizon"] == kl.HORIZON
+    assert "score_clip" not in config
     accumulate = config.get("gradient_accumulation_steps", 1)
     return Learner(
         policy,
@@ -98,9 +100,8 @@ def learner_of(policy: CausalLMPolicy, case: dict) -> Learner:
             kind=KINDS[config["kl_penalty"]],
             coef=config["init_kl_coef"],
             target=case["target"],
-            horizon=case["horizon"],
         ),
-        payoff_config=token_rewards.PayoffScalingConfig(scaling=scaling, clip=config.get("score_clip")),
+        payoff_config=token_rewards.PayoffScalingConfig(scaling=scaling),
     )
 
 

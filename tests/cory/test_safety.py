@@ -32,7 +32,7 @@ CALLS = {
     *("torch.load", "np.load", "numpy.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "os.system"),
     *("eval", "exec", "compile", "__import__", "os.popen"),
 }
-PIPE = {"cory/judges/process_pool.py": {"dumps"}, "cory/judges/worker.py": {"loads"}}
+PIPE = {"cory/judges/supervisor.py": {"dumps"}, "cory/judges/worker.py": {"loads"}}
 """Pickled jobs go from the run to worker processes it started itself; replies are not pickled."""
 
 

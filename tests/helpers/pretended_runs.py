@@ -32,8 +32,7 @@ from cory.pocket import JUDGE
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.precision import Precision
 from cory.policies.scoring import evaluate
-from cory.runtime.device import computes_bfloat16, default_device, device_name
-from cory.runtime.memory import free_bytes
+from cory.runtime.device import computes_bfloat16, default_device, device_name, free_bytes
 from cory.training.factory import silence_transformers
 from cory.training.held_out import HeldOut
 from cory.training.trainer import Trainer

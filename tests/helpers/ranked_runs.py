@@ -85,7 +85,7 @@ def config_of(folder: Path, settings: dict[str, Any]) -> Config:
         task="tests.helpers.tasks:OddIds",
         task_options=task_options("tests.helpers.tasks:OddIds")(),
         batch=16,
-        evaluation=EvaluationConfig(queries=7, every=0, batch=4),
+        evaluation=EvaluationConfig(queries=7, every=0),
     )
     if "policy.model" in settings:
         settings = settings | {"policy.model": str(folder / settings["policy.model"])}

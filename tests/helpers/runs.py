@@ -21,7 +21,7 @@ from cory.training.overwriting import lock_of
 FLAGS = [
     *("--task", "echo", "--policy.kind", "table", "--batch", "16", "--max-response", "1", "3"),
     *("--learner.lr", "0.1", "--evaluation.queries", "16", "--evaluation.every", "3"),
-    *("--exchange.every", "2", "--kl.target", "1", "--kl.horizon", "100", "--threads", "1"),
+    *("--exchange.every", "2", "--kl.target", "1", "--threads", "1"),
     *("--payoff-scaling.scaling", "normalise", "--checkpoint-every", "2", "--keep-checkpoints", "9"),
 ]
 """Tables that play echo, with every part of the state in use."""

@@ -273,7 +273,7 @@ def _copies(model: tuple[Any, Any], config: Config) -> dict[str, Policy]:
     def copied(name: str) -> CausalLMPolicy:
         return CausalLMPolicy(name, copy.deepcopy(lm), tokenizer, **options)
 
-    reference = copied("reference").freeze(config.policy.frozen)
+    reference = copied("reference").freeze()
     policies: dict[str, Policy] = {}
     for name in dict.fromkeys(config.policy_names):
         policies[name] = copied(name)

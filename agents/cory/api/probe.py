@@ -1,7 +1,6 @@
 """Probe of saved policies: what two seats do to each other in games on held-out queries."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,20 +67,14 @@ def probe_target(
     everyone = {policy.name: policy for policy in (*references.values(), *policies.values())}
     check_same_tokenizer(everyone.values())
     game = make_game(settings, task, policies)
-    config = replace(config, batch=settings.evaluation.batch)
     pairs: list[tuple[dict[str, str], ProbeGames]] = []
     standalone: dict[str, Responses] = {}
-    standalone_config = EvaluationConfig(
-        queries=config.queries,
-        samples=config.pioneers * config.observers,
-        seed=config.seed,
-        batch=config.batch,
-    )
+    alone = EvaluationConfig(queries=config.queries, samples=config.pioneers * config.observers)
     with weighted_sum.closing(task):
         for name, policy in () if team_only(task) else everyone.items():
             on_progress(f"{target.name}: {name} standalone")
             standalone[name] = evaluate_standalone(
-                policy, task, standalone_config, max_response=settings.max_response, measures={}
+                policy, task, alone, max_response=settings.max_response, measures={}, seed=config.seed
             )
         first, *_, last = [*policies, *policies]
         for order in dict.fromkeys(

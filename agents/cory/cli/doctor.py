@@ -32,8 +32,7 @@ def command(argv: Sequence[str]) -> None:
     import torch
 
     from cory.policies.compiled_blocks import missing
-    from cory.runtime.device import computes_bfloat16, default_device, device_name
-    from cory.runtime.memory import free_bytes
+    from cory.runtime.device import computes_bfloat16, default_device, device_name, free_bytes
     from cory.runtime.provenance import environment
 
     made = environment()

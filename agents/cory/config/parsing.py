@@ -12,18 +12,30 @@ from cory.config.values import dotted, flat
 from cory.runtime.yaml_files import read_yaml
 from cory_env.nearest import did_you_mean_path
 
-MEASURED = ("memory", "lora.four_bit", "policy.compile")
+MEASURED = ("memory", "policy.compile")
 """Settings in whose place a run writes what it measured where they are `auto`."""
 
 GONE = {
     "alerts.distinct": 0.5,
+    "alerts.kl": ...,
     "alerts.window": ...,
+    "cap_per_batch": False,
+    "checkpoint_minutes": ...,
     "critic.hidden": 64,
+    "evaluation.batch": ...,
+    "evaluation.seed": 20_000,
+    "exchange.restart_rng": False,
+    "export_average": ...,
     "failed_saves": ...,
     "grace": ...,
     "judge.reads": "whole",
+    "judge.workers": ...,
+    "kl.horizon": 10_000,
+    "kl.over": 0,
     "learner.elastic_decay": 0.9,
     "matmul": "auto",
+    "payoff_scaling.clip": None,
+    "policy.frozen": ...,
     "policy.kernels": "auto",
     "policy.shared": False,
     "policy.tf32": False,

@@ -60,7 +60,7 @@ class Preset:
 
 def _averaged(config: Config) -> Config:
     """Return the configuration that evaluates and exports the mean of the policies' weights."""
-    return replace(config, evaluation=replace(config.evaluation, average=True), export_average=True)
+    return replace(config, evaluation=replace(config.evaluation, average=True))
 
 
 def _task(name: str, **options: Any) -> Any:
@@ -135,23 +135,22 @@ RELEASED = Preset(
         policy=PolicyConfig(model="gpt2", mismatch="released"),
         iterations=102,
         max_response=(4, 15),
-        cap_per_batch=True,
-        kl=KLConfig(kind="full", coef=0.4, target=6, horizon=10_000),
+        kl=KLConfig(kind="full", coef=0.4, target=6),
         algorithm_options=PPOConfig(ratio_guard=10),
         learner=LearnerConfig(lr=1.41e-5, accumulation_mean="microbatch"),
         payoff_scaling=PayoffScalingConfig(scaling="normalise"),
-        exchange=ExchangeConfig(every=5, reset=True, restart_rng=True),
+        exchange=ExchangeConfig(every=5, reset=True),
     ),
     about="the IMDB experiment with the settings and the behaviour of the released script",
     sources={
         "gpt2 twice (PPO: gpt2-medium), 102 iterations, other values as in the paper": SCRIPTS,
         "sampling with repetition penalty 1.1 and dropout, log-probs without them": SCRIPTS,
         "reviews of more than 100 characters (PPO: 200, seed 123), queries of 2 to 7 tokens": SCRIPTS,
-        "one response cap of 4 to 15 tokens per batch": SCRIPTS,
+        "responses of 4 to 15 tokens, each with a cap of its own (the scripts: one per batch)": SCRIPTS,
         "KL coefficient initially 0.4 (PPO: 0.3), adaptive: target 6, horizon 10,000": SCRIPTS,
         "payoffs normalised by running statistics (PPO: not normalised)": SCRIPTS,
         "loss means per micro-batch; minibatches with a mean ratio above 10 skipped": SCRIPTS,
-        "optimiser, KL coefficient, payoff statistics and generators reset at every exchange": SCRIPTS,
+        "optimiser, KL coefficient and payoff statistics reset at every exchange": SCRIPTS,
     },
 )
 
@@ -163,7 +162,7 @@ GSM8K = Preset(
         task="gsm8k",
         task_options=_task("gsm8k", data="openai/gsm8k"),
         policy=PolicyConfig(model="meta-llama/Llama-2-7b-chat-hf", kind="lora_team"),
-        lora=LoRAConfig(four_bit="auto"),
+        lora=LoRAConfig(four_bit="yes"),
         iterations=100,
         batch=32,
         max_response=(256, 256),
@@ -300,7 +299,7 @@ PRESETS = {
         seed=123,
         task_options=_task("reviews", data="stanfordnlp/imdb", max_query=(2, 7), min_chars=201),
         policy=PolicyConfig(model="gpt2-medium", mismatch="released"),
-        kl=KLConfig(kind="full", coef=0.3, target=6, horizon=10_000),
+        kl=KLConfig(kind="full", coef=0.3, target=6),
         payoff_scaling=PayoffScalingConfig(),
     ),
     "gsm8k": GSM8K,

@@ -59,13 +59,8 @@ class PolicyConfig:
     does; PPO's ratios are then not those of the sampled distribution."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Compute dtype of matrix products; trained weights are always float32. `auto` is bfloat16 on GPUs that
-    have it."""
-
-    frozen: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Type of the linear layers of frozen models: references and the backbone of a LoRA team. With products
-    in bfloat16 results are the same in both; bfloat16 takes half the memory. `auto` is bfloat16 on GPUs where
-    products are in it, float32 on a CPU."""
+    """Compute dtype of matrix products, in which the linear layers of frozen models are stored; trained
+    weights are always float32. `auto` is bfloat16 on GPUs that have it."""
 
     gradient_checkpointing: bool = False
     """Whether layers are recomputed in the backward pass: slower, with less memory."""
@@ -188,9 +183,6 @@ class Config:
     max_response: tuple[int, int] = (4, 16)
     """The cap of each response is drawn between these, both included."""
 
-    cap_per_batch: bool = False
-    """Whether one cap is drawn for a whole batch, as the released code does, instead of one per response."""
-
     seed: int = 0
     """Random seed."""
 
@@ -218,18 +210,12 @@ class Config:
     """What is written to policies/: `as_trained` (adapters of a LoRA team as PEFT folders), or `merged`
     whole models."""
 
-    export_average: bool = False
-    """Whether the mean of the policies' weights, with `learner.ema` of their moving averages, is written to
-    average/ as well."""
-
     checkpoint_every: int = 20
-    """Iterations between checkpoints (one is written before the first and after the last); 0 = none."""
+    """Iterations between checkpoints (one is written before the first and after the last, and after ten
+    minutes without one); 0 = none."""
 
     keep_checkpoints: int = 2
     """How many of the latest checkpoints are kept."""
-
-    checkpoint_minutes: float = 10.0
-    """Minutes after which a checkpoint is written at the next iteration, whatever its number; 0 = never."""
 
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
 
@@ -292,7 +278,7 @@ class Config:
         algorithm = algorithms.load(self.algorithm)
         self._check_seats()
         check_fields(self, "", count="iterations batch keep_checkpoints")
-        check_fields(self, "", natural="checkpoint_every checkpoint_minutes threads")
+        check_fields(self, "", natural="checkpoint_every threads")
         if self.memory != "auto" and self.memory < 1:
             raise ValueError(f"memory is {self.memory}; give the bytes of a pass, from 1, or auto")
         split(self.log_to)
@@ -332,7 +318,9 @@ class Config:
             )
         if self.sharing.same_view:
             self._check_sharing()
-        self._check_average()
+        if self.averages and len(set(self.policy.models)) > 1:
+            name = "learner.ema" if self.learner.ema else "evaluation.average"
+            raise ValueError(f"{name}: policies of several models have no mean; leave it out")
         if self.shard:
             self._check_shard(own_update=algorithm.update is not None)
         seats = max(map(self.policy_names.count, self.policy_names))
@@ -371,22 +359,6 @@ class Config:
                 "sharing uses each policy's own critic and unscaled payoffs; leave the others out"
             )
 
-    def _check_average(self) -> None:
-        """Raise ValueError where policies have no mean that can be written or evaluated."""
-        wanted = {
-            "evaluation.average": self.evaluation.average,
-            "learner.ema": self.learner.ema > 0,
-            "export_average": self.export_average,
-        }
-        names = [name for name, given in wanted.items() if given]
-        several = len(set(self.policy_names)) > 1
-        if names and len(set(self.policy.models)) > 1:
-            raise ValueError(f"{names[0]}: policies of several models have no mean; leave it out")
-        if self.export_average and not (several or self.learner.ema):
-            raise ValueError("export_average needs two policies or more, or learner.ema; leave it out")
-        if self.export_average and self.policy.kind == "table":
-            raise ValueError("export_average: a lookup table is no model folder; leave it out")
-
     def _check_shard(self, *, own_update: bool) -> None:
         """Raise ValueError for what needs whole weights outside a pass."""
         refused = {
@@ -415,6 +387,11 @@ class Config:
         if len(set(sizes)) > 1 or not sizes[0].isdigit() or int(sizes[0]) < 1:
             raise ValueError(f"players name pools of {', '.join(sizes)} checkpoints; give one number from 1")
         return int(sizes[0])
+
+    @property
+    def averages(self) -> bool:
+        """Whether the mean of the policies' weights is evaluated and exported."""
+        return self.learner.ema > 0 or (self.evaluation.average and len(set(self.policy_names)) > 1)
 
     @property
     def learning_seats(self) -> tuple[str, ...]:
@@ -448,7 +425,6 @@ LIMITS = {
     "threads": 1024,
     "batch": 2**20,
     "max_response": 2**20,
-    "evaluation.batch": 2**20,
     "evaluation.samples": 2**16,
     "memory": 2**63 - 1,
 }

@@ -25,8 +25,8 @@ class EvaluationConfig:
     0.7; `greedy` takes the likeliest token. KL and perplexity are of the policy's own in any case."""
 
     average: bool = False
-    """Whether the mean of the weights of two or more policies is evaluated too, as `average`; with
-    `learner.ema` it is that of their moving averages, also of one policy, and is evaluated anyway."""
+    """Whether the mean of the weights of two or more policies is evaluated too, as `average`, and in the end
+    written to average/; `learner.ema` does both with their moving averages, also of one policy."""
 
     team: bool = False
     """Whether games of all seats on the held-out queries are evaluated too, as `team`: what the policies do
@@ -35,14 +35,8 @@ class EvaluationConfig:
     threshold: float | None = None
     """The task reward from which a response counts as correct; none = the task says it."""
 
-    batch: int = 256
-    """Queries per batch; affects speed and memory only."""
-
-    seed: int = 20_000
-    """Random seed of evaluations; the same for all policies, so that comparisons are paired."""
-
     def __post_init__(self) -> None:
-        check_fields(self, "evaluation", natural="every", count="queries samples batch")
+        check_fields(self, "evaluation", natural="every", count="queries samples")
         check_choices(self, "evaluation", sampling=get_args(SamplingStrategy))
         if self.sampling == "greedy" and self.samples > 1:
             raise ValueError(

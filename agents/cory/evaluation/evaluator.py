@@ -26,6 +26,12 @@ from cory_env.vector import VectorGame
 Split = Literal["validation", "test"]
 """`validation` is for choices during training, `test` for reports."""
 
+SEED = 20_000
+"""Random seed of evaluations; the same for all policies, so that comparisons are paired."""
+
+BATCH = 256
+"""Games that are played at once; no number depends on it."""
+
 Measure = Callable[[Sequence[str], np.ndarray], np.ndarray]
 """A function (texts of query + response, their task rewards) -> one number per text."""
 
@@ -89,11 +95,12 @@ def evaluate_standalone(
     max_response: tuple[int, int],
     measures: Mapping[str, Measure],
     split: Split = "test",
+    seed: int = SEED,
 ) -> Responses:
     """Responses of `policy` to the query only, as it is deployed: a game with one seat."""
     game = VectorGame(task, seats=1, max_response=max_response, window=policy.window)
     (seat,) = game.seats
-    return evaluate_in_game(game, {seat: policy}, config, measures=measures, split=split)[seat]
+    return evaluate_in_game(game, {seat: policy}, config, measures=measures, split=split, seed=seed)[seat]
 
 
 def evaluate_in_game(
@@ -103,6 +110,7 @@ def evaluate_in_game(
     *,
     measures: Mapping[str, Measure],
     split: Split = "test",
+    seed: int = SEED,
 ) -> dict[str, Responses]:
     """The responses of every seat in games on the first held-out queries.
 
@@ -116,13 +124,13 @@ def evaluate_in_game(
         raise ValueError(f"the task has no held-out queries; give it data with a {split} split")
     parts: dict[str, list[_Part]] = {seat: [] for seat in game.seats}
     for sample in range(config.samples):
-        for start in range(0, len(held_out), config.batch):
-            queries = held_out[start : start + config.batch]
+        for start in range(0, len(held_out), BATCH):
+            queries = held_out[start : start + BATCH]
             spec = RolloutSpec.draw(
                 queries,
                 seats=game.seats,
                 games_B=np.arange(start, start + len(queries)),
-                key=(config.seed, "evaluation", sample),
+                key=(seed, "evaluation", sample),
                 max_response=game.cap_range,
             )
             if shared := len(queries) >= ranks.count():

@@ -19,8 +19,7 @@ DEFINING = (
 """Settings, and groups of them, that the numbers of an evaluation depend on."""
 
 IRRELEVANT = (
-    "evaluation.every", "evaluation.batch", "evaluation.queries", "judge.workers", "judge.memory_mb",
-    "judge.timeout", "judge.max_failures",
+    "evaluation.every", "evaluation.queries", "judge.memory_mb", "judge.timeout", "judge.max_failures",
 )  # fmt: skip
 """Settings of these groups that change no number; the queries are recorded by what they are."""
 

@@ -40,27 +40,19 @@ class KLConfig:
     """KL coefficient: penalty per nat (the paper's eta)."""
 
     final: float | None = None
-    """The coefficient moves linearly from `coef` to this over `over` iterations; none = it does not."""
-
-    over: int = 0
-    """Iterations in which the coefficient reaches `final`."""
+    """The coefficient moves linearly from `coef` to this over the run; none = it does not."""
 
     target: float | None = None
     """KL per response in nats that an adaptive coefficient steers to; none = the coefficient stays fixed."""
 
-    horizon: int = 10_000
-    """Responses over which the adaptive coefficient reacts."""
-
     def __post_init__(self) -> None:
         estimator(self.kind)
-        check_fields(self, "kl", weight="coef final", positive="target", count="horizon")
+        check_fields(self, "kl", weight="coef final", positive="target")
         check_choices(self, "kl", place=("reward", "loss"))
         if self.place == "loss" and self.kind == "k1":
             raise ValueError(
                 "kl.kind k1 in the loss has a gradient of mean 0 and penalises nothing; take k2, k3 or full"
             )
-        if self.final is not None and self.over < 1:
-            raise ValueError(f"kl.over is {self.over}; give the iterations in which kl.final is reached")
         if self.final is not None and self.target is not None:
             raise ValueError("kl.final and kl.target both change the coefficient; give one of them")
 
@@ -139,17 +131,21 @@ def add_to_loss(loss_K: Tensor, tokens: Tokens, *, kind: str, coef: float) -> Te
     return loss_K + coef * estimate(kind, tokens.logprob_K, tokens.ref_logprob_K, exact_K)
 
 
-def coefficient_at(config: KLConfig, iteration: int) -> float:
-    """The scheduled coefficient: coef + (final - coef) min(iteration / over, 1)."""
+HORIZON = 10_000
+"""Responses over which the adaptive coefficient reacts (the released code's)."""
+
+
+def coefficient_at(config: KLConfig, iteration: int, iterations: int) -> float:
+    """The scheduled coefficient: coef + (final - coef) iteration / iterations."""
     if config.final is None:
         return config.coef
-    return config.coef + (config.final - config.coef) * min(iteration / config.over, 1.0)
+    return config.coef + (config.final - config.coef) * iteration / iterations
 
 
-def next_coefficient(coef: float, kl: float, *, target: float, horizon: int, responses: int) -> float:
+def next_coefficient(coef: float, kl: float, *, target: float, responses: int) -> float:
     """The adaptive coefficient after a batch of mean KL `kl` per response (arXiv:1909.08593, section 2.2).
 
-    e = clip(kl / target - 1, -0.2, 0.2)        coef * (1 + e * responses / horizon)
+    e = clip(kl / target - 1, -0.2, 0.2)        coef * (1 + e * responses / HORIZON)
     """
     error = min(max(kl / target - 1, -0.2), 0.2)
-    return coef * (1 + error * responses / horizon)
+    return coef * (1 + error * responses / HORIZON)

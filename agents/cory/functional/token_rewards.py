@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from cory.runtime.checks import check_choices, check_fields
+from cory.runtime.checks import check_choices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,16 +22,12 @@ Scaling = Literal["none", "scale", "normalise"]
 
 @dataclass(frozen=True, kw_only=True)
 class PayoffScalingConfig:
-    """Scaling and clipping of payoffs before they become rewards."""
+    """Scaling of payoffs before they become rewards."""
 
     scaling: Scaling = "none"
     """`scale` divides by the running standard deviation, `normalise` subtracts the running mean first."""
 
-    clip: float | None = None
-    """Payoffs are clipped to [-clip, clip] after scaling; none = no clipping."""
-
     def __post_init__(self) -> None:
-        check_fields(self, "payoff_scaling", positive="clip")
         check_choices(self, "payoff_scaling", scaling=get_args(Scaling))
 
 
@@ -65,8 +61,7 @@ def scaled(payoff_B: Tensor, moments: Moments, config: PayoffScalingConfig) -> T
 
     spread = moments.std + torch.finfo(payoff_B.dtype).eps if config.scaling != "none" else 1.0
     shift = moments.mean if config.scaling == "normalise" else 0.0
-    scaled_B = (payoff_B - shift) / spread
-    return scaled_B if config.clip is None else scaled_B.clamp(-config.clip, config.clip)
+    return (payoff_B - shift) / spread
 
 
 def token_rewards(payoff_B: Tensor, kl_BT: Tensor, mask_BT: Tensor, *, kl_coef: float) -> Tensor:

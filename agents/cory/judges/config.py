@@ -25,11 +25,8 @@ class JudgeConfig:
     the function is called again for every response."""
 
     memory_mb: int = 2048
-    """Megabytes of address space for each worker process; 0 = no limit, which functions that use a GPU need.
-    macOS sets no such limit."""
-
-    workers: int = 2
-    """Largest number of worker processes for user functions."""
+    """Megabytes of address space for the process of user functions; 0 = no limit, which functions that use a
+    GPU need. macOS sets no such limit."""
 
     failed_score: float = 0.0
     """The score of a response on which a function fails. If scores may be negative, set it below all of them:
@@ -43,7 +40,6 @@ class JudgeConfig:
         for name, value, low, high in (
             ("timeout", self.timeout, 0.001, 1e6),
             ("memory_mb", self.memory_mb, 0, 2**32),
-            ("workers", self.workers, 1, 64),
             ("max_failures", self.max_failures, 0, 1),
         ):
             if not low <= value <= high:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from cory.judges.config import JudgeConfig
 from cory.judges.game_template import GameTemplate
-from cory.judges.process_pool import Pool, Source
+from cory.judges.supervisor import Source, Supervisor
 from cory.judges.user_function import UserFunction
 from cory.judges.weighted_sum import Term, WeightedSum
 from cory_env.grading.reward_functions import Judge
@@ -112,9 +112,9 @@ def make(
 ) -> WeightedSum:
     """Make the judge of a specification; `aliases` are folders of classifiers by name.
 
-    User functions are imported at once, in worker processes that end with the judge.
+    User functions are imported at once, in a worker process that ends with the judge.
     """
-    pool = Pool(workers=config.workers, seconds=config.timeout, memory_mb=config.memory_mb)
+    supervisor = Supervisor(seconds=config.timeout, memory_mb=config.memory_mb)
     terms: list[Term] = []
     for weight, judge, source in parse(spec, aliases=aliases):
         label = judge.replace("/", ":") if source is None or source[0] == "function" else source[0]
@@ -125,7 +125,8 @@ def make(
         elif source is None:
             terms.append(Term(name, weight, _classifier(aliases.get(judge, judge), config, device)))
         else:
-            terms.append(Term(name, weight, UserFunction(source, name=judge, pool=pool, config=config)))
+            function = UserFunction(source, name=judge, supervisor=supervisor, config=config)
+            terms.append(Term(name, weight, function))
     if config.template and not any(isinstance(term.judge, GameTemplate) for term in terms):
         raise ValueError(f"judge.template is for classifiers, and {spec!r} names none; leave it out")
     return WeightedSum(terms)

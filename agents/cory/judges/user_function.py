@@ -2,12 +2,11 @@
 
 import re
 from collections import deque
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Iterator
 from typing import Any
 
 from cory.judges.config import JudgeConfig
-from cory.judges.process_pool import Call, Pool, Source
+from cory.judges.supervisor import Call, Source, Supervisor
 from cory_env.grading.reward_functions import CaseJudge, Cases
 
 FAILURE_WINDOW = 1024
@@ -27,16 +26,16 @@ MAX_LOGGED = 10
 
 
 class UserFunction(CaseJudge):
-    """Calls a function in a worker process of `pool`.
+    """Calls a function in the worker process of `supervisor`.
 
     The whole batch is passed in one call; if that fails, every response is passed in a call of its own, so
     that one bad response costs one score.
     """
 
-    def __init__(self, source: Source, *, name: str, pool: Pool, config: JudgeConfig) -> None:
-        self.source, self.name, self.pool, self.config = source, name, pool, config
+    def __init__(self, source: Source, *, name: str, supervisor: Supervisor, config: JudgeConfig) -> None:
+        self.source, self.name, self.supervisor, self.config = source, name, supervisor, config
         try:
-            self.signature, self.correct_from, self.team_only = pool.load(source)
+            self.signature, self.correct_from, self.team_only = supervisor.load(source)
         except ValueError as error:
             hint = ""
             if source[1].startswith("__main__:"):
@@ -59,31 +58,30 @@ class UserFunction(CaseJudge):
             return []
         scores: list[float] = []
         total = min(len(self._recent) + len(cases), FAILURE_WINDOW)
-        with closing(self._outcomes(cases)) as outcomes:  # an exception does not wait for the other calls
-            for i, outcome in enumerate(outcomes):
-                self._recent.append(isinstance(outcome, str))
-                if not isinstance(outcome, str):
-                    scores.append(outcome)
-                    continue
-                scores.append(self.config.failed_score)
-                prompt, response = cases.prompts[i], cases.answers[i]
-                query = prompt if isinstance(prompt, str) else [dict(message) for message in prompt]
-                if len(self.failures) < MAX_LOGGED:
-                    row = {"query": query, "response": response, "judge": self.name, "failure": outcome}
-                    self.failures.append(row)
-                self.failed += 1
-                if (failed := sum(self._recent)) > self.config.max_failures * max(total, MIN_SCORES):
-                    raise ValueError(
-                        f"judge {self.name!r} failed on {failed} of {total} responses, above "
-                        f"judge.max_failures {self.config.max_failures:g}. The last: {outcome}, for the "
-                        f"response {response[:200]!r} to {str(prompt)[:200]!r}. Fix the function, or allow "
-                        "more failures with --judge.max-failures"
-                    )
+        for i, outcome in enumerate(self._outcomes(cases)):
+            self._recent.append(isinstance(outcome, str))
+            if not isinstance(outcome, str):
+                scores.append(outcome)
+                continue
+            scores.append(self.config.failed_score)
+            prompt, response = cases.prompts[i], cases.answers[i]
+            query = prompt if isinstance(prompt, str) else [dict(message) for message in prompt]
+            if len(self.failures) < MAX_LOGGED:
+                row = {"query": query, "response": response, "judge": self.name, "failure": outcome}
+                self.failures.append(row)
+            self.failed += 1
+            if (failed := sum(self._recent)) > self.config.max_failures * max(total, MIN_SCORES):
+                raise ValueError(
+                    f"judge {self.name!r} failed on {failed} of {total} responses, above judge.max_failures "
+                    f"{self.config.max_failures:g}. The last: {outcome}, for the response {response[:200]!r} "
+                    f"to {str(prompt)[:200]!r}. Fix the function, or allow more failures with "
+                    "--judge.max-failures"
+                )
         return scores
 
     def check(self, cases: Cases) -> None:
         """Call the function once; ValueError if it cannot be called, or returns no list of numbers."""
-        outcome = self.pool.call(self._call(cases))
+        outcome = self.supervisor.call(self._call(cases))
         if isinstance(outcome, str) and (problem := NO_LIST.search(outcome)):
             raise ValueError(f"judge {self.name!r} {problem[0]}")
         if all(isinstance(score, str) and ", beyond" in score for score in outcome):
@@ -95,9 +93,9 @@ class UserFunction(CaseJudge):
         self.failed = self.retried = 0
         return metrics
 
-    def _outcomes(self, cases: Cases) -> Generator[float | str, None, None]:
+    def _outcomes(self, cases: Cases) -> Iterator[float | str]:
         """Yield a score, or the reason why there is none, for each case."""
-        whole = self.pool.call(self._call(cases))
+        whole = self.supervisor.call(self._call(cases))
         if not isinstance(whole, str):
             yield from whole
         elif len(cases) == 1:
@@ -105,11 +103,10 @@ class UserFunction(CaseJudge):
         else:
             self.retried += 1
             sound = True
-            calls = [self._call(cases[i : i + 1]) for i in range(len(cases))]
-            with closing(self.pool.each(calls)) as each:
-                for outcome in each:
-                    sound = sound and not isinstance(outcome, str)
-                    yield outcome if isinstance(outcome, str) else outcome[0]
+            for i in range(len(cases)):
+                outcome = self.supervisor.call(self._call(cases[i : i + 1]))
+                sound = sound and not isinstance(outcome, str)
+                yield outcome if isinstance(outcome, str) else outcome[0]
             if sound and (number := WRONG_NUMBER.search(whole)):
                 raise ValueError(
                     f"judge {self.name!r} {number[0]}, and one for each response by itself; return one "

@@ -89,14 +89,14 @@ class WeightedSum(CaseJudge):
                 _scores(term, cases)
 
     def log_to(self, path: Path) -> None:
-        """Append what functions print in worker processes to the file at `path`."""
+        """Append what functions print in their process to the file at `path`."""
         for function in self._functions.values():
-            function.pool.log = str(path.absolute())
+            function.supervisor.log = str(path.absolute())
 
     def close(self) -> None:
-        """End the worker processes of functions; the next call starts new ones."""
+        """End the process of functions; the next call starts a new one."""
         for function in self._functions.values():
-            function.pool.close()
+            function.supervisor.close()
 
     def failures(self) -> list[dict[str, Any]]:
         """The first failures since the last call, as rows of samples.jsonl."""

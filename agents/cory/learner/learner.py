@@ -98,7 +98,7 @@ class Learner:
         for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = lr
         if self.kl_config.final is not None:
-            self.kl_coef = kl.coefficient_at(self.kl_config, iteration)
+            self.kl_coef = kl.coefficient_at(self.kl_config, iteration, iterations)
 
     def rewards(self, batches: Sequence[Batch]) -> list[Tensor]:
         """Token rewards [B, T] of each seat this policy sat in: the scaled payoff less the KL penalty.
@@ -306,7 +306,6 @@ class Learner:
                 self.kl_coef,
                 self.kl(batch).sum(1).mean().item(),
                 target=self.kl_config.target,
-                horizon=self.kl_config.horizon,
                 responses=len(batch),
             )
         return metrics

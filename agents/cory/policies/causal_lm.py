@@ -29,12 +29,11 @@ from cory.policies.kv_cache import CachedDecoder, UncachedDecoder
 from cory.policies.loading import eos_ids, head_shape, load_model, load_value_head, pad_id
 from cory.policies.lora_config import VALUE_HEAD
 from cory.policies.precision import (
-    Frozen,
     Precision,
     autocast,
     cast_linear_weights,
     check_precision,
-    frozen_dtype,
+    product_dtype,
     resolved,
     store_frozen,
 )
@@ -93,10 +92,9 @@ class CausalLMPolicy(Policy):
         """The model with weights in float32, but for those in 4 bits."""
         return model if getattr(model, "is_quantized", False) else model.float()
 
-    def freeze(self, frozen: Frozen = "auto") -> Self:
-        """Freeze all weights for good and store them as `frozen` (`cory.policies.precision.frozen_dtype`)."""
-        dtype = frozen_dtype(frozen, self._precision, self.device)
-        store_frozen(self.model, dtype)
+    def freeze(self) -> Self:
+        """Freeze all weights for good; linear layers are stored in the type of the products."""
+        store_frozen(self.model, product_dtype(self._precision, self.device))
         return self.requires_grad_(False)
 
     @classmethod

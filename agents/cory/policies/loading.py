@@ -70,11 +70,6 @@ def load_tokenizer(path: str | Path) -> Any:
             return _tokenizer(place)
 
 
-def weight_count(path: str | Path) -> int:
-    """Return the number of weights of a model, by its configuration; no weights are read."""
-    return sum(parameter.numel() for parameter in without_weights(path).parameters())
-
-
 def without_weights(path: str | Path) -> Any:
     """The model of a configuration, an adapter's base model, on the meta device; no weights are read."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig

@@ -25,7 +25,6 @@ from cory.policies.loading import (
     load_model,
     load_value_head,
     merge_adapter,
-    weight_count,
 )
 from cory.policies.lora_config import (
     BACKBONE,
@@ -36,8 +35,7 @@ from cory.policies.lora_config import (
     shared_name,
     weights_sha256,
 )
-from cory.policies.precision import Frozen, Precision, frozen_dtype, store_frozen
-from cory.runtime import memory
+from cory.policies.precision import Precision, product_dtype, store_frozen
 
 REFERENCE = "reference"
 DEFAULT = LoRAConfig()
@@ -167,14 +165,13 @@ class LoraTeam:
         path: str | Path,
         config: LoRAConfig = DEFAULT,
         seed: int = 0,
-        frozen: Frozen = "auto",
         **options: Any,
     ) -> None:
         """`model` is the backbone, loaded from `path`; `options` are those of `CausalLMPolicy`.
 
-        `frozen` is how the backbone is stored (`cory.policies.precision.frozen_dtype`); adapters are float32.
+        Its linear layers are stored in the type of the products; adapters are float32.
         """
-        store_frozen(model, frozen_dtype(frozen, options.get("precision", "auto"), model.device))
+        store_frozen(model, product_dtype(options.get("precision", "auto"), model.device))
         for name in names:
             if name == REFERENCE or "." in name or list(names).count(name) > 1:
                 raise ValueError(
@@ -210,7 +207,6 @@ class LoraTeam:
         device: str = "cpu",
         config: LoRAConfig = DEFAULT,
         precision: Precision = "auto",
-        frozen: Frozen = "auto",
         **options: Any,
     ) -> Self:
         """Policies called `names` on a model: a folder, an embedded model's name, or a hub name.
@@ -224,13 +220,12 @@ class LoraTeam:
                 "with lora.adapter"
             )
         check_device(device)
-        dtype = frozen_dtype(frozen, precision, torch.device(device))
-        if _in_four_bits(config, path, device, dtype):
+        if config.four_bit == "yes":
             model, tokenizer = load_four_bit(path, device=device, precision=precision)
         else:
+            dtype = product_dtype(precision, torch.device(device))
             model, tokenizer = load_model(path, device=device, frozen=dtype)
-        options |= {"precision": precision, "frozen": frozen}
-        return cls(names, model, tokenizer, path=path, config=config, **options)
+        return cls(names, model, tokenizer, path=path, config=config, precision=precision, **options)
 
     @property
     def device(self) -> torch.device:
@@ -259,10 +254,3 @@ def _folder(path: str | Path) -> Path:
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(str(path), local_files_only=True))
-
-
-def _in_four_bits(config: LoRAConfig, path: str | Path, device: str, dtype: torch.dtype) -> bool:
-    """Whether to load the backbone in 4 bits; `auto`: if its weights do not fit in `dtype`."""
-    if config.four_bit != "auto":
-        return config.four_bit == "yes"
-    return dtype.itemsize * weight_count(path) > memory.free_bytes(torch.device(device))

@@ -34,13 +34,12 @@ class LoRAConfig:
     adapter: Path | None = None
     """PEFT folder that all policies and the reference start from; its rank, alpha and targets are used."""
 
-    four_bit: Literal["no", "yes", "auto"] = "no"
-    """`yes`: the backbone in 4 bits (NF4) instead of 32 or 16, which needs the extra `quant`. `auto`: where
-    its weights do not fit the free memory of the device as `policy.frozen` stores them."""
+    four_bit: Literal["no", "yes"] = "no"
+    """`yes`: the backbone in 4 bits (NF4) instead of 32 or 16, which needs the extra `quant`."""
 
     def __post_init__(self) -> None:
         check_fields(self, "lora", count="rank alpha")
-        check_choices(self, "lora", four_bit=("no", "yes", "auto"))
+        check_choices(self, "lora", four_bit=("no", "yes"))
         if self.adapter is not None:
             object.__setattr__(self, "adapter", self.adapter.expanduser())
         for name in (SETTINGS, WEIGHTS):

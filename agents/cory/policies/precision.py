@@ -16,7 +16,6 @@ from cory.runtime.device import computes_bfloat16
 from cory.runtime.optional import import_bitsandbytes
 
 Precision = Literal["auto", "float32", "bfloat16"]
-Frozen = Literal["auto", "float32", "bfloat16"]
 
 
 def check_precision(precision: str) -> None:
@@ -42,22 +41,9 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     return torch.autocast(device.type, torch.bfloat16)
 
 
-def frozen_dtype(frozen: Frozen, precision: Precision, device: torch.device) -> torch.dtype:
-    """The type that frozen weights are stored in: `auto` is bfloat16 on accelerators with such products.
-
-    ValueError for frozen weights in bfloat16 where products are in float32.
-    """
-    if frozen not in get_args(Frozen):
-        raise ValueError(f"frozen is {frozen!r}; there are {', '.join(get_args(Frozen))}")
-    rounded = resolved(precision, device) == "bfloat16"
-    if frozen == "bfloat16" and not rounded:
-        raise ValueError(
-            f"frozen is 'bfloat16' and products on {device} are in float32; take policy.frozen auto or "
-            "float32, or policy.precision bfloat16"
-        )
-    if frozen == "auto":
-        return torch.bfloat16 if rounded and device.type != "cpu" else torch.float32
-    return getattr(torch, frozen)  # type: ignore[no-any-return]
+def product_dtype(precision: Precision, device: torch.device) -> torch.dtype:
+    """The type of matrix products, in which the linear layers of frozen models are stored."""
+    return getattr(torch, resolved(precision, device))  # type: ignore[no-any-return]
 
 
 def four_bit_options(precision: Precision, device: torch.device) -> dict[str, Any]:
@@ -78,7 +64,7 @@ def four_bit_options(precision: Precision, device: torch.device) -> dict[str, An
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=getattr(torch, resolved(precision, device)),
+        bnb_4bit_compute_dtype=product_dtype(precision, device),
     )
     return {"quantization_config": quantised}
 

@@ -132,7 +132,7 @@ def raised_alerts(
         row = {name: value for name, value in logged.items() if name != "iteration"}
         if "time/update/seconds" in row:
             played.append(row)
-            warnings = alerts.training(played, kl=config.get("alerts.kl", alerts.AlertsConfig.kl), ends=ends)
+            warnings = alerts.training(played, ends=ends)
         else:
             warnings = alerts.evaluation(row, responses=responses)
         for name, text in warnings.items():

@@ -37,10 +37,6 @@ class ExchangeConfig:
     reset: bool = False
     """Whether exchanges reset optimisers, KL coefficients and payoff statistics, as in the released code."""
 
-    restart_rng: bool = False
-    """Whether random numbers (caps, sampling, order of rows) repeat from every exchange on, as they do in the
-    released code, whose generators are seeded anew; queries go on."""
-
     def __post_init__(self) -> None:
         check_fields(self, "exchange", natural="every")
         registry().load(self.order)

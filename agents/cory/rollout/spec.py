@@ -34,19 +34,14 @@ class RolloutSpec:
         games_B: np.ndarray,
         key: rng.Key,
         max_response: tuple[int, int],
-        cap_per_batch: bool = False,
     ) -> Self:
         """Draw caps and uniforms for the games with the global indices `games_B`.
 
         `key` is (seed, purpose, iteration). Caps are drawn between the two numbers of `max_response`, both
-        included; with `cap_per_batch` one cap is drawn for the whole batch.
+        included.
         """
         low, high = max_response
-        if cap_per_batch:
-            cap_11 = rng.caps((*key, "cap"), np.zeros(1), 1, low=low, high=high)
-            caps_BN = np.broadcast_to(cap_11, (len(games_B), len(seats)))
-        else:
-            caps_BN = rng.caps((*key, "cap"), games_B, len(seats), low=low, high=high)
+        caps_BN = rng.caps((*key, "cap"), games_B, len(seats), low=low, high=high)
         uniforms_BT = {seat: torch.from_numpy(rng.uniforms((*key, seat), games_B, high)) for seat in seats}
         return cls(queries=queries, caps_BN=caps_BN, uniforms_BT=uniforms_BT)
 

@@ -36,9 +36,9 @@ def empty_cache(device: torch.device) -> None:
         torch.get_device_module(device).empty_cache()
 
 
-def free_on_accelerator(device: torch.device) -> int:
-    """Free bytes of an accelerator; of one that shares the machine's memory (MPS), those of the machine."""
-    if device.type == "mps":
+def free_bytes(device: torch.device) -> int:
+    """Free bytes of a device; of one that shares the machine's memory (CPU, MPS), those of the machine."""
+    if device.type in ("cpu", "mps"):
         return int(psutil.virtual_memory().available)
     free, _ = torch.get_device_module(device).mem_get_info(device)
     return int(free)

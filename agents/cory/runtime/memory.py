@@ -3,14 +3,12 @@
 import gc
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import psutil
 import torch
 
 from cory.distributed import ranks
-from cory.runtime.device import empty_cache, free_on_accelerator
+from cory.runtime.device import empty_cache, free_bytes
 
 CPU_BYTES = 1 << 30
 """`auto` on a CPU: a constant, since a pass that is split otherwise changes the last digits of sums."""
@@ -18,11 +16,6 @@ BYTES_PER_LOGIT = 12
 """Float32 logits, probabilities (or the reference's logits) and one gradient product."""
 ACTIVATIONS_PER_CHANNEL, INPUTS_PER_CHANNEL = 34, 2
 """Numbers per token, layer and channel at the peak of a pass, and of a layer that its backward recomputes."""
-LIMIT_FILES = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
-"""Limit and usage of a container, cgroup v2 and v1."""
 
 
 @dataclass(kw_only=True)
@@ -53,8 +46,8 @@ class MemoryBudget:
 
 
 REMEDIES = (
-    "set policy.gradient_checkpointing, policy.kind lora_team, policy.frozen bfloat16, lora.four_bit yes or "
-    "learner.optimizer adam8bit, raise learner.microbatches, lower max_response, or take a smaller model"
+    "set policy.gradient_checkpointing, policy.kind lora_team, lora.four_bit yes or learner.optimizer "
+    "adam8bit, raise learner.microbatches, lower max_response, or take a smaller model"
 )
 
 
@@ -178,14 +171,3 @@ def agree_on_smallest(budget: MemoryBudget) -> None:
 def share_of(free: int) -> int:
     """Half of the free bytes of an accelerator, rounded down to a power of two, so that little changes it."""
     return 1 << (max(free // 2, 1).bit_length() - 1)
-
-
-def free_bytes(device: torch.device) -> int:
-    """Return the free bytes of a device; for a CPU, the free memory of the machine and its container."""
-    if device.type != "cpu":
-        return free_on_accelerator(device)
-    free = psutil.virtual_memory().available
-    for limit, usage in LIMIT_FILES:
-        if Path(limit).exists() and (text := Path(limit).read_text().strip()) != "max":
-            free = min(free, int(text) - int(Path(usage).read_text()))
-    return max(free, 1)

@@ -16,6 +16,9 @@ WINDOW = 10
 COLLAPSED_SHARE = 0.5
 """Share of the reference's distinct-2 below which responses count as collapsed."""
 
+RUNAWAY_KL = 50.0
+"""KL to the reference in nats per response; an alert follows `WINDOW` consecutive iterations above it."""
+
 DEAD_CRITIC = 0.05
 """Explained variance of returns below which a value head counts as dead."""
 
@@ -39,27 +42,18 @@ def is_collapsed(distinct_2: float, reference: float) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class AlertsConfig:
-    """Thresholds of alerts."""
-
-    kl: float = 50.0
-    """KL to the reference in nats per response; an alert follows 10 consecutive iterations above it."""
+    """What follows on alerts."""
 
     stop: bool = False
     """Whether an alert ends the run with an error; the newest checkpoint is kept."""
 
-    def __post_init__(self) -> None:
-        if not self.kl > 0:
-            raise ValueError(f"alerts.kl is {self.kl}; give nats above 0")
 
-
-def training(
-    rows: Sequence[Row], *, kl: float = AlertsConfig.kl, ends: bool = False, example: Callable[[], str] = str
-) -> Warnings:
+def training(rows: Sequence[Row], *, ends: bool = False, example: Callable[[], str] = str) -> Warnings:
     """Warnings from the metrics of all iterations so far.
 
     What leaves nothing to learn is reported at once in the first iteration, later if it holds for `WINDOW`
-    iterations. `kl` is that of `AlertsConfig`; `ends`: whether responses are meant to end before their cap;
-    `example` returns a clause with a response and its score.
+    iterations. `ends`: whether responses are meant to end before their cap; `example` returns a clause with a
+    response and its score.
     """
     window = rows[-WINDOW:] if len(rows) >= WINDOW else ()
     warnings = _first_kl(rows[1]) if len(rows) == 2 else {}
@@ -68,7 +62,7 @@ def training(
         for seat in seats:
             warnings |= _without_spread(last, seat, seats, example) | _empty_or_cut(last, seat, ends=ends)
     if window:
-        warnings |= _runaway(window, kl)
+        warnings |= _runaway(window)
     if len(rows) >= 2 * WINDOW:  # value heads start from zero
         warnings |= _dead_critics(window)
     return warnings
@@ -86,15 +80,15 @@ def _first_kl(row: Row) -> Warnings:
     }
 
 
-def _runaway(rows: Sequence[Row], kl: float) -> Warnings:
+def _runaway(rows: Sequence[Row]) -> Warnings:
     """Warnings for policies that are far from their references in all rows."""
     return {
         f"runaway {policy}": (
-            f"KL of {policy} has been above {kl} nats per response for {WINDOW} iterations: it is leaving "
-            "the reference; raise kl.coef or lower learner.lr"
+            f"KL of {policy} has been above {RUNAWAY_KL} nats per response for {WINDOW} iterations: it is "
+            "leaving the reference; raise kl.coef or lower learner.lr"
         )
         for policy in sorted({split(name).policy for name in rows[-1] if name.endswith("/kl")})
-        if all(x > kl for row in rows for name, x in row.items() if name.endswith(f"/{policy}/kl"))
+        if all(x > RUNAWAY_KL for row in rows for name, x in row.items() if name.endswith(f"/{policy}/kl"))
     }
 
 

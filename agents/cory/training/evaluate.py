@@ -280,7 +280,7 @@ def check_comparable(targets: Sequence[Target]) -> None:
         for setting in COMPARED:
             ours, theirs = (getattr(compared.config, setting) for compared in (first, target))
             if setting == "evaluation":
-                ours, theirs = (replace(compared, every=0, batch=1) for compared in (ours, theirs))
+                ours, theirs = (replace(compared, every=0) for compared in (ours, theirs))
             if ours != theirs:
                 flag = setting.removesuffix("_options").replace("_", "-")
                 raise ValueError(

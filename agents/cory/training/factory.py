@@ -69,10 +69,6 @@ def configure_runtime(config: Config) -> None:
 def resolved(config: Config, players: Players) -> Config:
     """The settings with what was measured in place of `auto`, so that a resume and a rerun take the same."""
     policy = next(iter(players.policies.values()))
-    lora = config.lora
-    if config.policy.kind == "lora_team" and lora.four_bit == "auto":
-        quantised = getattr(policy.reference.model, "is_quantized", False)
-        lora = replace(lora, four_bit="yes" if quantised else "no")
     memory = config.memory if policy.device.type == "cpu" else policy.memory.activations
     settings = config.policy
     if settings.compile == "auto":
@@ -80,7 +76,7 @@ def resolved(config: Config, players: Players) -> Config:
         worthwhile = not config.shard and all(compiled_blocks.worthwhile(model) for model in models)
         compiles = worthwhile and compiled_blocks.missing(policy.device) is None
         settings = replace(settings, compile="yes" if compiles else "no")
-    return replace(config, memory=memory, lora=lora, policy=settings)
+    return replace(config, memory=memory, policy=settings)
 
 
 def compile_blocks(players: Players) -> None:
@@ -229,7 +225,7 @@ def load_references(config: Config, names: Sequence[str]) -> dict[str, Policy]:
     }
     for policy in loaded.values():
         if isinstance(policy, CausalLMPolicy):
-            policy.freeze(config.policy.frozen)
+            policy.freeze()
     return {name: loaded[model] for name, model in models.items()}
 
 
@@ -242,9 +238,8 @@ def load_team(config: Config, names: Sequence[str]) -> "LoraTeam":
         names,
         model,
         device=device_of(config),
-        config=replace(config.lora, four_bit="no") if config.shard else config.lora,
+        config=config.lora,
         seed=config.seed,
-        frozen=config.policy.frozen,
         **policy_options(config),
     )
     for policy in team.policies.values():

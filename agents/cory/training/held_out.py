@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cory.evaluation import averaging
-from cory.evaluation.evaluator import Responses, Split, evaluate_in_game, evaluate_standalone
+from cory.evaluation.evaluator import SEED, Responses, Split, evaluate_in_game, evaluate_standalone
 from cory.policies.base import Policy
 from cory.rollout.rollout import play
 from cory.rollout.spec import RolloutSpec
@@ -49,8 +49,7 @@ class HeldOut:
         if len(references) > 1:
             references = {f"reference_{name}": one for name, one in trainer.references.items()}
         found = evaluate(references | trainer.policies)
-        several = len(trainer.policies) > 1
-        if trainer.state.averages()["ema"] or (trainer.config.evaluation.average and several):
+        if trainer.config.averages:
             with averaged(trainer) as average:
                 found |= evaluate({averaging.NAME: average})
         return found
@@ -99,7 +98,7 @@ class HeldOut:
             queries,
             seats=game.seats,
             games_B=np.arange(count),
-            key=(config.evaluation.seed, "samples", 0),
+            key=(SEED, "samples", 0),
             max_response=config.max_response,
         )
         batches = play(game, team.policies, spec, clock=Clock(), players=trainer.players)

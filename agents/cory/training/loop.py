@@ -28,6 +28,9 @@ from cory.training.trainer import Trainer
 LEAST_VALIDATION = 16
 """Validation queries below which no checkpoint is chosen: the differences would be chance."""
 
+SAVE_SECONDS = 600.0
+"""Seconds after which a checkpoint is written at the next iteration, whatever its number."""
+
 Say = Callable[[str], None]
 OnProgress = Callable[[str, Mapping[str, float]], None]
 
@@ -116,10 +119,10 @@ class Loop:
     @ranks.on_main_process
     def saves(self, iteration: int) -> bool:
         """Whether a checkpoint is due: by number, at the end, or by the clock."""
-        every, minutes = self.config.checkpoint_every, self.config.checkpoint_minutes
+        every = self.config.checkpoint_every
         if every and (iteration % every == 0 or iteration == self.config.iterations):
             return True
-        return bool(every and minutes and time.monotonic() - self.saved_at > 60 * minutes)
+        return bool(every) and time.monotonic() - self.saved_at > SAVE_SECONDS
 
     def save_and_evaluate(self, iteration: int, on_progress: OnProgress) -> None:
         """Save and evaluate if due at the start of `iteration`."""
@@ -138,7 +141,7 @@ class Loop:
         self.tracker.log(iteration, row)
         self.rows.append(row)
         ends, example = self.config.responses_end, self.trainer.example
-        self.warn(alerts.training(self.rows, kl=self.config.alerts.kl, ends=ends, example=example))
+        self.warn(alerts.training(self.rows, ends=ends, example=example))
         self.call("on_iteration", iteration, row)
         return row
 

@@ -159,7 +159,7 @@ def export_policies(trainer: Trainer, run: Path, start: int) -> list[str]:
     lines = [] if comparison is None else [comparison]
     with trainer.state.unsharded():
         lines += export(trainer, run, iteration=iteration)
-    if trainer.config.export_average:
+    if trainer.config.averages and trainer.config.policy.kind != "table":
         lines += export_average(trainer, run, iteration=iteration)
     check_complete(run, trainer.config.iterations, start=start)
     return lines

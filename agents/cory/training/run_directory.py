@@ -30,7 +30,6 @@ Resume = Literal["never", "auto", "must"]
 CHANGEABLE = (
     "alerts.",
     "checkpoint_every",
-    "checkpoint_minutes",
     "evaluation.every",
     "export",
     "export_best",
@@ -38,7 +37,6 @@ CHANGEABLE = (
     "judge.max_failures",
     "judge.memory_mb",
     "judge.timeout",
-    "judge.workers",
     "keep_checkpoints",
     "log_to",
     "shard",
@@ -110,9 +108,11 @@ def check_settings_unchanged(run: Path, folder: Path, now: Mapping[str, Any]) ->
     before = completed(read_yaml(folder / "config.yaml"))
     now = yaml.safe_load(yaml.safe_dump(dict(now)))
     differing = changes(before, now, allowed=CHANGEABLE)
-    if now.get("learner.decay") != "constant" and before.get("iterations") != now.get("iterations"):
+    constant = {"learner.decay": "constant", "kl.final": None}
+    scheduled = [name for name, value in constant.items() if now.get(name, value) != value]
+    if scheduled and before.get("iterations") != now.get("iterations"):
         differing.append(
-            f"iterations was {before['iterations']} and is {now['iterations']} (learner.decay depends on it)"
+            f"iterations was {before['iterations']} and is {now['iterations']} ({scheduled[0]} depends on it)"
         )
     if differing:
         raise ValueError(

@@ -203,23 +203,17 @@ class Trainer:
         return RolloutSpec.draw(
             queries,
             seats=self.game.seats,
-            games_B=games_B - (iteration - self.rng_iteration(iteration)) * config.batch,
-            key=(config.seed, "training", self.rng_iteration(iteration)),
+            games_B=games_B,
+            key=(config.seed, "training", iteration),
             max_response=config.max_response,
-            cap_per_batch=config.cap_per_batch,
         )
-
-    def rng_iteration(self, iteration: int) -> int:
-        """The iteration in random keys: with `exchange.restart_rng`, since the last exchange."""
-        exchange = self.config.exchange
-        return iteration % exchange.every if exchange.restart_rng and exchange.every else iteration
 
     def team(self, iteration: int) -> Team:
         """The policies of an iteration in their seats, with their learners."""
         return Team(
             learners=self.learners,
             seating=self.seating(iteration),
-            order_key=(self.config.seed, "order", self.rng_iteration(iteration)),
+            order_key=(self.config.seed, "order", iteration),
             algorithm=self.algorithm,
             options=self.config.algorithm_options,
             state=self.state.of_team,

@@ -115,7 +115,7 @@ def test_another_task_does_not_replace_the_runs_own_evaluation(place, capsys):
         assert main(["evaluate", "runs/a", *options]) == 0
     assert json.loads(own.read_text()) == before
     own.write_text("replaced by the same measurement")
-    assert main(["evaluate", "runs/a", "--queries", "12", "--evaluation.batch", "5"]) == 0
+    assert main(["evaluate", "runs/a", "--queries", "12", "--evaluation.samples", "1"]) == 0
     assert json.loads(own.read_text())["measured"] == before["measured"]
     measured = [result["measured"] for result in kept(place)]
     parts = ("task", "queries", "samples", "kl_coef", "game")

@@ -31,8 +31,6 @@ FLAGS = {
     "a negative evaluation interval": ((*ECHO, "--evaluation.every", "-1"), "evaluation.every is -1"),
     "a negative number of threads": ((*ECHO, "--threads", "-1"), "threads is -1"),
     "a negative checkpoint interval": ((*ECHO, "--checkpoint-every", "-2"), "checkpoint_every is -2"),
-    "negative minutes": ((*ECHO, "--checkpoint-minutes", "-1"), "checkpoint_minutes is -1.0"),
-    "an alert at no KL": ((*ECHO, "--alerts.kl", "0"), "alerts.kl is 0"),
     "a payoff of null": ((*ECHO, "--payoff", "[[1, null], [0, 1]]"), "must be a finite number"),
     "a payoff by name": ((*ECHO, "--payoff", '{"a": 1}'), "no payoff called"),
     "an empty payoff": ((*ECHO, "--payoff", "[]"), "has shape (0,)"),

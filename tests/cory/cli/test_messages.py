@@ -17,12 +17,14 @@ LONG = "/a/" + "long-name" * 30 + " (two  spaces)│[x]"
         (["--kl.kind", "[red]x[/red]"], "kl.kind is '[red]x[/red]'; there are k1, k2"),
         (["--kl.kind", LONG], f"kl.kind is {LONG.replace('  ', ' ')!r}; there are k1"),
         (["--batch", "[3]"], "error: --batch: invalid literal for int() with base 10: '[3]'; see cory train"),
-        (["--judge.workers", "99"], "error: judge.workers is 99; give a number from 1 to 64; see cory train"),
+        (
+            ["--judge.max-failures", "9"],
+            "judge.max_failures is 9.0; give a number from 0 to 1; see cory train",
+        ),
         (["--task.dat", "x"], "Unrecognized options: --task.dat, x Perhaps you meant: --task.data; see cory"),
         (["--threads", "100000"], "threads is 100000; give at most 1,024"),
         (["--seed", "-5"], "seed is -5; give a whole number from 0 to 9223372036854775807"),
         (["--seed", str(2**63)], "seed is 9223372036854775808; give a whole number from 0"),
-        (["--evaluation.seed", "-1"], "evaluation.seed is -1; give a whole number from 0"),
         (["--batch", str(10**13)], "batch is 10000000000000; give at most 1,048,576"),
         (["--max-response", "3", str(10**9)], "max_response is 1000000000; give at most 1,048,576"),
         (

@@ -7,6 +7,7 @@ import pytest
 
 import cory
 from cory.cli.main import main
+from cory.evaluation import evaluator
 from cory.policies.table import TablePolicy
 from cory.training.targets import find_all
 from cory_env import env
@@ -44,11 +45,12 @@ def test_a_player_is_scored_like_a_policy_and_its_kl_is_null():
     assert result["measured"]["weights"] == {"players": {"folder": f"{HELPERS}:copy", "sha256": None}}
 
 
-def test_players_by_name_sit_in_every_seat_and_draw_the_same_again():
-    first, again = (
-        evaluated(f"{HELPERS}:two", *TABLE, *QUERIES, "--samples", "2", *more, name=name)
-        for name, more in (("a.json", []), ("b.json", ["--evaluation.batch", "4"]))
-    )
+def test_players_by_name_sit_in_every_seat_and_draw_the_same_again(monkeypatch):
+    results = []
+    for name, batch in (("a.json", 256), ("b.json", 4)):
+        monkeypatch.setattr(evaluator, "BATCH", batch)
+        results.append(evaluated(f"{HELPERS}:two", *TABLE, *QUERIES, "--samples", "2", name=name))
+    first, again = results
     for part in ("metrics", "in_game", "diversity", "comparison"):
         assert first[part] == again[part]
     assert {f"{seat}/{name}" for seat in ("pioneer_0", "observer_1") for name in ("copy", "chance")} <= set(

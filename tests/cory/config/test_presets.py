@@ -12,6 +12,7 @@ from cory.cli.main import main
 from cory.config import presets
 from cory.config.parsing import as_json
 from cory.config.schema import Config
+from cory.functional.kl import HORIZON
 from cory.study.plan import make_plan
 from cory.study.study import Study
 from cory.training.trainer import Trainer
@@ -62,6 +63,7 @@ def flags_for(name, folders, data):
         *("--task.data", str(data / ("reviews.jsonl" if reviews else "sums.jsonl"))),
         *("--batch", "16", "--max-response", "2", "4", "--evaluation.queries", "2"),
         *(("--judge", "tests.helpers.scorers:judge", "--task.min-chars", "1") if reviews else ()),
+        *(("--lora.four-bit", "no") if name.startswith("gsm8k") else ()),  # needs an extra package
     ]
 
 
@@ -104,12 +106,8 @@ def test_the_plus_presets_are_arms_of_the_study_plus():
         for arm, preset in (("calibrated", f"{name}-plus"), ("two-ppo", f"{name}-plus-ppo")):
             settings = as_json(presets.get(preset))
             differing = {key for key, value in arms[arm, task].items() if settings[key] != value}
-            assert {key for key in differing if not key.startswith("evaluation.")} == {
-                "threads",
-                "export_average",
-            }
+            assert {key for key in differing if not key.startswith("evaluation.")} == {"threads"}
             assert settings["evaluation.average"]
-            assert settings["export_average"]
 
 
 def test_the_papers_numbers():
@@ -129,9 +127,8 @@ def test_the_papers_numbers():
     assert (gsm8k.batch, gsm8k.learner.microbatches, gsm8k.kl.coef, gsm8k.learner.lr) == (32, 16, 0.01, 1e-4)
     assert presets.get("gsm8k-ppo").learner.lr == 1e-5
     released = presets.get("imdb-released")
-    assert (released.kl.target, released.kl.horizon, released.kl.coef) == (6, 10_000, 0.4)
+    assert (released.kl.target, HORIZON, released.kl.coef) == (6, 10_000, 0.4)
     assert released.exchange.reset
-    assert released.cap_per_batch
 
 
 def test_the_error_for_an_unknown_preset_lists_the_known_ones():

@@ -118,7 +118,6 @@ def test_a_payoff_in_yaml_may_be_rows(tmp_path, rows):
         (("--algorithm.clip", "1.5"), "algorithm.clip is 1.5"),
         (("--kl.coef", "-1"), "kl.coef is -1"),
         (("--kl.place", "loss"), "k1 in the loss has a gradient of mean 0"),
-        (("--kl.final", "0.1"), "kl.over"),
         (("--learner.lr", "nan"), "learner.lr is nan"),
         (("--policy.temperature", "0"), "policy.temperature is 0"),
         (("--policy.models", "a", "b", "--policy.kind", "table"), "policy.kind causal_lm"),

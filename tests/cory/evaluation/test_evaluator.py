@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cory.evaluation import evaluator
 from cory.evaluation.config import EvaluationConfig
 from cory.evaluation.evaluator import evaluate_in_game, evaluate_standalone
 from cory.training.metrics import evaluation_metrics
@@ -14,7 +15,7 @@ from cory_env.types import Query
 from cory_env.vector import VectorGame
 from tests.helpers.models import make_policy, pair
 
-FEW = EvaluationConfig(queries=9, samples=2, batch=4)
+FEW = EvaluationConfig(queries=9, samples=2)
 CAPS = (2, 6)
 
 
@@ -57,12 +58,12 @@ def in_game(policy, config=FEW):
 
 
 @pytest.mark.slow
-def test_responses_do_not_depend_on_the_batch_size_or_on_earlier_evaluations(policy):
+def test_responses_do_not_depend_on_the_batch_size_or_on_earlier_evaluations(policy, monkeypatch):
     config = replace(FEW, queries=10, samples=3)
     first = {}
     for batch in (7, 7, 1, 64):
-        now = {"standalone": responses_of(policy, replace(config, batch=batch))}
-        now |= in_game(policy, replace(config, batch=batch))
+        monkeypatch.setattr(evaluator, "BATCH", batch)
+        now = {"standalone": responses_of(policy, config), **in_game(policy, config)}
         for place, responses in now.items():
             before = first.setdefault(place, responses)
             assert responses.ids == before.ids

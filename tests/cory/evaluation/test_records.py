@@ -39,11 +39,11 @@ def test_a_task_of_a_users_module_is_a_file_name(tmp_path):
 
 def test_speed_and_schedule_do_not_define_a_measurement():
     settings = {
-        "task": "echo", "task.size": 3, "judge.label": "positive", "judge.workers": 2, "evaluation.batch": 4,
-        "evaluation.seed": 5, "kl.coef": 0.1, "kl.kind": "k1", "policy.model": "gpt2", "learner.lr": 1.0,
+        "task": "echo", "task.size": 3, "judge.label": "positive", "judge.timeout": 2, "evaluation.every": 4,
+        "evaluation.samples": 5, "kl.coef": 0.1, "kl.kind": "k1", "policy.model": "gpt2", "learner.lr": 1.0,
         "tasks": 0,
     }  # fmt: skip
-    kept = {"task", "task.size", "judge.label", "evaluation.seed", "kl.coef", "policy.model"}
+    kept = {"task", "task.size", "judge.label", "evaluation.samples", "kl.coef", "policy.model"}
     assert records.defining(settings) == {name: settings[name] for name in kept}
 
 

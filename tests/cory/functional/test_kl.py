@@ -39,19 +39,19 @@ def test_k1_and_k3_have_the_mean_of_the_exact_kl():
 
 
 def test_the_adaptive_coefficient_moves_towards_its_target_and_never_by_more_than_a_fifth():
-    # kl 12 of target 6: error clipped to .2; 100 of 1000 responses: factor 1.02
-    assert kl.next_coefficient(0.5, 12.0, target=6.0, horizon=1000, responses=100) == pytest.approx(0.51)
+    # kl 12 of target 6: error clipped to .2; 1000 responses, a tenth of the horizon: factor 1.02
+    assert kl.next_coefficient(0.5, 12.0, target=6.0, responses=1000) == pytest.approx(0.51)
     # kl 5.4: error -.1, factor .99
-    assert kl.next_coefficient(0.5, 5.4, target=6.0, horizon=1000, responses=100) == pytest.approx(0.495)
+    assert kl.next_coefficient(0.5, 5.4, target=6.0, responses=1000) == pytest.approx(0.495)
 
 
-@pytest.mark.parametrize(("iteration", "want"), [(0, 0.4), (1, 0.3), (2, 0.2), (3, 0.1), (9, 0.1)])
-def test_the_scheduled_coefficient_moves_in_equal_steps_and_stays(iteration, want):
-    config = kl.KLConfig(coef=0.4, final=0.1, over=3)
-    assert kl.coefficient_at(config, iteration) == pytest.approx(want)
-    assert kl.coefficient_at(kl.KLConfig(coef=0.4), iteration) == 0.4
+@pytest.mark.parametrize(("iteration", "want"), [(0, 0.4), (1, 0.3), (2, 0.2), (3, 0.1)])
+def test_the_scheduled_coefficient_moves_in_equal_steps_over_the_run(iteration, want):
+    config = kl.KLConfig(coef=0.4, final=0.1)
+    assert kl.coefficient_at(config, iteration, 3) == pytest.approx(want)
+    assert kl.coefficient_at(kl.KLConfig(coef=0.4), iteration, 3) == 0.4
     learner = make_learner_of("reinforce", make_table_policy(), kl_config=config)
-    learner.begin_iteration(iteration, 10)
+    learner.begin_iteration(iteration, 3)
     assert learner.kl_coef == pytest.approx(want)
 
 
@@ -132,10 +132,8 @@ def test_in_the_loss_kl_has_the_gradient_of_the_plain_formula(kind, of):
         {"kind": "k9"},
         {"coef": -0.1},
         {"target": 0.0},
-        {"horizon": 0},
         {"place": "nowhere"},
-        {"final": -0.1, "over": 3},
-        {"final": 0.1},
+        {"final": -0.1},
     ],
 )
 def test_kl_settings_out_of_range_are_refused(wrong):
@@ -147,7 +145,7 @@ def test_k1_in_the_loss_and_two_coefficient_controllers_are_refused():
     with pytest.raises(ValueError, match="take k2, k3 or full"):
         kl.KLConfig(kind="k1", place="loss")
     with pytest.raises(ValueError, match="both change the coefficient"):
-        kl.KLConfig(final=0.1, over=3, target=6.0)
+        kl.KLConfig(final=0.1, target=6.0)
 
 
 def squared_difference(logprobs, ref_logprobs, exact_kl):

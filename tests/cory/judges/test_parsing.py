@@ -182,7 +182,6 @@ def test_math_verify_compares_with_the_named_column(made):
     [
         ({"timeout": 0}, "judge.timeout is 0"),
         ({"memory_mb": -1}, "judge.memory_mb is -1"),
-        ({"workers": 0}, "judge.workers is 0"),
         ({"max_failures": 1.5}, "judge.max_failures is 1.5"),
         ({"max_failures": float("nan")}, "judge.max_failures is nan"),
         ({"failed_score": float("nan")}, "judge.failed_score is nan"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cory.judges.config import JudgeConfig
-from cory.judges.process_pool import Pool
+from cory.judges.supervisor import Supervisor
 from cory.judges.user_function import UserFunction
 
 pytestmark = pytest.mark.slow
@@ -17,17 +17,17 @@ HERE = "tests.helpers.judge_functions"
 ROOT = Path(__file__).parents[3]
 
 
-def user_function(name, *, seconds=1.0, memory_mb=512, workers=2, failed_score=-5.0, max_failures=1.0):
-    pool = Pool(workers=workers, seconds=seconds, memory_mb=memory_mb)
+def user_function(name, *, seconds=1.0, memory_mb=512, failed_score=-5.0, max_failures=1.0):
+    supervisor = Supervisor(seconds=seconds, memory_mb=memory_mb)
     config = JudgeConfig(failed_score=failed_score, max_failures=max_failures)
-    return UserFunction(("function", f"{HERE}:{name}"), name=name, pool=pool, config=config)
+    return UserFunction(("function", f"{HERE}:{name}"), name=name, supervisor=supervisor, config=config)
 
 
 @pytest.fixture(scope="module")
 def faulty():
     judge = user_function("faulty")
     yield judge
-    judge.pool.close()
+    judge.supervisor.close()
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_forks_are_killed_with_the_process_they_came_from(forked):
     pids = [int(pid) for pid in forked.read_text().split()]
     assert len(pids) >= 6  # three for the batch, three for the response by itself
     assert gone(pids)
-    judge.pool.close()
+    judge.supervisor.close()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_wrong_number_of_scores_costs_those_that_are_missing(name, texts, scor
     judge = user_function(name)
     assert judge(texts) == scores
     assert judge.failures[0]["failure"].startswith("ValueError: returned")
-    judge.pool.close()
+    judge.supervisor.close()
 
 
 def test_a_function_that_always_returns_one_score_is_refused():
@@ -118,7 +118,7 @@ def test_a_function_that_always_returns_one_score_is_refused():
     with pytest.raises(ValueError, match="returned 1 scores for 3 responses, and one for each response by"):
         judge(["a", "b", "c"])
     assert judge(["a"]) == [1.0]
-    judge.pool.close()
+    judge.supervisor.close()
 
 
 def test_a_batch_is_scored_at_once_and_if_that_fails_one_by_one():
@@ -128,8 +128,8 @@ def test_a_batch_is_scored_at_once_and_if_that_fails_one_by_one():
     assert judge([]) == []
     assert judge.metrics() == {"failures": 1, "retries": 1}
     assert judge.metrics() == {"failures": 0, "retries": 0}
-    assert len(judge.pool._all) <= 2
-    judge.pool.close()
+    assert len(judge.supervisor.workers) == 1
+    judge.supervisor.close()
 
 
 def test_more_failures_than_the_share_stop_the_run_and_fewer_do_not():
@@ -140,14 +140,14 @@ def test_more_failures_than_the_share_stop_the_run_and_fewer_do_not():
         ValueError, match=r"judge 'faulty' failed on 4 of 12 responses, above judge.max_failures 0.1"
     ):
         judge(["nan", "ab", "ab", "ab"])
-    judge.pool.close()
+    judge.supervisor.close()
     judge = user_function("faulty", max_failures=0.1)
     assert judge(["nan"] * 4 + ["ab"] * 36).count(-5) == 4
     with pytest.raises(
         ValueError, match=r"The last: returned nan, for the response 'nan' to ''\. Fix the function"
     ):
         judge(["nan"])
-    judge.pool.close()
+    judge.supervisor.close()
 
 
 def test_a_function_that_always_fails_stops_the_run_before_every_response_was_tried():
@@ -156,43 +156,43 @@ def test_a_function_that_always_fails_stops_the_run_before_every_response_was_tr
     with pytest.raises(ValueError, match="failed on 31 of 300 responses"):
         judge(["alone"] * 300)
     assert time.monotonic() - began < 30
-    judge.pool.close()
+    judge.supervisor.close()
 
 
 def test_a_stopping_run_does_not_wait_for_the_remaining_responses():
-    # the batch, then eleven of a thousand at two a time: 2.1 s; all of them: 150 s
+    # the batch, then eleven of a thousand one by one: 3.6 s; all of them: 300 s
     judge = user_function("faulty", seconds=0.3, max_failures=0.01)
     began = time.monotonic()
     with pytest.raises(ValueError, match=r"failed on 11 of 1000 .* took more than 0\.3 s"):
         judge(["hang"] * 1000)
     assert time.monotonic() - began < 75
-    judge.pool.close()
+    judge.supervisor.close()
 
 
 def test_a_response_of_ten_megabytes_is_scored():
     judge = user_function("faulty")
     assert judge(["x" * 10**7, "ab"]) == [10**7, 2]
-    judge.pool.close()
+    judge.supervisor.close()
 
 
-def test_closing_ends_every_process_and_the_next_call_starts_new_ones():
+def test_closing_ends_the_process_and_the_next_call_starts_a_new_one():
     judge = user_function("faulty")
-    assert judge(["raise", "ab"]) == [-5, 2]  # one by one: two processes
-    pids = [worker.process.pid for worker in judge.pool._all]
-    judge.pool.close()
+    assert judge(["raise", "ab"]) == [-5, 2]
+    pids = [worker.process.pid for worker in judge.supervisor.workers]
+    judge.supervisor.close()
     assert gone(pids)
     assert judge(["ab"]) == [2]
-    (pid,) = [worker.process.pid for worker in judge.pool._all]
+    (pid,) = [worker.process.pid for worker in judge.supervisor.workers]
     del judge
     assert gone([pid])
 
 
 RUN = f"""
 import sys
-from cory.judges.process_pool import Call, Pool
-pool = Pool(workers=1, seconds=1, memory_mb=512)
-pool.load(("function", "{HERE}:faulty"))
-print(next(iter(pool._all)).process.pid, flush=True)
+from cory.judges.supervisor import Supervisor
+supervisor = Supervisor(seconds=1, memory_mb=512)
+supervisor.load(("function", "{HERE}:faulty"))
+print(supervisor.workers[0].process.pid, flush=True)
 if sys.argv[1] != "end":
     sys.stdin.read(1)
 """

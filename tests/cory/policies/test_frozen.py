@@ -6,10 +6,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cory.policies import lora_adapters, precision
+from cory.policies import lora, lora_adapters
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.lora import LoraTeam
-from cory.policies.precision import castable, frozen_dtype
+from cory.policies.precision import castable
 from cory.policies.scoring import evaluate
 from cory.training import checkpoint
 from cory.training.factory import load_references
@@ -17,24 +17,25 @@ from cory.training.run import describe, train
 from cory.training.trainer import Trainer
 from tests.helpers.batches import B, make_batch
 from tests.helpers.learners import advantage_of, gradients_used, make_learner
-from tests.helpers.models import make_causal_lm, make_team, save_backbone, stir
+from tests.helpers.models import make_team, save_backbone, stir
 from tests.helpers.ranked_runs import LANGUAGE_MODEL, config_of
 from tests.helpers.runs import cut_run, same, traces, without_report
 
-CUDA, CPU = torch.device("cuda"), torch.device("cpu")
-FROZEN = {"policy.precision": "bfloat16", "policy.frozen": "bfloat16"}
+FROZEN = {"policy.precision": "bfloat16"}
 
 
-def stirred(backbone, frozen: str, **options) -> LoraTeam:
-    """A team that products of bfloat16 have trained a little."""
-    team = make_team(backbone, precision="bfloat16", frozen=frozen, **options)
+def stirred(backbone, stored: torch.dtype = torch.bfloat16) -> LoraTeam:
+    """A team that products of bfloat16 have trained a little, its backbone `stored` in another type."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lora, "product_dtype", lambda precision, device: stored)
+        team = make_team(backbone, precision="bfloat16")
     for i, policy in enumerate(team.policies.values()):
         stir(policy, seed=i)
     return team
 
 
 def test_a_team_stores_its_linear_layers_in_bfloat16_and_all_else_in_float32(backbone):
-    team = make_team(backbone, precision="bfloat16", frozen="bfloat16")
+    team = make_team(backbone, precision="bfloat16")
     adapters = {id(p) for name in team.policies for p in lora_adapters.tensors(team.model, name).values()}
     embedding = team.model.get_input_embeddings().weight
     stored = {
@@ -57,8 +58,8 @@ def test_a_team_stores_its_linear_layers_in_bfloat16_and_all_else_in_float32(bac
 
 def test_tokens_statistics_and_gradients_are_those_of_float32_bit_for_bit(backbone):
     results = []
-    for frozen in ("float32", "bfloat16"):
-        policy = stirred(backbone, frozen).policies["llm_2"]
+    for stored in (torch.float32, torch.bfloat16):
+        policy = stirred(backbone, stored).policies["llm_2"]
         batch = make_batch(policy)
         learner = make_learner(policy)
         used = gradients_used(learner)
@@ -73,9 +74,9 @@ def test_tokens_statistics_and_gradients_are_those_of_float32_bit_for_bit(backbo
     assert batch["exact_kl_BT"].max() > 1e-3  # adapters do something
 
 
-@pytest.mark.parametrize(("frozen", "kept"), [("float32", True), ("bfloat16", False)])
-def test_no_copies_of_the_backbone_are_held_for_the_backward_pass(backbone, frozen, kept):
-    policy = stirred(backbone, frozen).policies["llm_1"]
+@pytest.mark.parametrize(("stored", "kept"), [(torch.float32, True), (torch.bfloat16, False)])
+def test_no_copies_of_the_backbone_are_held_for_the_backward_pass(backbone, stored, kept):
+    policy = stirred(backbone, stored).policies["llm_1"]
     batch = make_batch(policy)
     own = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
     layers = lora_adapters.linear_layers(policy.model).items()
@@ -97,26 +98,6 @@ def test_no_copies_of_the_backbone_are_held_for_the_backward_pass(backbone, froz
     assert bool(copies) == kept
 
 
-def test_auto_follows_the_products_and_the_device(monkeypatch):
-    assert frozen_dtype("auto", "bfloat16", CPU) == torch.float32
-    assert frozen_dtype("auto", "float32", CUDA) == torch.float32
-    monkeypatch.setattr(precision, "resolved", lambda precision, device: "bfloat16")
-    assert frozen_dtype("auto", "auto", CUDA) == torch.bfloat16
-    assert frozen_dtype("float32", "auto", CUDA) == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("frozen", "error"),
-    [
-        ("bfloat16", "'bfloat16' and products on cpu are in float32; take policy.frozen auto or float32"),
-        ("half", "frozen is 'half'; there are auto, float32, bfloat16"),
-    ],
-)
-def test_frozen_weights_that_products_cannot_use_are_refused(frozen, error):
-    with pytest.raises(ValueError, match=error):
-        make_causal_lm("llama").freeze(frozen)
-
-
 def test_references_of_whole_models_are_stored_in_bfloat16_and_policies_in_float32(tmp_path):
     save_backbone("llama", tmp_path / "llama")
     config = config_of(tmp_path, LANGUAGE_MODEL | FROZEN | {"policy.model": "llama"})
@@ -131,7 +112,7 @@ def test_references_of_whole_models_are_stored_in_bfloat16_and_policies_in_float
     assert describe(trainer).endswith(
         "compute dtype bfloat16, weights float32, frozen linear layers bfloat16"
     )
-    plain = replace(config, policy=replace(config.policy, frozen="auto"))
+    plain = replace(config, policy=replace(config.policy, precision="float32"))
     model = load_references(plain, ["llm_1"])["llm_1"].model
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 

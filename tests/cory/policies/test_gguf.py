@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cory
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.policies.loading import load_model, load_tokenizer, weight_count
+from cory.policies.loading import load_model, load_tokenizer, without_weights
 from cory.policies.lora_config import weights_sha256
 from tests.helpers.models import make_model, make_tokenizer
 
@@ -94,7 +94,8 @@ def test_a_gguf_file_is_a_model_with_whole_weights_and_its_tokenizer(file):
     text = "I liked this film"
     assert own(text)["input_ids"] == tokenizer(text)["input_ids"] == load_tokenizer(file)(text)["input_ids"]
     assert own.eos_token_id == 0
-    assert weight_count(file) == sum(p.numel() for p in original.parameters())
+    shapes = [weight.shape for weight in without_weights(file).parameters()]
+    assert shapes == [weight.shape for weight in original.parameters()]
 
 
 def test_a_policy_from_a_gguf_file_trains_and_saves_as_an_ordinary_folder(file, tmp_path):

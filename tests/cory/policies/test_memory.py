@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from cory.policies import chunked_loss
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.runtime import memory
-from cory.runtime.memory import MemoryBudget, free_bytes, pass_bytes
+from cory.runtime.memory import MemoryBudget, pass_bytes
 from tests.helpers.models import make_policy
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
@@ -110,34 +110,6 @@ def test_a_budget_is_measured_once(monkeypatch):
     first = pretend_cuda(monkeypatch, 80 * GIB)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (GIB, 80 * GIB))
     assert MemoryBudget.of(pass_bytes("auto", CUDA)) == first
-
-
-@pytest.fixture
-def container(monkeypatch, tmp_path):
-    """A machine with 64 GiB available, in a container whose files are in a folder."""
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=64 * GIB))
-    files = str(tmp_path / "memory.max"), str(tmp_path / "memory.current")
-    monkeypatch.setattr(memory, "LIMIT_FILES", (files,))
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("limit", "usage", "free"),
-    [
-        (f"{4 * GIB}\n", GIB, 3 * GIB),
-        (f"{100 * GIB}\n", GIB, 64 * GIB),  # the machine has less than the container may use
-        ("max\n", GIB, 64 * GIB),
-        (f"{GIB}\n", 2 * GIB, 1),  # beyond the limit: nothing is free
-    ],
-)
-def test_free_memory_of_a_cpu_respects_the_limit_of_its_container(container, limit, usage, free):
-    (container / "memory.max").write_text(limit)
-    (container / "memory.current").write_text(f"{usage}\n")
-    assert free_bytes(CPU) == free
-
-
-def test_free_memory_of_a_cpu_without_a_container_is_that_of_the_machine(container):
-    assert free_bytes(CPU) == 64 * GIB
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from cory.cli.main import main
-from cory.policies.loading import load_four_bit, load_model, weight_count
+from cory.policies.loading import load_four_bit, load_model, without_weights
 from cory.policies.lora import LoraTeam
 from cory.policies.lora_config import LoRAConfig
 from cory.policies.scoring import evaluate
-from cory.runtime import memory
 from cory.tracking.tracker import read
 from tests.helpers.batches import B, make_batch, make_rows, sample_responses
 from tests.helpers.learners import advantage_of, gradients_used, make_learner
@@ -120,7 +119,7 @@ def test_a_run_in_four_bits_trains_on_a_cpu(wide, bitsandbytes, tmp_path, monkey
         *("--policy.kind", "lora_team", "--policy.model", str(wide), "--policy.device", "cpu"),
         *("--policy.precision", precision, "--lora.four-bit", "yes", "--lora.rank", "4", "--batch", "4"),
         *("--max-response", "3", "4", "--evaluation.every", "0", "--evaluation.queries", "2"),
-        *("--iterations", "2", "--judge.workers", "1", "--run", str(tmp_path / "run")),
+        *("--iterations", "2", "--run", str(tmp_path / "run")),
     ]
     assert main(command) == 0
     assert len([row for row in read(tmp_path / "run") if "time/update/seconds" in row]) == 2
@@ -131,28 +130,14 @@ def test_weights_are_counted_without_reading_any(wide, tmp_path):
     """By hand: a layer has 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64; beside two, embedding, head, norm."""
     V = len(make_tokenizer())
     (tmp_path / "config.json").write_text((wide / "config.json").read_text())
-    assert weight_count(tmp_path) == 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 2 * V * 64 + 64
+    weights = sum(weight.numel() for weight in without_weights(tmp_path).parameters())
+    assert weights == 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 2 * V * 64 + 64
 
 
-def test_auto_takes_four_bits_where_the_float32_weights_do_not_fit(wide, bitsandbytes, monkeypatch):
-    needed = 4 * weight_count(wide)
-    auto = LoRAConfig(rank=4, four_bit="auto")
-    devices = []
-
-    def quantised(free: int) -> bool:
-        monkeypatch.setattr(memory, "free_bytes", lambda device: devices.append(device) or free)
-        return getattr(make_team(wide, ("llm_1",), config=auto).model, "is_quantized", False)
-
-    assert not quantised(needed)
-    assert quantised(needed - 1)
-    assert devices == [torch.device("cpu")] * 2
-
-
-def test_auto_and_no_need_no_bitsandbytes_where_the_backbone_fits(wide, monkeypatch):
+def test_only_four_bits_need_bitsandbytes(wide, monkeypatch):
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
-    for choice in ("auto", "no"):
-        make_team(wide, ("llm_1",), config=LoRAConfig(four_bit=choice))
+    make_team(wide, ("llm_1",), config=LoRAConfig(four_bit="no"))
     with pytest.raises(ImportError, match=r"lora.four_bit needs bitsandbytes; pip install 'cory\[quant\]'"):
         make_team(wide, ("llm_1",), config=FOUR_BIT)
 

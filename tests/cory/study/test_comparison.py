@@ -93,7 +93,7 @@ def test_arms_are_named_by_what_differs_where_folders_do_not_tell_them_apart(tmp
 def test_a_setting_that_an_older_run_lacks_is_at_its_default(tmp_path):
     old, new = write_run(tmp_path / "old"), write_run(tmp_path / "new", seed=1)
     settings = yaml.safe_load((old / "config.yaml").read_text())
-    del settings["checkpoint_minutes"]
+    del settings["keep_checkpoints"]
     (old / "config.yaml").write_text(yaml.safe_dump(settings))
     (arm,) = arms_of([old, new])
     assert arm.runs == {0: old, 1: new}

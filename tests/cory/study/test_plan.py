@@ -165,7 +165,7 @@ def test_every_committed_study_can_be_planned():
 
 def test_stored_settings_without_a_newer_one_are_the_same_run(values):
     wanted = planned(values).runs[0].settings
-    stored = {name: value for name, value in wanted.items() if name != "checkpoint_minutes"}
+    stored = {name: value for name, value in wanted.items() if name != "keep_checkpoints"}
     assert plan.changes(stored, wanted) == []
     assert plan.changes(stored | {"learner.lr": 0.5}, wanted) == ["learner.lr was 0.5 and is 0.1"]
 

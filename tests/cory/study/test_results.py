@@ -113,7 +113,7 @@ def test_runs_with_equal_settings_are_used_again_whatever_their_seed(values, pla
 def test_a_setting_that_is_new_since_does_not_repeat_runs(plan, saved):
     path = saved([made_up_run("cooperative", 1, 0.5)])
     stored = results.load(path)
-    del stored["arms"]["cooperative"]["config"]["relay"]["checkpoint_minutes"]
+    del stored["arms"]["cooperative"]["config"]["relay"]["keep_checkpoints"]
     results.save(path, stored)
     assert list(results.stored_runs(path, plan, retrain=False)) == ["cooperative/relay/seed-1"]
 

@@ -34,7 +34,7 @@ def command(tiny_folder, tmp_path, monkeypatch):
         *("--policy.model", str(tiny_folder), "--policy.device", "cpu", "--batch", "4", "--threads", "1"),
         *("--max-response", "3", "4", "--evaluation.every", "0", "--evaluation.queries", "2"),
         *("--learner.optimizer", "adam8bit", "--learner.lr", "0.01", "--algorithm.epochs", "2"),
-        *("--checkpoint-every", "1", "--keep-checkpoints", "9", "--judge.workers", "1"),
+        *("--checkpoint-every", "1", "--keep-checkpoints", "9"),
     ]
 
 

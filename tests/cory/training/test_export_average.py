@@ -1,4 +1,4 @@
-"""`export_average`: what is written is what was evaluated as `average`, and is evaluated like any policy."""
+"""`evaluation.average`: what is written is what was evaluated, and is evaluated like any policy."""
 
 import json
 from copy import deepcopy
@@ -31,8 +31,7 @@ def config(tmp_path, tiny_folder, monkeypatch):
         tmp_path,
         tiny_folder,
         learner=LearnerConfig(lr=0.01),
-        evaluation=EvaluationConfig(queries=4, every=0),
-        export_average=True,
+        evaluation=EvaluationConfig(queries=4, every=0, average=True),
     )
 
 
@@ -96,9 +95,7 @@ def test_the_moving_average_of_an_adapter_is_exported_as_a_whole_model(config, t
 def test_the_mean_of_two_adapters_is_the_mean_of_what_they_add_to_the_model(config, tmp_path):
     """The oracle is the mean of both policies' whole models, merged by PEFT from the exported folders."""
     run = tmp_path / "run"
-    evaluation = replace(config.evaluation, average=True)
-    policy = replace(config.policy, kind="lora_team")
-    train(replace(config, policy=policy, evaluation=evaluation), run)
+    train(replace(config, policy=replace(config.policy, kind="lora_team")), run)
     start = AutoModelForCausalLM.from_pretrained(config.policy.model)
     one, two = (
         peft.PeftModel.from_pretrained(deepcopy(start), str(run / f"policies/llm_{i}")).merge_and_unload()
@@ -122,9 +119,6 @@ def test_the_reference_of_an_average_is_the_model_that_all_policies_started_from
 @pytest.mark.parametrize(
     ("flags", "fault"),
     [
-        (("--export-average",), "a lookup table is no model folder"),
-        (("--export-average", "--seats", "1"), "needs two policies or more, or learner.ema"),
-        (("--export-average", "--policy.kind", "causal_lm", "--turns", "llm_1,llm_1"), "needs two policies"),
         (
             ("--learner.ema", "0.5", "--policy.kind", "causal_lm", "--policy.models", "a", "b"),
             "learner.ema: policies of several models have no mean",

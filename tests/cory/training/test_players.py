@@ -11,7 +11,7 @@ from cory.cli.main import main
 from cory.learner.central_critic import transcripts
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.tracking.tracker import read
-from cory.training import checkpoint
+from cory.training import checkpoint, loop
 from cory.training.held_out import HeldOut
 from cory.training.run import train
 from cory.training.targets import remembered
@@ -193,14 +193,14 @@ def test_a_pool_plays_with_the_weights_of_the_drawn_checkpoint_which_is_kept(tmp
     assert len(set(seen.values())) > 1
 
 
-def test_a_run_with_a_pool_resumes_as_if_nothing_had_happened(tmp_path):
+def test_a_run_with_a_pool_resumes_as_if_nothing_had_happened(tmp_path, monkeypatch):
     """Also from a checkpoint by the clock, between two of the pool, of which only the newest is kept."""
     whole, halves = tmp_path / "whole", tmp_path / "halves"
-    often = replace(POOLED, checkpoint_minutes=1e-9)
-    train(often, whole, report=False)
-    train(replace(often, iterations=3), halves, report=False)
+    monkeypatch.setattr(loop, "SAVE_SECONDS", 0.0)
+    train(POOLED, whole, report=False)
+    train(replace(POOLED, iterations=3), halves, report=False)
     shutil.rmtree(halves / "policies")
-    train(often, halves, resume="must", report=False)
+    train(POOLED, halves, resume="must", report=False)
     assert same(traces(halves, 6), traces(whole, 6))
 
 

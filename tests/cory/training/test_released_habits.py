@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -17,19 +16,6 @@ from cory.training.trainer import Trainer
 from tests.helpers.batches import make_batch
 from tests.helpers.models import pair
 from tests.helpers.tables import TABLES
-
-
-def test_restarted_generators_repeat_caps_and_uniforms_after_every_exchange():
-    config = replace(TABLES, max_response=(1, 3), exchange=ExchangeConfig(every=2, restart_rng=True))
-    trainer = Trainer(config)
-    specs = [trainer.spec(iteration) for iteration in range(4)]
-    assert np.array_equal(specs[0].caps_BN, specs[2].caps_BN)
-    assert np.array_equal(specs[1].caps_BN, specs[3].caps_BN)
-    assert not np.array_equal(specs[0].caps_BN, specs[1].caps_BN)
-    assert torch.equal(specs[1].uniforms_BT["pioneer_0"], specs[3].uniforms_BT["pioneer_0"])
-    assert [query.text for query in specs[0].queries] != [query.text for query in specs[2].queries]
-    plain = Trainer(replace(config, exchange=ExchangeConfig(every=2)))
-    assert not np.array_equal(plain.spec(0).caps_BN, plain.spec(2).caps_BN)
 
 
 def test_a_reset_at_an_exchange_reaches_the_central_critic():
@@ -47,7 +33,7 @@ def test_a_reset_at_an_exchange_reaches_the_central_critic():
 
 def test_the_released_presets_follow_the_scripts():
     cory, ppo = presets.get("imdb-released"), presets.get("imdb-released-ppo")
-    assert cory.exchange.restart_rng
+    assert cory.exchange.reset
     assert (cory.seed, cory.task_options.min_chars) == (0, 101)
     assert (ppo.seed, ppo.task_options.min_chars) == (123, 201)
 

@@ -116,7 +116,7 @@ def test_settings_that_changed_are_listed_and_refused(tmp_path, finished, capsys
     assert "batch was 16 and is 32" in error
     assert "kl.coef was 0.2 and is 0.3" in error
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    changeable = ("--evaluation.every", "1", "--alerts.kl", "5")
+    changeable = ("--evaluation.every", "1", "--alerts.stop")
     assert train(run, 3, "--resume", "must", *changeable) == 0
 
 

@@ -38,7 +38,7 @@ CUTS = {
 
 COMMON = (
     *("--exchange.every", "4", "--checkpoint-every", "1", "--keep-checkpoints", "9"),
-    *("--evaluation.queries", "4", "--evaluation.every", "2", "--kl.target", "1", "--kl.horizon", "100"),
+    *("--evaluation.queries", "4", "--evaluation.every", "2", "--kl.target", "1"),
     *("--payoff-scaling.scaling", "normalise", "--learner.warmup", "3", "--learner.decay", "cosine"),
     *("--policy.device", "cpu", "--policy.precision", "float32", "--threads", "1", "--iterations", str(N)),
 )

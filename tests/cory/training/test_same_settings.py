@@ -14,7 +14,6 @@ import yaml
 import cory
 from cory.config.parsing import changes
 from cory.config.schema import Config
-from cory.runtime import memory
 from cory.training import checkpoint
 from cory.training.run import train
 from tests.helpers.models import save_backbone
@@ -40,8 +39,7 @@ def no_report(monkeypatch):
 
 @pytest.fixture
 def with_free(monkeypatch) -> Callable[[int], None]:
-    """Sets the free memory of this machine, which has no container."""
-    monkeypatch.setattr(memory, "LIMIT_FILES", ())
+    """Sets the free memory of this machine."""
 
     def pretend(free: int) -> None:
         monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=free, total=64 * GIB))
@@ -112,7 +110,7 @@ def test_measured_values_are_in_the_settings_of_a_run_and_a_resume_takes_them(tm
 
 
 def test_auto_is_what_the_run_before_has_measured_and_a_number_is_none_but_its_own():
-    before = {"memory": 4 * GIB, "lora.four_bit": "yes", "seed": 0}
-    assert changes(before, {"memory": "auto", "lora.four_bit": "auto", "seed": 0}) == []
-    assert changes(before, before | {"lora.four_bit": "no"}) == ["lora.four_bit was 'yes' and is 'no'"]
+    before = {"memory": 4 * GIB, "policy.compile": "yes", "seed": 0}
+    assert changes(before, {"memory": "auto", "policy.compile": "auto", "seed": 0}) == []
+    assert changes(before, before | {"policy.compile": "no"}) == ["policy.compile was 'yes' and is 'no'"]
     assert changes(before | {"memory": "auto"}, before) == [f"memory was 'auto' and is {4 * GIB}"]

@@ -56,7 +56,7 @@ def test_checkpoints_go_by_the_clock_too(tmp_path, monkeypatch):
         return now["t"]
 
     monkeypatch.setattr("cory.training.loop.time.monotonic", monotonic)
-    assert train(tmp_path / "run", 4, "--checkpoint-every", "100", "--checkpoint-minutes", "10") == 0
+    assert train(tmp_path / "run", 4, "--checkpoint-every", "100") == 0
     saved = [folder.name for folder in checkpoint.finished(tmp_path / "run")]
     assert saved[0] == "step-000000"
     assert len(saved) > 2

@@ -1,4 +1,4 @@
-"""Pool of worker processes in which user functions run, each of which can be killed at any time.
+"""Worker process in which user functions run and which can be killed at any time.
 
 A call that takes too long ends with its process and what it has started. This protects against accidents and
 against text that breaks a function; it is no sandbox against malicious code.
@@ -12,8 +12,7 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from inspect import Parameter
 from multiprocessing.connection import Connection
@@ -132,66 +131,49 @@ class Worker:
         self.link.close()
 
 
-class Pool:
-    """At most `workers` processes, started when needed.
+class Supervisor:
+    """Runs user functions in one worker process, which it starts when needed and kills when it fails.
 
-    They end with `close`, with this object, or with this process.
+    The process ends with `close`, with this object, or with this process.
     """
 
-    def __init__(self, *, workers: int, seconds: float, memory_mb: int) -> None:
-        self.workers, self.seconds, self.memory_mb = workers, seconds, memory_mb
+    def __init__(self, *, seconds: float, memory_mb: int) -> None:
+        self.seconds, self.memory_mb = seconds, memory_mb
         self.log: str | None = None
         """The file to which functions print, once there is one."""
-        self._idle: list[Worker] = []
-        self._all: set[Worker] = set()
-        weakref.finalize(self, _kill_all, self._all)
+        self.workers: list[Worker] = []
+        """The one that runs, if one does."""
+        weakref.finalize(self, _kill_all, self.workers)
 
     def close(self) -> None:
-        """Kill every process; the next call starts new ones."""
-        self._idle.clear()
-        _kill_all(self._all)
+        """Kill the process; the next call starts a new one."""
+        _kill_all(self.workers)
 
     def load(self, source: Source) -> Loaded:
-        """Import a function in one of the processes; ValueError if it cannot be imported."""
+        """Import a function; ValueError if it cannot be imported."""
         with self._worker() as worker:
             return worker.load(source, self.log)
 
     def call(self, call: Call) -> Outcome:
-        """Call a function in one of the processes; if the process is lost, return the reason."""
+        """Call a function; if the process is lost, return the reason."""
         try:
             with self._worker() as worker:
                 return worker.call(call, self.log)
         except WorkerError as reason:
             return str(reason)
 
-    def each(self, calls: Iterable[Call]) -> Generator[Outcome, None, None]:
-        """Yield the outcomes of several calls in their order, `workers` at a time.
-
-        If the generator is closed early, calls that have not begun are cancelled.
-        """
-        threads = ThreadPoolExecutor(self.workers)
-        try:
-            yield from threads.map(self.call, calls)
-        finally:
-            threads.shutdown(cancel_futures=True)
-
     @contextmanager
     def _worker(self) -> Iterator[Worker]:
-        """An idle worker, or a new one; it is killed if the block raises anything."""
+        """The worker; it is killed if the block raises anything."""
+        if not self.workers:
+            self.workers.append(Worker(self.memory_mb, self.seconds))
         try:
-            worker = self._idle.pop()
-        except IndexError:
-            worker = Worker(self.memory_mb, self.seconds)
-            self._all.add(worker)
-        try:
-            yield worker
+            yield self.workers[0]
         except BaseException:
-            self._all.discard(worker)
-            worker.kill()
+            self.close()
             raise
-        self._idle.append(worker)
 
 
-def _kill_all(workers: set[Worker]) -> None:
+def _kill_all(workers: list[Worker]) -> None:
     while workers:
         workers.pop().kill()
