@@ -17,10 +17,7 @@ def game_text(
     scores: Mapping[str, float],
     colour: bool = False,
 ) -> str:
-    """Return one line for the query and one per seat; `>` marks the seat to act.
-
-    `scores` by seat may be empty.
-    """
+    """Return one line for the query and one per seat; `>` marks the seat to act."""
     width = max(len(seat) for seat in responses)
     lines = [f"  {'query':<{width}}  {printable(query.text)}"]
     for seat, ids in responses.items():

@@ -10,41 +10,36 @@ from pettingzoo.utils import BaseParallelWrapper, BaseWrapper
 
 
 def one_hot(env: Any) -> Any:
-    """Wrap any environment of the game so that L ids become L x V zeros and ones (flat, float32).
-
-    `state` is encoded too. A mask in the observation is left unchanged.
-    """
+    """Wrap any environment of the game so that L ids become L x V zeros and ones (flat, float32)."""
     for kind, wrapper in ((AECEnv, _OneHot), (ParallelEnv, _OneHotParallel), (gymnasium.Env, _OneHotSeat)):
         if isinstance(env, kind):
             return wrapper(env)
     raise ValueError(f"{env!r} is no environment; give an AECEnv, a ParallelEnv or a gymnasium.Env")
 
 
-class _OneHot(BaseWrapper):
-    def __init__(self, env: AECEnv) -> None:
-        super().__init__(env)
+class _Spaces:
+    """What wrappers of environments with several seats share."""
+
+    env: Any
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)  # type: ignore[call-arg]
         self._spaces = {seat: _space(env.observation_space(seat)) for seat in env.possible_agents}
         self.state_space = _space(env.state_space)
 
     def observation_space(self, agent: str) -> Space[Any]:
         return self._spaces[agent]
-
-    def observe(self, agent: str) -> Any:
-        return _encode(super().observe(agent), self.env.observation_space(agent))
 
     def state(self) -> np.ndarray:
         return _vectors(self.env.state(), self.env.state_space)
 
 
-class _OneHotParallel(BaseParallelWrapper):
-    def __init__(self, env: ParallelEnv) -> None:
-        super().__init__(env)
-        self._spaces = {seat: _space(env.observation_space(seat)) for seat in env.possible_agents}
-        self.state_space = _space(env.state_space)
+class _OneHot(_Spaces, BaseWrapper):
+    def observe(self, agent: str) -> Any:
+        return _encode(self.env.observe(agent), self.env.observation_space(agent))
 
-    def observation_space(self, agent: str) -> Space[Any]:
-        return self._spaces[agent]
 
+class _OneHotParallel(_Spaces, BaseParallelWrapper):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         observations, infos = super().reset(seed=seed, options=options)
         return self._encode_all(observations), infos
@@ -52,9 +47,6 @@ class _OneHotParallel(BaseParallelWrapper):
     def step(self, actions: dict[str, Any]) -> Any:
         observations, *rest = super().step(actions)
         return (self._encode_all(observations), *rest)
-
-    def state(self) -> np.ndarray:
-        return _vectors(self.env.state(), self.env.state_space)
 
     def _encode_all(self, observations: dict[str, Any]) -> dict[str, Any]:
         return {seat: _encode(row, self.env.observation_space(seat)) for seat, row in observations.items()}

@@ -10,7 +10,7 @@ The problems are generated, so there is no data set, no licence and no name on t
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -119,10 +119,7 @@ class Task(Pool):
         return [VERDICTS[int(score)] for score in self.score(queries, responses)]
 
     def template(self, seat: str) -> str:
-        """Return every earlier attempt at the problem, then the problem: `3+4=7;3+4=`.
-
-        Worked problems have the template of gsm8k, `cory_env.tasks._word_problem.paper_template`.
-        """
+        """Return every earlier attempt, then the problem: `3+4=7;3+4=`; worked ones as gsm8k."""
         if self.worked:
             return paper_template(seat)
         return "".join(f"{{query}}{{response_{k}}};" for k in earlier(seat)) + "{query}"
@@ -162,16 +159,14 @@ def expression(numbers: Sequence[int], signs: Sequence[str]) -> str:
 
 def steps(numbers: Sequence[int], signs: Sequence[str]) -> list[Step]:
     """Return the operations of a problem in order: products first, otherwise from left to right."""
-    return list(_steps(list(numbers), list(signs)))
-
-
-def _steps(numbers: list[int], signs: list[str]) -> Iterator[Step]:
+    numbers, signs, done = list(numbers), list(signs), []
     while signs:
         i = next((i for i, sign in enumerate(signs) if sign == "*"), 0)
         left, right = numbers[i : i + 2]
         sign = signs.pop(i)
         numbers[i : i + 2] = [OPERATIONS[sign](left, right)]
-        yield Step(left, sign, right, numbers[i])
+        done.append(Step(left, sign, right, numbers[i]))
+    return done
 
 
 def worked(done: Sequence[Step]) -> str:

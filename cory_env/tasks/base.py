@@ -158,10 +158,7 @@ def annotation_ids(
 
 
 def validation_queries(task: Task) -> Sequence[Query]:
-    """Return the validation split, or an empty tuple for a task of another package that does not have one.
-
-    Such a task raises a KeyError or ValueError, or returns its train or test queries for any other name.
-    """
+    """The validation split; empty where a task raises, or returns its train or test queries, for it."""
     try:
         queries = task.queries("validation")
     except (KeyError, ValueError):
@@ -187,11 +184,7 @@ def counted(task: Task) -> dict[str, Any]:
 def checked_scores(
     task: Task, queries: Sequence[Query], responses: Mapping[str, Sequence[Response]]
 ) -> np.ndarray:
-    """Return the score of each response, [B, N] float64, N seats in the order of `responses`.
-
-    ValueError unless the task gives one finite number for each. With two or more seats a task that has
-    `score_games` is asked for whole games.
-    """
+    """Return all scores, [B, N] float64, by seats in order; ValueError unless each is a finite number."""
     check_seats(task, N := len(responses))
     name, B = type(task).__module__, len(queries)
     of_games = getattr(task, "score_games", None) if N > 1 else None
@@ -248,10 +241,7 @@ class Pool:
     def keep(
         self, queries: Mapping[str, Sequence[Query]], *, longest: int | None = None, where: object = ""
     ) -> None:
-        """Keep the queries of up to `longest` tokens; a tenth of train is validation if there is none.
-
-        ValueError that names the data, `where`, if no query of train or test is short enough.
-        """
+        """Keep the queries of up to `longest` tokens; a tenth of train is validation if there is none."""
         fitting = {
             s: [q for q in of_split if longest is None or len(q.ids) <= longest]
             for s, of_split in queries.items()

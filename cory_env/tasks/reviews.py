@@ -149,7 +149,7 @@ def _divide(given: Mapping[str, Sequence[Opening]]) -> tuple[dict[str, list[Open
         train, validation = splits.take_validation(given["train"], lambda opening: opening.source)
         own = _without(validation, train)
     if not own:  # short openings of few reviews: each begins a train review too
-        train, own = splits.take_validation(given["train"], lambda opening: _as_text(opening.ids))
+        train, own = splits.take_validation(given["train"], lambda opening: " ".join(map(str, opening.ids)))
         validation = own
     dropped = {"validation": len(validation) - len(own), "test": len(given["test"]) - len(test)}
     return {"train": train, "validation": own, "test": test}, dropped
@@ -159,10 +159,6 @@ def _without(openings: Sequence[Opening], others: Sequence[Opening]) -> list[Ope
     """Return the openings whose ids are not among those of the others."""
     known = {opening.ids for opening in others}
     return [opening for opening in openings if opening.ids not in known]
-
-
-def _as_text(ids: Sequence[int]) -> str:
-    return " ".join(map(str, ids))
 
 
 def _openings(path: Path) -> dict[str, list[str]]:

@@ -1,6 +1,6 @@
 """A2C: the synchronous advantage actor-critic (arXiv:1602.01783, section 4) with GAE.
 
-Shapes: B games, T response tokens, K chosen tokens.
+Shapes: K chosen tokens.
 """
 
 from __future__ import annotations
@@ -8,13 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cory.algorithms.base import Batches, GAEConfig, Rewards, States
-from cory.algorithms.reinforce import policy_gradient
-from cory.functional.advantage import Advantage, gae, whiten
+from cory.algorithms import reinforce
+from cory.algorithms.base import GAEConfig
+from cory.algorithms.ppo import advantage
 from cory.token_loss import TokenLoss, Tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+__all__ = ["Config", "advantage", "token_loss", "value_loss"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,16 +36,6 @@ class Config(GAEConfig):
     """GAE lambda; 1 = the return minus the value (the paper's)."""
 
 
-def advantage(batches: Batches, rewards: Rewards, config: GAEConfig, states: States) -> dict[str, Advantage]:
-    """GAE per seat. Returns are those before whitening; no state is kept."""
-    advantages = {}
-    for seat, batch in batches.items():
-        raw = gae(rewards[seat], batch.values_BT, batch.mask_BT, gamma=config.gamma, lam=config.lam)
-        white_BT = whiten(raw.advantage_BT, batch.mask_BT) if config.whiten else raw.advantage_BT
-        advantages[seat] = raw._replace(advantage_BT=white_BT)
-    return advantages
-
-
 def value_loss(value_K: Tensor, return_K: Tensor) -> Tensor:
     """(V - R)^2 / 2 of each token."""
     return (value_K - return_K).square() / 2
@@ -51,7 +43,7 @@ def value_loss(value_K: Tensor, return_K: Tensor) -> Tensor:
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
     """-A log pi + value_coef * value loss - entropy_coef * entropy of each token."""
-    loss = policy_gradient(tokens, entropy_coef=config.entropy_coef)
+    loss = reinforce.token_loss(tokens, config)
     value_K = value_loss(tokens.value_K, tokens.return_K)
     return loss._replace(
         loss_K=loss.loss_K + config.value_coef * value_K,

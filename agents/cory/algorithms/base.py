@@ -5,7 +5,6 @@ Shapes: T response tokens, K chosen tokens.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -67,6 +66,11 @@ class GAEConfig(Settings):
     whiten: bool = True
     """Whether advantages are shifted and scaled to mean 0 and standard deviation 1 over the batch."""
 
+    whiten_rewards: Literal["none", "tokens", "released"] = "none"
+    """`tokens`: token rewards are first scaled to standard deviation 1 over the batch; their mean stays.
+    `released`: the padding behind each response is scaled too, as in the released code, and its spurious
+    rewards leak into every advantage."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedConfig(Settings):
@@ -108,36 +112,11 @@ class State(dict[str, Any]):
 
 
 def check_state(state: Any, owner: str, algorithm: str) -> None:
-    """Raise ValueError for a state that a checkpoint cannot hold; `owner` is a policy or the team."""
+    """Raise ValueError for a state that cannot be saved; `owner` is a policy or the team."""
     if not all(hasattr(state, method) for method in ("state_dict", "load_state_dict")):
         raise ValueError(
             f"the state that algorithm {algorithm!r} made for {owner} is {type(state).__name__}; it needs "
             "state_dict and load_state_dict"
-        )
-    _check_value(dict(state.state_dict()), f"algorithm {algorithm!r}: the state of {owner}")
-
-
-def _check_value(value: Any, where: str) -> None:
-    from torch import Tensor
-
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if not isinstance(key, str | int):
-                raise ValueError(f"{where} has the key {key!r}; keys are texts or whole numbers")
-            _check_value(item, f"{where}[{key!r}]")
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            _check_value(item, f"{where}[{i}]")
-    elif isinstance(value, Tensor):
-        if value.is_floating_point() and not bool(value.isfinite().all()):
-            raise ValueError(f"{where} is a tensor with numbers that are not finite")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{where} is {value}; checkpoints hold finite numbers")
-    elif not isinstance(value, int | str | None):
-        raise ValueError(
-            f"{where} is a {type(value).__name__}; checkpoints hold numbers, texts, tensors, and lists and "
-            "dicts of them"
         )
 
 

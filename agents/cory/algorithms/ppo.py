@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from cory.algorithms.base import Batches, ClippedConfig, GAEConfig, Rewards, States, Verdict
 from cory.functional.advantage import Advantage, gae, whiten
@@ -30,13 +30,8 @@ class Config(ClippedConfig, GAEConfig):
     value_coef: float = 0.1
     """Weight of the value loss relative to the policy loss."""
 
-    whiten_rewards: Literal["none", "tokens", "released"] = "none"
-    """`tokens`: token rewards are first scaled to standard deviation 1 over the batch; their mean stays.
-    `released`: the padding behind each response is scaled too, as in the released code, and its spurious
-    rewards leak into every advantage."""
 
-
-def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
+def advantage(batches: Batches, rewards: Rewards, config: GAEConfig, states: States) -> dict[str, Advantage]:
     """GAE per seat. Returns are those before whitening; no state is kept."""
     advantages = {}
     for seat, batch in batches.items():

@@ -6,7 +6,7 @@ Shapes: B games, T response tokens, K chosen tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cory.algorithms.base import Batches, Requirements, Rewards, Settings, States
 from cory.functional.advantage import Advantage, totals, undiscounted
@@ -55,17 +55,12 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
     return advantages
 
 
-def policy_gradient(tokens: Tokens, *, entropy_coef: float) -> TokenLoss:
-    """-A log pi - entropy_coef * entropy of each token.
+def token_loss(tokens: Tokens, config: Any) -> TokenLoss:
+    """-A log pi - entropy_coef * entropy of each token, for every `config` with that coefficient.
 
     Its gradient is the policy gradient; its value has no meaning of its own.
     """
     policy_K = -tokens.advantage_K * tokens.logprob_K
     metrics, maxima = drift(tokens)
-    loss_K = policy_K - entropy_coef * tokens.entropy_K
+    loss_K = policy_K - config.entropy_coef * tokens.entropy_K
     return TokenLoss(loss_K, {"policy_loss": policy_K.detach(), **metrics}, maxima)
-
-
-def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
-    """-A log pi - entropy_coef * entropy of each token."""
-    return policy_gradient(tokens, entropy_coef=config.entropy_coef)

@@ -1,6 +1,6 @@
 """RLOO (arXiv:2402.14740, eq. 8): REINFORCE whose baseline is the mean return of other games of the query.
 
-Shapes: B games, T response tokens, K chosen tokens.
+Shapes: B games.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cory.algorithms.base import Batches, Requirements, Rewards, Settings, States
-from cory.algorithms.reinforce import policy_gradient
+from cory.algorithms.reinforce import token_loss
 from cory.functional.advantage import Advantage, leave_one_out, per_response, totals
-from cory.token_loss import TokenLoss, Tokens
+
+__all__ = ["Config", "advantage", "needs", "token_loss"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +41,3 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
         advantage_B = leave_one_out(totals(rewards[seat], batch.mask_BT), group=config.group)
         advantages[seat] = per_response(advantage_B, rewards[seat], batch.mask_BT)
     return advantages
-
-
-def token_loss(tokens: Tokens, config: Config) -> TokenLoss:
-    """-A log pi - entropy_coef * entropy of each token."""
-    return policy_gradient(tokens, entropy_coef=config.entropy_coef)

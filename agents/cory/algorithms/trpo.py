@@ -19,12 +19,15 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cory.algorithms import a2c
-from cory.algorithms.base import Batches, GAEConfig, Rewards, States
+from cory.algorithms.base import GAEConfig
+from cory.algorithms.ppo import advantage
 from cory.batch import Batch, Rows
 from cory.functional import kl
 from cory.functional.advantage import Advantage
 from cory.functional.logit_statistics import softmax_dtype
 from cory.token_loss import TokenLoss, Tokens, drift
+
+__all__ = ["Config", "advantage", "token_loss", "update"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +54,6 @@ class Config(GAEConfig):
 
     value_steps: int = 10
     """Steps of the learner's optimiser on the value loss; they change the value head only."""
-
-
-def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:
-    """A2C's advantages: GAE per seat, whitened if configured; no state is kept."""
-    return a2c.advantage(batches, rewards, config, states)
 
 
 def token_loss(tokens: Tokens, config: Config) -> TokenLoss:

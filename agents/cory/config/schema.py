@@ -27,7 +27,7 @@ from cory.tracking.alerts import AlertsConfig as AlertsConfig
 from cory.tracking.external import split
 from cory_env.nearest import did_you_mean
 from cory_env.payoff import Linear, Mix, Payoff, rule
-from cory_env.types import one_of, seat_names
+from cory_env.types import one_of, response_range, seat_names
 from cory_env.views import SEES
 
 POOL = "pool:"
@@ -282,11 +282,7 @@ class Config:
         if self.memory != "auto" and self.memory < 1:
             raise ValueError(f"memory is {self.memory}; give the bytes of a pass, from 1, or auto")
         split(self.log_to)
-        low, high = self.max_response
-        if not 1 <= low <= high:
-            raise ValueError(
-                f"max_response is {low} {high}; give the smallest and the largest cap in order, from 1"
-            )
+        response_range(self.max_response)
         rule(self.payoff_rule, self.seats)
         policies = len(set(self.policy_names))
         if self.policy.models and len(self.policy.models) != policies:
@@ -328,8 +324,6 @@ class Config:
 
     def _check_seats(self) -> None:
         """Raise ValueError for turns, players or views that do not fit the seats."""
-        if not 1 <= self.seats <= 16:
-            raise ValueError(f"seats is {self.seats}; a game has 1 to 16 seats")
         seats = seat_names(self.seats)
         by_seat = {"players": self.players, "sees": {} if isinstance(self.sees, str) else self.sees}
         for name, values in by_seat.items():

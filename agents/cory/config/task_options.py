@@ -13,10 +13,7 @@ PLAYERS = ("tokenizer", "judge")
 
 @cache
 def task_options(name: str) -> type[Any]:
-    """A frozen dataclass of the arguments of the task called `name`, with their types and defaults.
-
-    An argument without annotation has the type of its default; one without default is None when not given.
-    """
+    """A frozen dataclass of the arguments of the task called `name`, with their types and defaults."""
     kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     known = [p for p in tasks.options(name).values() if p.name not in PLAYERS and p.kind not in kinds]
     return make_dataclass(

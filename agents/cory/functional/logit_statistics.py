@@ -126,8 +126,9 @@ def compute(
         if ref_logits_NV is not None:
             ref_NV = ref_logits_NV[at].to(out_4N.dtype)
             ref = softmax(ref_NV)
-            shift_N = log_normaliser_difference(ours, ref)[:, 0]
-            out_4N[2, at] = torch.linalg.vecdot(ours.p_NV, z_NV - ref_NV) - shift_N
+            # log Z - log Z' by differences of like terms: exactly 0 where the logits are equal
+            shift_N1 = (ours.max_logit_N1 - ref.max_logit_N1) - (ours.log_max_p_N1 - ref.log_max_p_N1)
+            out_4N[2, at] = torch.linalg.vecdot(ours.p_NV, z_NV - ref_NV) - shift_N1[:, 0]
             out_4N[3, at] = (ref_NV.gather(1, token_N1) - ref.log_normaliser_N1)[:, 0]
         if overwrite:
             logits_NV[at] = ours.p_NV
@@ -163,8 +164,3 @@ def gradient(
         torch.mul(block_NV, slope_NV, out=p_NV[at])
     p_NV[torch.arange(len(token_N), device=token_N.device), token_N] += token_grad_N.to(p_NV.dtype)
     return p_NV
-
-
-def log_normaliser_difference(ours: Softmax, other: Softmax) -> Tensor:
-    """log Z - log Z' [N, 1], as differences of like terms: exactly 0 where the logits are equal."""
-    return (ours.max_logit_N1 - other.max_logit_N1) - (ours.log_max_p_N1 - other.log_max_p_N1)

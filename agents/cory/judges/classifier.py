@@ -70,7 +70,10 @@ class Classifier:
 
     def __call__(self, texts: Sequence[str]) -> list[float]:
         """Return one score per text, in order. Texts are batched by length, to save padding."""
-        ids = self._tokenize(texts)
+        if not len(texts):
+            return []
+        encoded = self.tokenizer(list(texts), truncation=True, max_length=self.window)
+        ids = [row or [self.tokenizer.pad_token_id] for row in encoded["input_ids"]]
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         scores = [0.0] * len(ids)
         for start in range(0, len(order), self.batch_size):
@@ -78,12 +81,6 @@ class Classifier:
             for row, score in zip(rows, self._score([ids[i] for i in rows]).tolist(), strict=True):
                 scores[row] = score
         return scores
-
-    def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        if not len(texts):
-            return []
-        encoded = self.tokenizer(list(texts), truncation=True, max_length=self.window)
-        return [ids or [self.tokenizer.pad_token_id] for ids in encoded["input_ids"]]
 
     @torch.inference_mode()
     def _score(self, ids: list[list[int]]) -> Tensor:
@@ -127,10 +124,7 @@ def _label_index(label: str | int, names: dict[int, str], where: str | Path) -> 
 
 
 def _window(tokenizer: Any, model: Any) -> int:
-    """Return the longest input in tokens: the tokenizer's limit or the model's positions, if these are fewer.
-
-    RoBERTa models number positions from padding_idx + 1.
-    """
+    """Longest input in tokens, of tokenizer and model; RoBERTa numbers positions from padding_idx + 1."""
     positions = getattr(model.config, "max_position_embeddings", None) or math.inf
     learned = (module for name, module in model.named_modules() if name.endswith("position_embeddings"))
     padding = next((getattr(module, "padding_idx", None) for module in learned), None)

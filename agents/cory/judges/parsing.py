@@ -110,10 +110,7 @@ def source_of(judge: str, *, aliases: Collection[str] = ()) -> Source | None:
 def make(
     spec: str, config: JudgeConfig, *, device: str, aliases: Mapping[str, str | Path] = MappingProxyType({})
 ) -> WeightedSum:
-    """Make the judge of a specification; `aliases` are folders of classifiers by name.
-
-    User functions are imported at once, in a worker process that ends with the judge.
-    """
+    """Make the judge of a specification; `aliases` are folders of classifiers by name."""
     supervisor = Supervisor(seconds=config.timeout, memory_mb=config.memory_mb)
     terms: list[Term] = []
     for weight, judge, source in parse(spec, aliases=aliases):

@@ -135,10 +135,7 @@ def _imported(module: str) -> ModuleType:
 
 
 def scores(returned: Any, count: int) -> list[float | str]:
-    """Convert what a function returned to `count` scores, each a finite number or a reason why not.
-
-    ValueError if it is no list of that many: `returned None for 8 responses; return one number for each`.
-    """
+    """The scores in what a function returned, each a number or why not; ValueError without a list."""
     values = returned.tolist() if hasattr(returned, "tolist") else returned
     ordered = hasattr(values, "__iter__") and not isinstance(values, str | bytes | Mapping | Set)
     values = list(islice(values, count + 1)) if ordered else []

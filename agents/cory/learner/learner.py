@@ -7,21 +7,20 @@ Shapes: B rows, T response tokens, K chosen tokens.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from cory.algorithms.base import Algorithm, Verdict
+from cory.algorithms.base import Algorithm, Verdict, check_state
 from cory.batch import Batch
 from cory.distributed import ranks, sharding
 from cory.functional import kl, token_rewards
 from cory.functional.advantage import Advantage
-from cory.learner.elastic_reset import ElasticReset
-from cory.learner.moving_average import MovingAverage
+from cory.learner.moving_average import ElasticReset, MovingAverage
 from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
 from cory.learner.pass_metrics import PartMetrics, combine, merge
 from cory.policies.base import LossSums, Policy
@@ -58,16 +57,11 @@ class Learner:
         self.epochs: int = getattr(algorithm_config, "epochs", 1)
         self.token_loss: LossFunction = partial(algorithm.token_loss, config=algorithm_config)
         self.trainable = [p for p in policy.parameters() if p.requires_grad]
-        self.elastic = self._elastic_reset()
+        values = {id(p) for p in policy.value_parameters()}
+        weights, every = [p for p in self.trainable if id(p) not in values], config.elastic_reset
+        self.elastic = ElasticReset(weights, every=every) if every else None
         self.ema = MovingAverage(self.trainable, decay=config.ema) if config.ema else None
         self.reset()
-
-    def _elastic_reset(self) -> ElasticReset | None:
-        if not self.config.elastic_reset:
-            return None
-        values = {id(p) for p in self.policy.value_parameters()}
-        weights = [p for p in self.trainable if id(p) not in values]
-        return ElasticReset(weights, every=self.config.elastic_reset)
 
     def reset(self) -> None:
         """Start anew but for the weights: optimiser, KL coefficient, statistics, the algorithm's state."""
@@ -76,6 +70,7 @@ class Learner:
         self.negative_kl_streak = 0
         self.optimizer = make_optimizer(self.policy, self.config)
         self.algorithm_state: Any = self.algorithm.policy_state(self, self.algorithm_config)
+        check_state(self.algorithm_state, self.policy.name, self.algorithm.name)
 
     def state(self) -> dict[str, Any]:
         """What belongs to the policy beside its weights and its optimiser, as JSON."""
@@ -146,8 +141,13 @@ class Learner:
         rounding can cause one), and `steps`, the number of optimiser steps.
         """
         self._check_kl(batch)
-        if self.algorithm.update is not None:
-            metrics = self._own_update(self.algorithm.update, batch, advantage)
+        if (
+            self.algorithm.update is not None
+        ):  # every rank computes it whole; all continue with that of rank 0
+            learn = partial(self.algorithm.update, self, batch, advantage, self.algorithm_config)
+            metrics = ranks.gather_results("an update", learn)[0]
+            moments = (value for of in self.optimizer.state.values() for value in of.values())
+            ranks.copy_first([*self.trainable, *(moment for moment in moments if isinstance(moment, Tensor))])
             return self._adapt_kl_coef(batch, metrics)
         if len(orders) != self.epochs:
             raise ValueError(f"{len(orders)} orders for {self.epochs} epochs; give one permutation per epoch")
@@ -188,7 +188,8 @@ class Learner:
             with attempts:
                 for own_B, divisor in self._passes(batch, index_B):
                     part = None
-                    with self._raised_on_all():
+                    # An error reaches no rank that waits for weights of this one: the launcher ends those.
+                    with nullcontext() if self.policy.is_sharded else ranks.raised_on_all("a pass"):
                         if len(own_B):
                             rows, targets = select(batch, advantage, own_B)
                             sums = self.policy(rows, targets, self.token_loss, kl_loss=self.kl_loss)
@@ -213,24 +214,6 @@ class Learner:
             self.policy.version += 1
         self.optimizer.zero_grad(set_to_none=True)  # free the gradients while others sample and learn
         return parts, verdict
-
-    def _raised_on_all(self) -> AbstractContextManager[None]:
-        """A block whose error is raised on all ranks.
-
-        Where ranks wait for each other's weights an error reaches no other: this rank ends, and its
-        launcher ends the others.
-        """
-        return nullcontext() if self.policy.is_sharded else ranks.raised_on_all("a pass")
-
-    def _own_update(
-        self, update: Callable[..., dict[str, float]], batch: Batch, advantage: Advantage
-    ) -> dict[str, float]:
-        """The algorithm's update, which every rank computes whole; all continue with the result of rank 0."""
-        learn = partial(update, self, batch, advantage, self.algorithm_config)
-        metrics = ranks.gather_results("an update", learn)[0]
-        moments = (value for of in self.optimizer.state.values() for value in of.values())
-        ranks.copy_first([*self.trainable, *(moment for moment in moments if isinstance(moment, Tensor))])
-        return metrics
 
     def _microbatches(self, batch: Batch, index_B: Tensor) -> list[Tensor]:
         """The configured micro-batches, split further where a pass would not fit memory.

@@ -1,6 +1,10 @@
-"""Exponential moving average of the weights of a policy.
+"""Exponential moving average of the weights of a policy, and Elastic Reset (arXiv:2312.07551), a use of it.
 
-average <- decay average + (1 - decay) weights    after every iteration, from the initial weights on
+    after every iteration    average <- decay average + (1 - decay) weights
+    with a reset, if due     weights <- average, then average <- initial weights
+
+The value head and the optimiser go on at a reset, which slows the drift from the reference without a KL
+penalty.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,3 +37,22 @@ class MovingAverage:
         """Load what `state_dict` returned."""
         for average, saved in zip(self.average, content["average"], strict=True):
             average.copy_(saved)
+
+
+class ElasticReset(MovingAverage):
+    """The moving average of a policy's weights, and its resets; checkpoints hold the average only."""
+
+    def __init__(self, weights: Sequence[nn.Parameter], *, every: int, decay: float = 0.9) -> None:
+        """`weights` are the policy's, at their start and without the value head; resets write them."""
+        super().__init__(weights, decay=decay)
+        self.every = every
+        self.initial = [weight.clone() for weight in self.average]
+
+    @torch.no_grad()
+    def end_iteration(self, iteration: int) -> None:
+        """Move the average towards the weights; then reset the policy if it is due."""
+        self.update()
+        if (iteration + 1) % self.every == 0:
+            for weight, average, initial in zip(self.weights, self.average, self.initial, strict=True):
+                weight.copy_(average)
+                average.copy_(initial)

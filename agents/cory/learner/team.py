@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cory import rng
-from cory.algorithms.base import Algorithm, State, check_state
+from cory.algorithms.base import Algorithm, State
 from cory.batch import Batch, Rows, concat, stack
 from cory.functional.advantage import Advantage
 from cory.learner.central_critic import transcripts
@@ -78,19 +78,12 @@ class Team:
         advantages = self.algorithm.advantage(batches, rewards, self.options, states)
         where = f"algorithm {self.algorithm.name!r}: the advantage hook returned"
         check_advantages(advantages, batches, where, rewards=rewards)
-        for name, learner in self.learners.items():
-            check_state(learner.algorithm_state, name, self.algorithm.name)
-        check_state(self.state, "the team", self.algorithm.name)
         return advantages
 
     def data(
         self, name: str, batches: Mapping[str, Batch], advantages: Mapping[str, Advantage]
     ) -> LearningData:
-        """What one policy learns from, in an order for each epoch.
-
-        Advantages that `update_all` has changed are checked as those of the hook `advantage`. ArithmeticError
-        if the policy's log-probs are not those its tokens were sampled with.
-        """
+        """What a policy learns from; ArithmeticError if its log-probs are not those of its sampler."""
         if self.algorithm.update_all is not None:
             where = f"algorithm {self.algorithm.name!r}: team.data was given"
             check_advantages(advantages, batches, where)
@@ -117,8 +110,9 @@ class Team:
     def update_all(
         self, batches: Mapping[str, Batch], advantages: Mapping[str, Advantage]
     ) -> dict[str, dict[str, float]]:
-        """The algorithm's joint update; its metrics by policy, ValueError if they are not those of all."""
-        assert self.algorithm.update_all is not None
+        """The algorithm's joint update, none without one; its metrics by policy, ValueError unless of all."""
+        if self.algorithm.update_all is None:
+            return {}
         updates: Any = self.algorithm.update_all(self, batches, advantages, self.options)
         if not isinstance(updates, Mapping) or set(updates) != set(self.learners):
             of = ", ".join(map(str, updates)) if isinstance(updates, Mapping) else type(updates).__name__

@@ -60,10 +60,7 @@ class CausalLMPolicy(Policy):
         gradient_checkpointing: bool = False,
         precision: Precision = "auto",
     ) -> None:
-        """`gradient_checkpointing` recomputes layers in the backward pass instead of keeping activations.
-
-        `precision` is that of matrix products; trained weights are float32 in any case.
-        """
+        """`precision` is that of matrix products; trained weights are float32 in any case."""
         super().__init__()
         check_precision(precision)
         self.name, self.temperature = name, temperature
@@ -71,7 +68,10 @@ class CausalLMPolicy(Policy):
         self.model.config.return_dict = True
         self.tokenizer = tokenizer
         rows, width = head_shape(model)
-        self.value_head = value_head or zero_value_head(width)
+        self.value_head = value_head or nn.Linear(width, 1, dtype=torch.float32)
+        if value_head is None:  # it predicts 0 before training
+            nn.init.zeros_(self.value_head.weight)
+            nn.init.zeros_(self.value_head.bias)
         self.vocab_size = min(len(tokenizer), rows)
         self.eos = eos_ids(model, tokenizer, vocab_size=self.vocab_size)
         self.pad = pad_id(tokenizer, vocab_size=self.vocab_size, eos=self.eos)
@@ -99,10 +99,7 @@ class CausalLMPolicy(Policy):
 
     @classmethod
     def load(cls, name: str, path: str | Path, *, device: str = "cpu", **options: Any) -> Self:
-        """From a local folder or a hub name; with its value head where the folder holds one.
-
-        `options` are the constructor's.
-        """
+        """From a folder or hub name, with its value head if it holds one; `options` are the constructor's."""
         model, tokenizer = load_model(path, device=device)
         policy = cls(name, model, tokenizer, **options)
         if (Path(path) / VALUE_HEAD).exists():
@@ -165,11 +162,7 @@ class CausalLMPolicy(Policy):
         return autocast(self._precision, self.device)
 
     def compile_blocks(self) -> None:
-        """Compile the block that the transformer repeats, for learning and scoring (`CompiledBlocks`).
-
-        ValueError where the machine has no compiler, for a model that marks no such blocks, and with gradient
-        checkpointing.
-        """
+        """Compile the block that the transformer repeats; ValueError where that cannot be."""
         if self.gradient_checkpointing:
             raise ValueError(
                 "policy.compile yes does not go with policy.gradient_checkpointing; leave one of them out"
@@ -247,10 +240,7 @@ class CausalLMPolicy(Policy):
     def _sample(
         self, prompt_BP: Tensor, prompt_length_B: Tensor, *, uniforms_BT: Tensor, **options: Any
     ) -> Sampled:
-        """Sample as every policy does, with weights cast once per call.
-
-        With `mismatch` released, with repetition penalty and dropout.
-        """
+        """Sample with weights cast once per call; with `mismatch` released, with penalty and dropout."""
         with ExitStack() as contexts:
             contexts.enter_context(self.forward_context())
             if self.precision == "bfloat16":
@@ -279,10 +269,7 @@ def shard_policies(policies: Iterable[CausalLMPolicy]) -> None:
 
 
 def check_same_tokenizer(policies: Iterable[object]) -> None:
-    """Raise ValueError for language models whose tokenizers, EOS ids, pad ids or vocabularies differ.
-
-    Other policies, and players, have none.
-    """
+    """Raise ValueError for language models whose tokenizers, EOS ids, pad ids or vocabularies differ."""
     models = [policy for policy in policies if isinstance(policy, CausalLMPolicy)]
     if len(models) < 2:
         return
@@ -308,11 +295,3 @@ def check_same_tokenizer(policies: Iterable[object]) -> None:
                     f"{pair} have different {what}, {ours_is} and {theirs_is}; make the generation configs "
                     "and tokenizers of their models agree"
                 )
-
-
-def zero_value_head(width: int) -> nn.Linear:
-    """A value head that predicts 0 before training."""
-    value_head = nn.Linear(width, 1, dtype=torch.float32)
-    nn.init.zeros_(value_head.weight)
-    nn.init.zeros_(value_head.bias)
-    return value_head

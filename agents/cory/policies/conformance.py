@@ -28,12 +28,9 @@ STEPS = 3
 
 
 def fit(policy: Any) -> None:
-    """Set what a policy must know of its model to have its log-probs: logit transform, window, decoding.
-
-    ValueError, with the model's class, for a model whose log-probs a policy would not have.
-    """
+    """Set a policy's logit transform, window and decoding; ValueError where its log-probs would differ."""
     check_torch()
-    policy.window = _configured_window(policy)
+    policy.window = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
     if policy.device.type == "meta":  # a shape without numbers that could be compared
         return
     before = versions(policy)
@@ -47,10 +44,7 @@ def fit(policy: Any) -> None:
 
 
 def check(policy: Any, *, longest: int = 0) -> None:
-    """Compare a policy's log-probs with its model's on two rows, one of them of `longest` tokens.
-
-    Sets `policy.caches` to False where only decoding with a cache differs. ValueError where scoring differs.
-    """
+    """Compare log-probs with the model's on two rows, one of `longest` tokens; may set `policy.caches`."""
     with refusals(policy):
         rows = _rows(policy, longest)
         policy.max_rows(rows.max_length)
@@ -177,16 +171,8 @@ def _check_gradient(policy: Any, rows: Rows) -> None:
             raise ValueError("its gradient is not finite")
 
 
-def _configured_window(policy: Any) -> int | None:
-    window: int | None = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
-    return window
-
-
 def _window(policy: Any) -> int | None:
-    """The longest row whose log-probs do not depend on how long other rows of its batch are.
-
-    That is the model's window, except where rotary positions are scaled by the longest row (longrope).
-    """
+    """The longest row that its batch does not change: the window, but for scaled positions (longrope)."""
     window: int | None = policy.window
     if window is None or "position_ids" not in inspect.signature(policy.model.base_model.forward).parameters:
         return window

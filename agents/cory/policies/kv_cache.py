@@ -16,10 +16,7 @@ from transformers.cache_utils import Cache, DynamicCache, StaticCache, StaticLay
 
 
 class _DecodingCache(Cache):
-    """Keys and values in the precision of products, with which transformers makes the mask of every token.
-
-    Under autocast rotary keys are float32, and attention would round all of them anew at every token.
-    """
+    """Keys and values in the precision of products (rotary keys are float32), with masks made each time."""
 
     is_compileable = True
     """Otherwise the mask is read back at every token, to see whether attention could do without."""
@@ -35,10 +32,7 @@ class GrowingCache(_DecodingCache, DynamicCache):
 
 
 class FixedCache(_DecodingCache, StaticCache):
-    """A cache of `columns` columns; after the prompt, tokens are written to the column that `column` holds.
-
-    `column` is a number on the device; the caller advances it.
-    """
+    """A cache of `columns` columns; tokens are written to that in the device's number `column`."""
 
     def __init__(self, config: Any, columns: int, column: Tensor) -> None:
         super().__init__(config, max_cache_len=columns)
@@ -84,10 +78,7 @@ class _FixedLayer(StaticLayer):
 
 
 class CachedDecoder:
-    """Left-pads the prompts so that every row's next token is in the same column; positions are per row.
-
-    `trunk` is the transformer without its head; `logits` maps its last hidden states [B, D] to logits.
-    """
+    """Left-pads the prompts so that every row's next token is in the same column; positions are per row."""
 
     def __init__(
         self, trunk: Callable[..., Any], logits: Callable[[Tensor], Tensor], config: Any, *, fixed: bool
@@ -134,10 +125,7 @@ class CachedDecoder:
 
 
 class UncachedDecoder:
-    """Computes every token from its whole prefix, as the scorer does: right-padded, without a cache.
-
-    For models whose caches are not those of transformers or do not decode as the model scores.
-    """
+    """Computes every token from its whole prefix, as the scorer does: right-padded, without a cache."""
 
     def __init__(self, trunk: Callable[..., Any], logits: Callable[[Tensor], Tensor]) -> None:
         self.trunk, self.logits = trunk, logits

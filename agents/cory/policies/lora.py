@@ -42,11 +42,7 @@ DEFAULT = LoRAConfig()
 
 
 class LoraPolicy(CausalLMPolicy):
-    """One adapter and one value head on a backbone that belongs to the team: made by `LoraTeam`.
-
-    `parameters()` are those of the value head and the adapter, layer by layer in alphabetical order. The
-    backbone is no submodule.
-    """
+    """One adapter and one value head on the backbone of a team, no submodule: made by `LoraTeam`."""
 
     def __init__(self, name: str, team: "LoraTeam", **options: Any) -> None:
         self._team = (team,)
@@ -104,10 +100,7 @@ class LoraPolicy(CausalLMPolicy):
         return self.value_parameters()
 
     def distribution_weights(self) -> dict[str, Tensor]:
-        """The adapter's parameters; none where it adds nothing to the backbone, as before the first step.
-
-        Where several are joined, those of all.
-        """
+        """Parameters of the adapter and those joined with it; none where they add nothing as yet."""
         weights = super().distribution_weights()
         for other in self._joined:
             weights |= {f"{other}/{key}": w for key, w in lora_adapters.tensors(self.model, other).items()}
@@ -115,11 +108,7 @@ class LoraPolicy(CausalLMPolicy):
         return weights if adds else {}
 
     def save(self, folder: str | Path, *, value_head: bool = True) -> None:
-        """Write a PEFT folder: adapter, tokenizer, value head, and the backbone they belong to.
-
-        `base_model_name_or_path` is the hub name, the name of an embedded model (`pocket`), which PEFT
-        does not know, or the absolute path of a folder; backbone.json adds the sha256 of its weights.
-        """
+        """Write a PEFT folder with tokenizer, value head, and name and sha256 of the backbone."""
         team = self._team[0]
         lora_adapters.write(self.model, self.adapter_name, team.settings, folder)
         self.tokenizer.save_pretrained(folder)
@@ -129,11 +118,7 @@ class LoraPolicy(CausalLMPolicy):
             save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD)
 
     def save_merged(self, folder: str | Path) -> None:
-        """Write one whole model in plain `from_pretrained` layout, float32, with the value head beside it.
-
-        The adapter is merged in main memory into a copy of the backbone loaded from its folder; a 4-bit
-        backbone is merged unquantised, so logits differ by the quantisation error.
-        """
+        """Write one whole float32 model with the value head; a 4-bit backbone is merged unquantised."""
         with TemporaryDirectory() as parts:
             self.save(parts)
             whole, tokenizer = load_model(parts)
@@ -167,10 +152,7 @@ class LoraTeam:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        """`model` is the backbone, loaded from `path`; `options` are those of `CausalLMPolicy`.
-
-        Its linear layers are stored in the type of the products; adapters are float32.
-        """
+        """`model` is the backbone, loaded from `path`; `options` are those of `CausalLMPolicy`."""
         store_frozen(model, product_dtype(options.get("precision", "auto"), model.device))
         for name in names:
             if name == REFERENCE or "." in name or list(names).count(name) > 1:
@@ -209,11 +191,7 @@ class LoraTeam:
         precision: Precision = "auto",
         **options: Any,
     ) -> Self:
-        """Policies called `names` on a model: a folder, an embedded model's name, or a hub name.
-
-        Adapters are initialised from `seed` (0) and the policy's name, and change nothing before the first
-        step. `options` are those of `CausalLMPolicy`.
-        """
+        """Policies on a folder, an embedded model or a hub name; `options` are the constructor's."""
         if (Path(path) / SETTINGS).exists():
             raise ValueError(
                 f"{path} is an adapter; name its base model as backbone, and start from the adapter "
@@ -234,8 +212,13 @@ class LoraTeam:
 
     @cached_property
     def backbone_sha256(self) -> str:
-        """SHA-256 of the backbone's weights."""
-        return weights_sha256(_folder(self.path))
+        """SHA-256 of the backbone's weights, in their folder or file or in the hub's cache."""
+        from huggingface_hub import snapshot_download
+
+        path = Path(self.path)
+        return weights_sha256(
+            path if path.exists() else Path(snapshot_download(str(path), local_files_only=True))
+        )
 
     def check_backbone(self, folder: str | Path) -> None:
         """Raise ValueError for an adapter that belongs to a backbone with other weights."""
@@ -245,12 +228,3 @@ class LoraTeam:
                 f"{folder} belongs to the backbone {saved['path']} with sha256 {saved['sha256'][:12]}; "
                 f"{self.path} has {self.backbone_sha256[:12]}; name the model this adapter was trained on"
             )
-
-
-def _folder(path: str | Path) -> Path:
-    """The folder or file of a loaded model: its own, or the folder in the hub's cache."""
-    if Path(path).exists():
-        return Path(path)
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(str(path), local_files_only=True))

@@ -48,10 +48,7 @@ class LoRAConfig:
 
 
 def shared_name(path: str | Path) -> str:
-    """Return the name of a model that other machines know: an embedded model's name, or the hub name.
-
-    A folder or file of the user has no such name; it is returned as an absolute path.
-    """
+    """A model's name on other machines: of an embedded model, or on the hub; else its absolute path."""
     folder = Path(path)
     if not folder.exists():
         return str(path)

@@ -27,10 +27,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(policy: Policy, rows: Rows) -> Evaluation:
-    """Score `rows` under `policy` and its reference, without gradient.
-
-    If an accelerator's memory runs out, from the start in smaller passes.
-    """
+    """Score `rows` under `policy` and its reference, without gradient."""
     attempts = Attempts("while scoring", budget=policy.memory, device=policy.device)
     with unsharded([policy]):
         while attempts.should_retry():
@@ -66,10 +63,7 @@ def _evaluate(policy: Policy, rows: Rows) -> Evaluation:
 def make_batch(
     policy: Policy, rows: Rows, behaviour_logprobs_BT: Tensor, score_B: Tensor, payoff_B: Tensor
 ) -> Batch:
-    """The learner's batch of `rows`: log-probs, values and KL of `policy` as it is before the update.
-
-    `behaviour_logprobs_BT` are those of what sampled the tokens.
-    """
+    """The learner's batch of `rows`: log-probs, values and KL of `policy` as it is before the update."""
     scored = evaluate(policy, rows)
     return Batch(
         prompt_BP=rows.prompt_BP,

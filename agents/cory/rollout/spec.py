@@ -35,11 +35,7 @@ class RolloutSpec:
         key: rng.Key,
         max_response: tuple[int, int],
     ) -> Self:
-        """Draw caps and uniforms for the games with the global indices `games_B`.
-
-        `key` is (seed, purpose, iteration). Caps are drawn between the two numbers of `max_response`, both
-        included.
-        """
+        """Draw caps and uniforms for games by their global indices; `key` is (seed, purpose, iteration)."""
         low, high = max_response
         caps_BN = rng.caps((*key, "cap"), games_B, len(seats), low=low, high=high)
         uniforms_BT = {seat: torch.from_numpy(rng.uniforms((*key, seat), games_B, high)) for seat in seats}

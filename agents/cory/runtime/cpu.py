@@ -17,39 +17,19 @@ CACHED_KERNELS = 128
 
 
 def configure_runtime(*, threads: int = 0) -> None:
-    """Set the number of threads (0 = torch's default), the allocator, kernel caches and the BLAS library.
-
-    Call it before the first matrix product.
-    """
+    """Set threads (0 = torch's default), allocator, caches and BLAS before the first matrix product."""
     import torch
 
     if threads:
         torch.set_num_threads(threads)
-    limit_kernel_caches()
-    keep_memory()
-    choose_matmul()
-
-
-def limit_kernel_caches() -> None:
-    """Limit the kernel caches of torch and oneDNN to `CACHED_KERNELS` each, unless the environment sets them.
-
-    oneDNN compiles a kernel for every shape it multiplies, 0.3 ms and 0.6 MB each, and batches of different
-    lengths bring new shapes in every iteration: 70 of 150 in the default run. The default limit is 1,024.
-    """
+    # oneDNN compiles a kernel for every shape, 0.6 MB each, and batches bring new shapes in every iteration.
     for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
         os.environ.setdefault(name, str(CACHED_KERNELS))
-
-
-def keep_memory() -> None:
-    """Make the allocator keep freed memory, so that large tensors do not page-fault on every allocation.
-
-    The kernel zero-fills each new page, which takes longer than the arithmetic on it. glibc only; elsewhere
-    nothing is changed.
-    """
-    if platform.libc_ver()[0] == "glibc":
+    if platform.libc_ver()[0] == "glibc":  # keep freed memory: new pages are zero-filled, which takes longer
         libc = ctypes.CDLL(None)
         libc.mallopt(_MMAP_MAX, 0)
         libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+    choose_matmul()
 
 
 def choose_matmul() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cory.report import html
-from cory.study import statistics
+from cory.study import statistics, survival
 from cory.study.analysis import judged_by_team, values_by_seed
 from cory.study.plan import setting_value
 from cory.study.plots.payoff import collective_by_payoff
@@ -86,7 +86,7 @@ def _is_of_cooperation(results: Results, row: Mapping[str, Any]) -> bool:
     sides = [
         results["arms"].get(row[side], {}).get("config", {}).get(row["task"]) for side in ("arm", "baseline")
     ]
-    if None in sides or row["baseline_metric"] or row["metric"] in ("kl", "survival"):
+    if None in sides or row["baseline_metric"] or row["metric"] in ("kl", *survival.METRICS):
         return False
     arm, baseline = sides
     if arm["seats"] > 1 and baseline["seats"] == 1:

@@ -32,8 +32,6 @@ LABELS = {
     "clip_share": "clipped ratios (share)",
     "entropy": "entropy (nats per token)",
     "kl_coef": "KL coefficient η",
-    "copied": "responses equal to the one before (share)",
-    "score_correlation": "correlation with the score before",
     "explained_variance": "explained variance of returns (share)",
     "value_first": "value of the first token",
     "return_first": "return of the first token",

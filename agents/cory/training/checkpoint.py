@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,10 +27,7 @@ ALGORITHM = "algorithm"
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the state of every parameter as `index.key` -> tensor, in the order of the groups.
-
-    Tensors that parameters share, as the code tables of 8-bit moments, are there for each of them.
-    """
+    """Return the state of every parameter as `index.key` -> tensor, in the order of the groups."""
     return _writable({
         f"{i}.{key}": torch.as_tensor(value)
         for i, parameter in enumerate(_parameters(optimizer))
@@ -60,17 +58,25 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     part.replace(path)
 
 
-def encode(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return nested numbers, texts, lists, dicts and tensors as JSON; the tensors are added to `tensors`."""
-    if isinstance(value, Mapping):
-        return {"dict": [[key, encode(item, tensors)] for key, item in value.items()]}
+def encode(value: Any, tensors: dict[str, Tensor], where: str = "the algorithm's state") -> Any:
+    """Nested finite numbers, texts, lists, dicts and tensors as JSON; the tensors are added to `tensors`.
+
+    ValueError for anything else.
+    """
+    if isinstance(value, Mapping) and all(isinstance(key, str | int) for key in value):
+        return {"dict": [[key, encode(item, tensors, f"{where}[{key!r}]")] for key, item in value.items()]}
     if isinstance(value, list | tuple):
-        return [encode(item, tensors) for item in value]
-    if isinstance(value, Tensor):
+        return [encode(item, tensors, f"{where}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, Tensor) and bool(value.isfinite().all()):
         name = str(len(tensors))
         tensors[name] = value
         return {"tensor": name}
-    return value
+    if isinstance(value, str | int | None) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise ValueError(
+        f"{where} is {value!r:.80}; checkpoints hold finite numbers, texts, tensors, and lists and dicts of "
+        "them, with texts or whole numbers as keys"
+    )
 
 
 def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -111,13 +117,7 @@ def save(
     critic: Any = None,
     documents: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """Save the state at the start of `iteration` and return its folder.
-
-    It holds weights, value heads and optimisers by policy name, those of a central critic under `critic`,
-    `state` as JSON, `algorithm` (numbers and tensors), and `documents`, texts by file name. Written under a
-    temporary name with the manifest last, synced, then renamed. A complete checkpoint of this iteration is
-    not written again.
-    """
+    """Save the state at the start of `iteration`, unless it is there; its folder, renamed once synced."""
     final = folder_of(run, iteration)
     if final.exists() and is_whole(final):
         return final
@@ -152,10 +152,7 @@ def save(
 def load(
     folder: Path, learners: Mapping[str, Any], *, critic: Any = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Verify a checkpoint, load it into the learners and the critic; return `state` and `algorithm`.
-
-    Nothing is loaded that the manifest does not name.
-    """
+    """Verify a checkpoint and load what its manifest names; `state` and `algorithm`."""
     names = verify(folder)
     with TemporaryDirectory() as links:
         view = Path(links)
@@ -172,10 +169,7 @@ def load(
 
 
 def verify(folder: Path) -> list[str]:
-    """The names of a checkpoint's files; ValueError if one that its manifest names is missing or changed.
-
-    Other files, such as those of a file manager, are no part of it.
-    """
+    """The names of a checkpoint's files; ValueError if one that its manifest names is missing or changed."""
     entries = _manifest(folder)
     if STATE not in entries:
         raise ValueError(
@@ -205,19 +199,11 @@ def _manifest(folder: Path) -> dict[str, Any]:
             f"{folder} has no {MANIFEST}: it was never finished; resume from an older checkpoint"
         )
     try:
-        entries = json.loads(manifest.read_text(), object_pairs_hook=_unlike)
+        entries = json.loads(manifest.read_text())
         assert isinstance(entries, dict)
         assert not any(Path(name).is_absolute() or ".." in Path(name).parts for name in entries)
     except (ValueError, AssertionError, OSError) as error:
         raise ValueError(f"{manifest} is damaged ({error!r}); use an older checkpoint") from error
-    return entries
-
-
-def _unlike(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The pairs of a JSON object; ValueError for a name that stands twice."""
-    entries = dict(pairs)
-    if len(entries) < len(pairs):
-        raise ValueError("a name stands twice")
     return entries
 
 
@@ -237,12 +223,7 @@ def finished(run: Path) -> list[Path]:
 
 
 def keep_last(run: Path, count: int, *, also: Sequence[int] = ()) -> list[Path]:
-    """Remove all but the newest `count` checkpoints, the best one and those of the iterations `also`.
-
-    Returns where other files in them now are.
-
-    Files that no manifest names, and damaged checkpoints, are moved aside, not removed.
-    """
+    """Remove older checkpoints that nobody needs; where foreign and damaged files were moved to."""
     best = read_best(run)
     needed = {folder_of(run, at) for at in (*also, *([best["iteration"]] if best else ()))}
     folders = finished(run)
@@ -272,10 +253,7 @@ def _discard(folder: Path) -> Path | None:
 
 
 def read_best(run: Path) -> dict[str, Any] | None:
-    """Return iteration and score of the best checkpoint so far.
-
-    None if none was recorded or the file is damaged: the next evaluation records it again.
-    """
+    """Iteration and score of the best checkpoint so far; None without one that can be read."""
     try:
         best = json.loads((run / "checkpoints/best.json").read_text(encoding="utf-8"))
         return {"iteration": int(best["iteration"]), "score": float(best["score"])}

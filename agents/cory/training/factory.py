@@ -15,7 +15,6 @@ from cory.evaluation.external import Player
 from cory.judges import parsing
 from cory.judges.classifier import Classifier
 from cory.judges.ngrams import NGrams
-from cory.judges.weighted_sum import WeightedSum
 from cory.learner import central_critic
 from cory.learner.central_critic import CentralCritic
 from cory.learner.learner import Learner
@@ -77,18 +76,6 @@ def resolved(config: Config, players: Players) -> Config:
         compiles = worthwhile and compiled_blocks.missing(policy.device) is None
         settings = replace(settings, compile="yes" if compiles else "no")
     return replace(config, memory=memory, policy=settings)
-
-
-def compile_blocks(players: Players) -> None:
-    """Compile the blocks of all policies and references; ValueError for one that is no language model."""
-    for policy in {
-        id(one): one for one in (*players.policies.values(), *players.references.values())
-    }.values():
-        if not isinstance(policy, CausalLMPolicy):
-            raise ValueError(
-                f"policy.compile yes is for language models, and policy {policy.name!r} is none; leave it out"
-            )
-        policy.compile_blocks()
 
 
 def silence_transformers() -> None:
@@ -191,10 +178,7 @@ def _players(
     policies: dict[str, Policy],
     judge: Judge | CaseJudge | None,
 ) -> Players:
-    """Freeze the references, link every policy to its own, and make the task unless it is given.
-
-    All share one memory budget.
-    """
+    """Freeze the references, link all policies to theirs and to one memory budget; make a missing task."""
     for name, policy in policies.items():
         references[name].requires_grad_(False)
         references[name].set_reference(references[name])
@@ -286,7 +270,10 @@ def make_task(
             "regex:PATTERN, math-verify:COLUMN, a classifier (folder or hub name), or a weighted sum"
         )
     if "judge" in known:
-        options = options | {"judge": make_judge(config) if judge is None else judge}
+        if judge is None:
+            device = device_of(config)
+            judge = parsing.make(config.judge, config.judge_options, device=device, aliases=JUDGE_ALIASES)
+        options = options | {"judge": judge}
     elif config.judge != "pocket" or judge is not None:
         raise ValueError(f"task {config.task} scores by itself and takes no judge; leave out --judge")
     if config.task == "reviews" and options["data"] is None:
@@ -294,16 +281,8 @@ def make_task(
     return tasks.load(config.task, **options)
 
 
-def make_judge(config: Config) -> WeightedSum:
-    """The judge that scores; functions of the user are imported in processes of their own."""
-    return parsing.make(config.judge, config.judge_options, device=device_of(config), aliases=JUDGE_ALIASES)
-
-
 def make_measures(config: Config) -> dict[str, Measure]:
-    """What evaluations report beside the score: its probability, and a judge never trained against.
-
-    That is the pocket judge where SmolLM2's scores, and else a model of n-grams.
-    """
+    """What evaluations report beside the score: its probability, and a judge never trained against."""
     if config.task != "reviews":
         return {}
     of_smollm2 = config.judge == "smollm2"
@@ -348,11 +327,7 @@ def game_options(config: Config, policies: Mapping[str, Player]) -> dict[str, An
 
 
 def make_learners(config: Config, policies: Mapping[str, Policy]) -> dict[str, Learner]:
-    """One learner per policy: nothing is shared between them.
-
-    With a central critic value heads are not trained: an algorithm's `value_coef` and `value_steps` are set
-    to 0.
-    """
+    """One learner per policy; with a central critic value heads are not trained."""
     options = config.algorithm_options
     if config.critic.kind != "own":
         untrained = {"value_coef": 0.0, "value_steps": 0}

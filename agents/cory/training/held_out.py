@@ -37,11 +37,7 @@ class HeldOut:
         self._of_references: dict[tuple[Split, str], Responses] = {}
 
     def evaluate(self, on_policy: OnPolicy = lambda name: None) -> dict[str, Responses]:
-        """Responses of every reference and policy to test queries, query only, and of their average.
-
-        The references' are those of every policy that equals its reference. Where policies start from several
-        models, `reference_<policy>` are those of each. Empty for a task that scores teams only.
-        """
+        """Responses of references, policies and their average to test queries; none for teams only."""
         if team_only(self.trainer.task):
             return {}
         trainer, evaluate = self.trainer, partial(self._standalone, split="test", on_policy=on_policy)

@@ -4,7 +4,7 @@ Shapes: B games, T response tokens.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -52,39 +52,13 @@ UNSCORED = ("task_reward", "payoff", "response_length")
 def game_metrics(
     game: VectorGame, batches: Mapping[str, Batch], names: Mapping[str, str], team: Team
 ) -> dict[str, float]:
-    """Metrics of players that do not learn, of how the seats relate, and of what the task measures.
-
-    `names` are who sits in each seat.
-    """
-    found = interplay(names, batches) | game_measures(game, names)
+    """Metrics of players that do not learn, and of what the task measures."""
+    found = game_measures(game, names)
     for seat, batch in batches.items():
         if seat not in team.seating:
             of_player = batch_metrics(batch, kl_coef=0.0, eos=())
             found |= {f"{seat}/{names[seat]}/{quantity}": of_player[quantity] for quantity in UNSCORED}
     return found
-
-
-def interplay(names: Mapping[str, str], batches: Mapping[str, Batch]) -> dict[str, float]:
-    """How each observer's response relates to the response before it, over the games of an iteration.
-
-    `copied` is the share of responses that equal the one before; `score_correlation` is Pearson's between
-    their scores, 0 where either is constant.
-    """
-    metrics: dict[str, float] = {}
-    for (_, before), (seat, batch) in pairwise(batches.items()):
-        width = min(before.response_BT.shape[1], batch.response_BT.shape[1])
-        mask_BT = batch.mask_BT[:, :width]
-        equal_BT = (before.response_BT[:, :width] == batch.response_BT[:, :width]) | ~mask_BT
-        copied_B = equal_BT.all(1) & (before.response_length_B == batch.response_length_B)
-        scores_2B = torch.stack([before.score_B, batch.score_B]).cpu().double().numpy()
-        varies = bool((scores_2B.std(1) > 0).all())
-        correlation = float(np.corrcoef(scores_2B)[0, 1]) if varies else 0.0
-        name = f"{seat}/{names[seat]}"
-        metrics |= {
-            f"{name}/copied": float(copied_B.cpu().double().mean()),
-            f"{name}/score_correlation": correlation,
-        }
-    return metrics
 
 
 def game_measures(game: VectorGame, names: Mapping[str, str]) -> dict[str, float]:
@@ -137,10 +111,7 @@ def batch_metrics(batch: Batch, *, kl_coef: float, eos: Iterable[int]) -> dict[s
 
 
 def spread_metrics(batch: Batch, *, group: int) -> dict[str, float]:
-    """Standard deviations of a seat's scores and payoffs, exactly 0 where all are equal.
-
-    With groups also the share of queries whose games all have the same payoff: their advantages are 0.
-    """
+    """Deviations of a seat's scores and payoffs; with groups the share of queries of equal payoffs, too."""
     spread = {
         "score_std": standard_deviation(batch.score_B),
         "payoff_std": standard_deviation(batch.payoff_B),
@@ -179,11 +150,7 @@ def validation_metrics(responses: Mapping[str, Responses], **options: Any) -> di
 
 
 def team_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str, float]:
-    """Metrics of games of the team: `team/<seat>/<quantity>`, and under `team/all` those of all seats.
-
-    Of all seats: the collective reward (sum of the scores), the best score of a game, and the sum of the
-    seats' combined rewards. `options` as `response_metrics`.
-    """
+    """Metrics of games of the team: `team/<seat>/<quantity>`, and under `team/all` those of all seats."""
     metrics = response_metrics("team", responses, **options)
     scores_NQS = np.stack([written.arrays["task_reward"] for written in responses.values()])
     return metrics | {
@@ -196,11 +163,7 @@ def team_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str
 def evaluation_metrics(
     responses: Mapping[str, Responses], policies: Sequence[str], **options: Any
 ) -> dict[str, float]:
-    """Standalone metrics as `eval/<policy>/<quantity>`, and under `all/policies` the diversity of `policies`.
-
-    Diversity is the mean over pairs of policies of how differently they respond to the same queries.
-    `options` as `response_metrics`.
-    """
+    """Metrics as `eval/<policy>/<quantity>`, under `all/policies` how differently the policies respond."""
     metrics = response_metrics("eval", responses, **options)
     for name, written in responses.items():
         metrics[f"eval/{name}/score_std"] = standard_deviation(written.arrays["task_reward"])
@@ -217,10 +180,7 @@ KL_GAMES, KL_TOKENS = 4, 256
 
 
 def token_kl(batches: Mapping[str, Batch], tokenizer: Tokenizer) -> list[dict[str, list[tuple[str, float]]]]:
-    """Text and exact KL to the reference, in nats, of the tokens of the first games, by seat.
-
-    Tokens that are only a part of a character are joined with those that complete it; EOS has no text.
-    """
+    """Text and exact KL in nats of the first games' tokens, by seat; parts of a character are joined."""
     count = min(KL_GAMES, min(map(len, batches.values()), default=0))
     return [{seat: _token_kl(batch, i, tokenizer) for seat, batch in batches.items()} for i in range(count)]
 

@@ -39,10 +39,7 @@ def lock_of(run: Path) -> FileLock:
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Lock the run directory, which may be yet to be made, for this process; ValueError if another has it.
-
-    Folders above it that are made for the lock go with it if nothing else is in them.
-    """
+    """Lock the run directory, which may be yet to be made, for this process; ValueError if another has it."""
     lock = lock_of(run)
     folder = Path(lock.lock_file).parent
     made = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -111,7 +108,10 @@ def _reasons(run: Path) -> Iterator[str]:
         if run.resolve() in (place, *place.parents):
             yield f"is {what}, or holds it"
     names = sorted(path.name for path in run.iterdir())
-    foreign = [name for name in names if not _is_written(name)]
+    whole = {name: UNFINISHED.sub("", name) for name in names}
+    foreign = [
+        name for name in names if whole[name] not in WRITTEN and not OF_ITERATION.fullmatch(whole[name])
+    ]
     if not is_marked(run):
         listed = f", but {_listed(foreign)}" if foreign else ""
         yield f"holds no run that `cory train` has made (no {MARKER}){listed}"
@@ -123,21 +123,13 @@ def _reasons(run: Path) -> Iterator[str]:
         read_lines(run / SAMPLES)
 
 
-def _is_written(name: str) -> bool:
-    whole = UNFINISHED.sub("", name)
-    return whole in WRITTEN or OF_ITERATION.fullmatch(whole) is not None
-
-
 def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 
 
 def move_run_aside(run: Path) -> Path:
-    """Rename the run, or the link of that name, to `RUN.old-TIME`; the new path.
-
-    ValueError as `check_unoccupied`, and where the folder cannot be renamed.
-    """
+    """Rename the run, or the link of that name, to `RUN.old-TIME`; the new path."""
     check_unoccupied(run, overwrite=True)
     try:
         return move_aside(run.resolve() if run.name in ("", "..") else run)

@@ -11,7 +11,6 @@ from cory.config.schema import Config
 from cory.config.values import flat
 from cory.distributed import ranks
 from cory.judges import weighted_sum
-from cory.policies import compiled_blocks
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.report.page import write_report
 from cory.report.summary import headline
@@ -112,10 +111,7 @@ def train(
 
 
 def join_ranks(config: Config, run: Path) -> Path:
-    """Join the processes beside this one; the run directory of rank 0.
-
-    ValueError for ranks with unlike settings, and for fewer games than ranks.
-    """
+    """Join the processes beside this one; the run directory of rank 0, ValueError if they do not fit."""
     ranks.join()
     ranks.check_same("settings", flat(config))
     if config.batch < ranks.count():
@@ -131,7 +127,8 @@ def opening_lines(trainer: Trainer, run: Path, start: int) -> list[str]:
     config = trainer.config
     lines = [f"{config.task}, {config.algorithm}, seats: {config.seats}; writes to {run}"]
     lines += [describe(trainer) + (f"; resumed at iteration {start}" if start else "")]
-    lines += compile_lines(trainer)
+    if config.policy.compile == "yes":
+        lines.append("learning and scoring use compiled blocks (--policy.compile no does without)")
     lines += [
         f"{type(policy.model).__name__} is decoded without a cache, every token from its whole prefix: slow"
         for policy in trainer.policies.values()
@@ -140,21 +137,8 @@ def opening_lines(trainer: Trainer, run: Path, start: int) -> list[str]:
     return lines + list(data_of(trainer)["left_out"])
 
 
-def compile_lines(trainer: Trainer) -> list[str]:
-    """One line where blocks are compiled, or would be if the machine lacked nothing."""
-    policy = next(iter(trainer.policies.values()))
-    if trainer.config.policy.compile == "yes":
-        return ["learning and scoring use compiled blocks (--policy.compile no does without)"]
-    lacks = compiled_blocks.missing(policy.device) if compiled_blocks.worthwhile(policy) else None
-    return [] if lacks is None else [f"blocks are not compiled (policy.compile): this machine lacks {lacks}"]
-
-
 def export_policies(trainer: Trainer, run: Path, start: int) -> list[str]:
-    """Export the policies of the iteration that the settings choose, and their average if it is asked for.
-
-    Returns lines for the user. RuntimeError, once they are written, if an iteration since `start` has no
-    metrics.
-    """
+    """Export policies, and their average if there is one; lines for the user."""
     iteration, comparison = choose_export(trainer, run)
     lines = [] if comparison is None else [comparison]
     with trainer.state.unsharded():

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cory import algorithms, rng
+from cory.algorithms.base import check_state
 from cory.batch import Batch
 from cory.config.schema import Config
 from cory.distributed import ranks
@@ -31,7 +32,6 @@ from cory.training import metrics
 from cory.training.factory import (
     POOL,
     check_lengths,
-    compile_blocks,
     make_critic,
     make_game,
     make_learners,
@@ -78,7 +78,8 @@ class Trainer:
         check_lengths(self.game, {**self.policies, **self.players})
         weighted_sum.check(self.task, self.game.seats)
         if config.policy.compile == "yes":
-            compile_blocks(players)
+            for model in dict.fromkeys([*players.policies.values(), *players.references.values()]):
+                model.compile_blocks()
         if config.shard:
             shard_policies(self.references, self.policies)
         self.learners = dict(learners) if learners is not None else make_learners(config, self.policies)
@@ -87,6 +88,7 @@ class Trainer:
         self.critic = make_critic(config, self.references, self.game)
         models = [*self.policies.values(), *self.references.values()]
         of_team = self.algorithm.team_state(self.learners, config.algorithm_options)
+        check_state(of_team, "the team", self.algorithm.name)
         self.state = TrainedState(self.learners, models, of_team=of_team, critic=self.critic)
         self.batches: dict[str, Batch] = {}
         """Batches of the current iteration, for error reports."""
@@ -103,9 +105,8 @@ class Trainer:
         with clock.phase("exchange"):
             self.begin_iteration(iteration)
         team = self.team(iteration)
-        played = play_shared(
-            self.game, team.policies, self.spec(iteration), clock=clock, players=self.players
-        )
+        spec = self.spec(iteration)
+        played = play_shared(self.game, team.policies, spec, clock=clock, players=self.players)
         batches = {seat: played[seat] for seat in team.seating}
         if self.critic is not None:
             with clock.phase("critic"):
@@ -115,13 +116,10 @@ class Trainer:
         if self.config.sharing.same_view:
             with clock.phase("share"):
                 team = replace(team, shared=shared_rows(team, batches))
-        updates: dict[str, dict[str, float]] = {}
         with clock.phase("update"):
-            if self.algorithm.update_all is not None:
-                updates = team.update_all(batches, advantages)
-            else:
-                for name, learner in self.learners.items():
-                    updates[name] = learner.update(*team.data(name, batches, advantages))
+            updates = team.update_all(batches, advantages)
+            for name, learner in () if updates else self.learners.items():
+                updates[name] = learner.update(*team.data(name, batches, advantages))
         of_critic = self._update_critic(advantages, clock)
         self.end_iteration(iteration)
         row = metrics.iteration_metrics(team, batches, advantages, updates, clock.seconds, self.config)
@@ -188,10 +186,7 @@ class Trainer:
         self.learning = False
 
     def spec(self, iteration: int) -> RolloutSpec:
-        """The games of an iteration: a function of the seed and the counter, so there is nothing to save.
-
-        Every train query occurs once an epoch, for all games of a group.
-        """
+        """The games of an iteration by seed and counter: every train query once an epoch, by groups."""
         config, train = self.config, self.task.queries("train")
         games_B = np.arange(iteration * config.batch, (iteration + 1) * config.batch)
         drawn_B = games_B // self.group

@@ -23,7 +23,7 @@ FLAGS = {
     "no learning rate": ((*ECHO, "--learner.lr", "0"), "learner.lr is 0.0"),
     "a learning rate that is no number": ((*ECHO, "--learner.lr", "nan"), "learner.lr is nan"),
     "no temperature": ((*ECHO, "--policy.temperature", "0"), "policy.temperature is 0.0"),
-    "caps in the wrong order": ((*ECHO, "--max-response", "5", "2"), "max_response is 5 2"),
+    "caps in the wrong order": ((*ECHO, "--max-response", "5", "2"), "max_response is (5, 2)"),
     "a seed of letters": ((*ECHO, "--seed", "zero"), "zero"),
     "too many seats": ((*ECHO, "--seats", "17"), "seats is 17"),
     "a negative exchange interval": ((*ECHO, "--exchange.every", "-1"), "exchange.every is -1"),

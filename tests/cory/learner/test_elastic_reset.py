@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from cory.learner.elastic_reset import ElasticReset
+from cory.learner.moving_average import ElasticReset
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged
 

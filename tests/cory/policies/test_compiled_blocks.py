@@ -12,7 +12,7 @@ from cory.policies import causal_lm, compiled_blocks
 from cory.policies.base import Policy
 from cory.policies.compiled_blocks import missing, repeated_blocks
 from cory.policies.scoring import evaluate
-from cory.training.factory import Players, compile_blocks, resolved
+from cory.training.factory import Players, resolved
 from tests.helpers.batches import B, make_batch, make_rows
 from tests.helpers.learners import advantage_of, gradients_used, make_learner
 from tests.helpers.models import make_model, make_table_policy, make_team, pair, save_backbone, stir
@@ -82,7 +82,7 @@ def test_yes_is_refused_with_what_stands_against_it(monkeypatch):
         policy.compile_blocks()
     table = make_table_policy()
     with pytest.raises(ValueError, match=r"policy.compile yes is for language models, and policy 'llm_1'"):
-        compile_blocks(Players(None, {}, {"llm_1": table}))
+        table.compile_blocks()
     with pytest.raises(ValueError, match=r"--shard does not go with policy.compile yes"):
         Config(shard=True, policy=PolicyConfig(compile="yes"))
     with pytest.raises(ValueError, match="there are auto, yes, no"):

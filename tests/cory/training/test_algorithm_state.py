@@ -144,16 +144,20 @@ class Stateless:
 @pytest.mark.parametrize(
     ("state", "fault"),
     [
-        (State(mean=float("nan")), r"the state of llm_1\['mean'\] is nan"),
-        (State(mean=torch.tensor([0.0, float("inf")])), "is a tensor with numbers that are not finite"),
-        (State(rows=[1, {"x": object()}]), r"\['rows'\]\[1\]\['x'\] is a object"),
-        (State({(1, 2): 3}), r"has the key \(1, 2\)"),
-        (Stateless(1.0), "is Stateless; it needs state_dict and load_state_dict"),
+        (State(mean=float("nan")), r"state\['llm_1'\]\['mean'\] is nan; checkpoints hold finite"),
+        (State(mean=torch.tensor([0.0, float("inf")])), r"\['mean'\] is tensor\(\[0\., inf\]\)"),
+        (State(rows=[1, {"x": object()}]), r"\['rows'\]\[1\]\['x'\] is <object"),
+        (State({(1, 2): 3}), r"is \{\(1, 2\): 3\}; .* with texts or whole numbers as keys"),
     ],
 )
 def test_a_state_that_a_checkpoint_cannot_hold_is_refused(state, fault):
     with pytest.raises(ValueError, match=fault):
-        check_state(state, "llm_1", "mine")
+        encode({"llm_1": state.state_dict()}, {})
+
+
+def test_a_state_without_its_two_methods_is_refused():
+    with pytest.raises(ValueError, match="is Stateless; it needs state_dict and load_state_dict"):
+        check_state(Stateless(1.0), "llm_1", "mine")
 
 
 def test_encoding_is_exact():

@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 
-from cory.batch import Batch
 from cory.evaluation.evaluator import Responses
 from cory.report import plots
 from cory.tracking.curves import Curves
 from cory.tracking.tracker import Curve, Key
 from cory.training.held_out import HeldOut
-from cory.training.metrics import interplay, team_metrics
+from cory.training.metrics import team_metrics
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged
 
@@ -35,38 +33,6 @@ def test_collective_and_best_reward_by_hand():
     assert found["team/all/combined_reward"] == pytest.approx(1.0 - 0.1 * (2 + 4))
     assert found["team/observer_1/task_reward"] == 0.5
     assert found["team/pioneer_0/pass_at_2"] == 1.0
-
-
-def test_copies_and_correlation_by_hand():
-    """Two of four responses are copies; scores 0 1 2 3 beside 0 2 4 6 and beside a constant."""
-    rows = {
-        "prompt_BP": torch.ones(4, 1, dtype=torch.long),
-        "prompt_length_B": torch.ones(4, dtype=torch.long),
-    }
-    nothing = dict.fromkeys(
-        ("behaviour_logprobs_BT", "old_logprobs_BT", "ref_logprobs_BT", "exact_kl_BT", "values_BT"),
-        torch.zeros(4, 2),
-    )
-
-    def batch(ids, lengths, scores):
-        return Batch(
-            response_BT=torch.tensor(ids),
-            response_length_B=torch.tensor(lengths),
-            score_B=torch.tensor(scores),
-            payoff_B=torch.tensor(scores),
-            **rows,
-            **nothing,
-        )
-
-    first = batch([[1, 2], [3, 0], [1, 2], [4, 0]], [2, 1, 2, 1], [0.0, 1.0, 2.0, 3.0])
-    second = batch([[1, 2], [3, 0], [1, 3], [4, 4]], [2, 1, 2, 2], [0.0, 2.0, 4.0, 6.0])
-    third = batch([[9, 9]] * 4, [2] * 4, [1.0] * 4)
-    seating = {"pioneer_0": "llm_1", "observer_1": "llm_2", "observer_2": "llm_3"}
-    found = interplay(seating, dict(zip(seating, (first, second, third), strict=True)))
-    assert found["observer_1/llm_2/copied"] == 0.5
-    assert found["observer_1/llm_2/score_correlation"] == pytest.approx(1.0)
-    assert found["observer_2/llm_3/copied"] == 0.0
-    assert found["observer_2/llm_3/score_correlation"] == 0.0
 
 
 def test_games_are_those_of_the_seating_and_change_nothing():
