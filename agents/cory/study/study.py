@@ -107,7 +107,8 @@ class Study:
             train: Whether anything is trained; else only what is finished is counted again.
             engine: `local` (processes of this machine) or `ray` (tasks of a Ray cluster; the extra `ray`).
             retrain: Train again what was trained with other settings, files or modules than those of today
-                (old run directories become `seed-N.old-TIME`), and remove runs from the results whose arm or
+                (old run directories become `seed-N.old-TIME`), or lacks what the study measures by now and
+                has no directory any more; and remove runs from the results whose arm or
                 task the study no longer has; without, these are refused.
             say: Receives lines of progress.
 
@@ -224,7 +225,7 @@ def _missing(spec: Spec, plan: Plan, known: dict[str, dict[str, Any]], *, retrai
             known.pop(run.name, None)
         elif records.finished(folder, run):
             known[run.name] = records.record(run, folder)
-        elif run.name in known:
+        elif run.name in known and not (retrain and not records.is_complete(run, known[run.name])):
             continue  # its directory is gone
         if run.name not in known or not records.is_complete(run, known[run.name]):
             missing.append(run)

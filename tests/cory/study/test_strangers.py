@@ -89,3 +89,13 @@ def test_games_with_strangers_wait_for_the_last_seed_and_are_played_once(meeting
 def test_meetings_that_cannot_be_are_refused(meeting, changes, message):
     with pytest.raises(ValueError, match=message):
         Study(**meeting | changes).run(say=str)
+
+
+def test_runs_that_met_no_strangers_and_whose_directories_are_gone_are_trained_again_if_asked(meeting):
+    alone = Study(**meeting | {"strangers": [], "primary": [], "seeds": 2}).run(say=str)
+    shutil.rmtree(alone.page.parent / "fixed")
+    shutil.rmtree(alone.page.parent / "exchanging")
+    kept = Study(**meeting | {"seeds": 2}).run(say=str)
+    assert kept.results["runs"] == alone.results["runs"]
+    again = Study(**meeting | {"seeds": 2}).run(say=str, retrain=True)
+    assert all("strangers" in run["team"] for run in again.results["runs"])
