@@ -30,7 +30,10 @@ _within_limits: set[str] = set()
 
 
 def check(template: str, chat: Sequence[Mapping[str, Any]], special_tokens: Mapping[str, Any]) -> None:
-    """Render `chat` by a template that this process has not checked yet; ValueError if it exceeds a limit."""
+    """Render `chat` by a template that this process has not checked yet; ValueError if it exceeds a limit.
+
+    What the template refuses for another reason is left to the tokenizer's own rendering.
+    """
     if template in _within_limits:
         return
     variables = {**special_tokens, "messages": chat, "add_generation_prompt": True}

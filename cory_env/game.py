@@ -26,7 +26,10 @@ class Game:
         max_response: int | Sequence[int],
         annotate: Annotate | None = None,
     ) -> None:
-        """`max_response` is one cap or one per seat; `annotate` gives ids that later seats read, too."""
+        """`max_response` is the cap of every response in tokens, or one cap per seat.
+
+        `annotate` returns the ids that later seats read behind a finished response.
+        """
         self.query = query
         self.views = tuple(views)
         self.seats = tuple(view.seat for view in views)
@@ -119,7 +122,10 @@ class Game:
         return [*row, len(self.query.ids), *map(len, self._responses), *self.caps, turn]
 
     def get_state(self) -> dict[str, Any]:
-        """Return the game as plain values, from which `from_state` resumes it."""
+        """Return the game as plain values, from which `from_state` resumes it.
+
+        They can be written as JSON if the row of the query can.
+        """
         query = {"text": self.query.text, "ids": list(self.query.ids), "row": dict(self.query.row)}
         return {"query": query, "caps": list(self.caps), "responses": [list(ids) for ids in self._responses]}
 

@@ -54,7 +54,10 @@ def best(scores_BN: np.ndarray, _iteration: int) -> np.ndarray:
 
 
 def difference(scores_BN: np.ndarray, _iteration: int) -> np.ndarray:
-    """Pay each seat what the highest score, at least 0, would lose without it (a difference reward)."""
+    """Pay each seat what the highest score would lose without it (a difference reward).
+
+    Scores are taken to be 0 or more: a single seat is paid its score.
+    """
     N = scores_BN.shape[1]
     without = [np.delete(scores_BN, i, axis=1).max(1, initial=0.0) for i in range(N)]
     difference_BN: np.ndarray = scores_BN.max(1, keepdims=True) - np.stack(without, axis=1)
@@ -108,7 +111,11 @@ def check_one_game(payoff: Payoff) -> None:
 
 
 def rule(kind: Payoff, seats: int, *, iteration: int = 0) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the payoffs [B, N] of scores [B, N] that `kind` stands for; ValueError if it does not fit."""
+    """Return the function from scores [B, N] to payoffs [B, N] that `kind` stands for at `iteration`.
+
+    ValueError for a payoff that does not exist or does not fit the seats; a function's payoffs are checked
+    whenever it is called.
+    """
     function = kind if callable(kind) else None
     if isinstance(kind, str) and not _is_number(kind):
         function = REGISTRY.load(kind)

@@ -93,7 +93,10 @@ class Modules(Registry[ModuleType]):
 
 
 def module_of(name: str) -> ModuleType:
-    """The module `package.module` or `path/to/file.py`, each once; ImportError if it fails."""
+    """The module `package.module`, or that of the file `path/to/file.py`, the same for the same file.
+
+    ImportError if there is none or running it fails.
+    """
     if not name.endswith(".py"):
         return importlib.import_module(name)
     file = Path(name).expanduser().resolve()

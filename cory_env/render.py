@@ -17,7 +17,10 @@ def game_text(
     scores: Mapping[str, float],
     colour: bool = False,
 ) -> str:
-    """Return one line for the query and one per seat; `>` marks the seat to act."""
+    """Return one line for the query and one per seat; `>` marks the seat to act.
+
+    `scores` by seat may be empty.
+    """
     width = max(len(seat) for seat in responses)
     lines = [f"  {'query':<{width}}  {printable(query.text)}"]
     for seat, ids in responses.items():

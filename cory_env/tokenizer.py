@@ -39,7 +39,10 @@ class Tokenizer(Protocol):
 
 
 class CharTokenizer:
-    """A tokenizer with one id per character of `alphabet`, then `stops` EOS ids, then pad."""
+    """A tokenizer with one id per character of `alphabet`, then `stops` EOS ids, then pad.
+
+    It needs no package and no file.
+    """
 
     def __init__(self, alphabet: str = string.ascii_lowercase + " ", *, stops: int = 1) -> None:
         if not alphabet or len(set(alphabet)) != len(alphabet):
@@ -128,7 +131,10 @@ class Wrapped:
         )
 
     def encode_inside(self, text: str) -> list[int]:
-        """The ids of `text` where it continues other text: without a space that is put before texts."""
+        """The ids of `text` where it continues other text.
+
+        Tokenizers such as Llama's put a space before a text of its own; here none is added.
+        """
         if not self._opens_with_space:
             return self.encode(text)
         for anchor in ("\n", ".", "a"):

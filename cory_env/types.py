@@ -66,7 +66,10 @@ def response_range(max_response: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def token_id(action: Any, *, seat: str, vocab_size: int) -> int:
-    """Convert an integer to a token id; ValueError unless it is one from 0 to `vocab_size - 1`."""
+    """Convert `action` (a Python or NumPy integer) to a token id.
+
+    Raises a ValueError that names `seat` if it is no integer from 0 to `vocab_size - 1`.
+    """
     try:
         token = operator.index(action)
     except TypeError:

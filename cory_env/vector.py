@@ -101,7 +101,10 @@ class VectorGame:
         return ids_BP, lengths_B
 
     def respond(self, seat: str, ids: np.ndarray, lengths: np.ndarray) -> None:
-        """Play the response of `seat` in each game: ids [B, T], of which the first lengths [B] count."""
+        """Play the response of `seat` in each game: ids [B, T], of which the first lengths [B] count.
+
+        EOS may only be the last token, and a response without it must reach its cap, as in `Game`.
+        """
         if seat != self.turn:
             raise ValueError(
                 f"{seat} cannot respond: "
@@ -170,7 +173,10 @@ class VectorGame:
         return self.pay(self.scores())
 
     def measures(self) -> dict[str, dict[str, np.ndarray]]:
-        """Return what the task measures of games of several seats: arrays [B] by seat and quantity."""
+        """Return what the task measures of finished games beside scores: arrays [B] by seat and quantity.
+
+        Empty for games of one seat, and a task that is no `cory_env.tasks.base.MeasuresGames`.
+        """
         if not isinstance(self.task, MeasuresGames) or len(self.seats) == 1:
             return {}
         found = {

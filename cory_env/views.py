@@ -47,7 +47,10 @@ class View:
     """The most tokens that the task adds behind a response (`cory_env.tasks.base.Annotates`)."""
 
     def prompt(self, query: Sequence[int], responses: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """Return the token ids of this prompt; `responses` are ordered by seat, EOS included."""
+        """Return the token ids of this prompt.
+
+        `responses` are ordered by seat, EOS included; those of later seats are not read.
+        """
         ids: list[int] = []
         for segment in self.segments:
             if isinstance(segment, tuple):
@@ -93,7 +96,11 @@ def make_views(
 
 
 def resolve_views(task: Task, *, seats: int, views: Seen | None) -> tuple[View, ...]:
-    """Return the views of an option: the task's, some of `SEES` for all or by seat, or the views given."""
+    """Return the views that an environment's option `views` stands for.
+
+    None means the views of the task; a string is one of `SEES`, for all or by seat; a sequence of views must
+    fit the seats.
+    """
     annotation = task.max_annotation if annotates(task) else 0
     if views is None or isinstance(views, str | Mapping):
         made = make_views(task, seats=seats, sees=views or "all")
@@ -141,7 +148,10 @@ def compile_view(
 
 
 def check_window(views: Sequence[View], *, max_query: int, max_response: int, window: int) -> None:
-    """Raise a ValueError with a remedy if a seat's prompt and response can outgrow the model's window."""
+    """Raise a ValueError if the prompt and response of a seat together can outgrow the model's window.
+
+    The error names the seat that needs the largest window, and `views="previous"` if that would fit.
+    """
     prompts = [view.max_prompt(max_query, max_response) for view in views]
     needed = max(prompts) + max_response
     if needed <= window:

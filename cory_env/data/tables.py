@@ -55,7 +55,10 @@ class Table:
         return column
 
     def texts(self, name: str, *, listed: bool = False) -> list[str]:
-        """Read a column of texts and numbers, with `listed` also lists of one, as texts; else ValueError."""
+        """Read the column `name` as text; numbers are converted, any other value is a ValueError.
+
+        With `listed`, a list of one item counts as that item.
+        """
         values = self.values(name)
         for number, value in enumerate(values):
             if listed and isinstance(value, list) and len(value) == 1:
@@ -77,7 +80,11 @@ def read_rows(
     config: str | None = None,
     listed: Collection[str] = (),
 ) -> dict[str, list[Row]]:
-    """The rows of `data` by split, as texts under the keys of `columns`: possible names, likeliest first."""
+    """The rows of `data` by split (`read_tables`); each holds texts under the keys of `columns`.
+
+    `columns` maps each key to the possible names of its column in the data, the likeliest first. The columns
+    of the keys in `listed` may hold lists of one item.
+    """
     rows: dict[str, list[Row]] = {}
     for split, split_tables in read_tables(data, config=config).items():
         rows[split] = []

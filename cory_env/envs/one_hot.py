@@ -10,7 +10,10 @@ from pettingzoo.utils import BaseParallelWrapper, BaseWrapper
 
 
 def one_hot(env: Any) -> Any:
-    """Wrap any environment of the game so that L ids become L x V zeros and ones (flat, float32)."""
+    """Wrap any environment of the game so that L ids become L x V zeros and ones (flat, float32).
+
+    `state` is encoded too. A mask in the observation is left unchanged.
+    """
     for kind, wrapper in ((AECEnv, _OneHot), (ParallelEnv, _OneHotParallel), (gymnasium.Env, _OneHotSeat)):
         if isinstance(env, kind):
             return wrapper(env)

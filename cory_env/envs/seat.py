@@ -25,7 +25,10 @@ def random_partner(
 
 
 class seat_env(gymnasium.Env[Any, Any]):
-    """One game per episode, from the first turn of `seat`; the reward is its payoff, on its last token."""
+    """One game per episode, which starts when `seat` acts first; the reward is its payoff, on its last token.
+
+    Partners respond within a step, so the step that finishes the response of `seat` ends the episode.
+    """
 
     # Gymnasium declares it without ClassVar.
     metadata = {"render_modes": raw_env.metadata["render_modes"], "render_fps": 1}  # noqa: RUF012
@@ -38,7 +41,10 @@ class seat_env(gymnasium.Env[Any, Any]):
         partners: Partner | Mapping[str, Partner] | None = None,
         **options: Any,
     ) -> None:
-        """`partners` is one function or one by seat, by default random; other options are `raw_env`'s."""
+        """`partners` is one function for all other seats, or one by seat; None plays random tokens.
+
+        Other options are those of the token-level `raw_env`; `payout` must be `"end"`.
+        """
         one_of("payout", options.get("payout", "end"), ("end",))
         self.aec = raw_env(task, **options)
         one_of("seat", seat, self.aec.possible_agents)

@@ -31,7 +31,12 @@ _SAVED = (
 
 
 def env(task: str | Task = "echo", **options: Any) -> AECEnv:
-    """Make the token-level environment, with PettingZoo's check of the call order; options of `raw_env`."""
+    """Make the token-level environment of CORY, with PettingZoo's check of the call order.
+
+    A query, then a response from every seat in turn, token by token; then each response is scored. Every seat
+    is paid the collective reward, the sum of all scores, unless `payoff` is another than "cooperative".
+    Options are those of `raw_env`.
+    """
     return wrappers.OrderEnforcingWrapper(raw_env(task, **options))
 
 
@@ -109,7 +114,10 @@ class raw_env(AECEnv):
         return self.action_spaces[agent]
 
     def set_payoff(self, payoff: Payoff, *, iteration: int = 0) -> None:
-        """Set the payoff from now on, a schedule as at `iteration`; ValueError for `shuffled`."""
+        """Set the payoff of games that end from now on; a schedule is evaluated at `iteration`.
+
+        ValueError for `shuffled`, which pays with the scores of other games.
+        """
         check_one_game(payoff)
         self.pay = rule(payoff, len(self.possible_agents), iteration=iteration)
 

@@ -202,7 +202,10 @@ def _braced(text: str) -> str:
 
 
 def _result(text: str, match: re.Match[str]) -> re.Match[str] | None:
-    """Return the result of the calculation that `match` begins; None where it does not follow `=`."""
+    """Return the result of the calculation that `match` begins; a single number is its own result.
+
+    None for a calculation of several numbers whose last one does not follow `=`.
+    """
     number: re.Match[str] | None = match
     finished = True
     while number is not None and (operation := _OPERATION.match(text, number.end())):

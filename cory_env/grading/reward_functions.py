@@ -165,7 +165,10 @@ class Signature(NamedTuple):
         return self.takes & OF_GAMES if self.by_name else frozenset()
 
     def arguments(self, cases: Cases) -> tuple[list[Any], dict[str, Any]]:
-        """Return positional and named arguments for a call on `cases`; ValueError if it cannot be called."""
+        """Return positional and named arguments for a call on `cases`.
+
+        ValueError for a column that is missing, or a function that fits neither convention.
+        """
         if self.problem:
             raise ValueError(self.problem)
         if not self.by_name:

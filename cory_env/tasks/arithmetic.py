@@ -119,7 +119,10 @@ class Task(Pool):
         return [VERDICTS[int(score)] for score in self.score(queries, responses)]
 
     def template(self, seat: str) -> str:
-        """Return every earlier attempt, then the problem: `3+4=7;3+4=`; worked ones as gsm8k."""
+        """Return every earlier attempt at the problem, then the problem: `3+4=7;3+4=`.
+
+        Worked problems have the template of gsm8k, `cory_env.tasks._word_problem.paper_template`.
+        """
         if self.worked:
             return paper_template(seat)
         return "".join(f"{{query}}{{response_{k}}};" for k in earlier(seat)) + "{query}"

@@ -158,7 +158,10 @@ def annotation_ids(
 
 
 def validation_queries(task: Task) -> Sequence[Query]:
-    """The validation split; empty where a task raises, or returns its train or test queries, for it."""
+    """Return the validation split, or an empty tuple for a task of another package that does not have one.
+
+    Such a task raises a KeyError or ValueError, or returns its train or test queries for any other name.
+    """
     try:
         queries = task.queries("validation")
     except (KeyError, ValueError):
@@ -184,7 +187,11 @@ def counted(task: Task) -> dict[str, Any]:
 def checked_scores(
     task: Task, queries: Sequence[Query], responses: Mapping[str, Sequence[Response]]
 ) -> np.ndarray:
-    """Return all scores, [B, N] float64, by seats in order; ValueError unless each is a finite number."""
+    """Return the score of each response, [B, N] float64, N seats in the order of `responses`.
+
+    ValueError unless the task gives one finite number for each. With two or more seats a task that has
+    `score_games` is asked for whole games.
+    """
     check_seats(task, N := len(responses))
     name, B = type(task).__module__, len(queries)
     of_games = getattr(task, "score_games", None) if N > 1 else None
@@ -241,7 +248,10 @@ class Pool:
     def keep(
         self, queries: Mapping[str, Sequence[Query]], *, longest: int | None = None, where: object = ""
     ) -> None:
-        """Keep the queries of up to `longest` tokens; a tenth of train is validation if there is none."""
+        """Keep the queries of up to `longest` tokens; a tenth of train is validation if there is none.
+
+        ValueError that names the data, `where`, if no query of train or test is short enough.
+        """
         fitting = {
             s: [q for q in of_split if longest is None or len(q.ids) <= longest]
             for s, of_split in queries.items()

@@ -63,7 +63,11 @@ class Optimum(NamedTuple):
 
 
 class Task(Pool):
-    """Every secret once per mark: a and b in train, c in validation, d in test, not by a hash."""
+    """Every secret once per mark: a and b in `train`, c in `validation`, d in `test`.
+
+    A hash of sixteen texts would leave the secrets of a split unequally likely. Responses are best capped at
+    one token.
+    """
 
     def __init__(self, tokenizer: Tokenizer | None = None, *, price: float = 0.2) -> None:
         """Make the queries.

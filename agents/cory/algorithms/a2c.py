@@ -1,6 +1,6 @@
 """A2C: the synchronous advantage actor-critic (arXiv:1602.01783, section 4) with GAE.
 
-Shapes: K chosen tokens.
+Shapes: B games, T response tokens, K chosen tokens.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """RLOO (arXiv:2402.14740, eq. 8): REINFORCE whose baseline is the mean return of other games of the query.
 
-Shapes: B games.
+Shapes: B games, T response tokens, K chosen tokens.
 """
 
 from __future__ import annotations

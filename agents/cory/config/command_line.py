@@ -33,7 +33,11 @@ def parse_settings(
     shown: Collection[str] | None = None,
     options: type | None = None,
 ) -> dict[str, Any]:
-    """The settings that flags give, by dotted name, with all of `options`; `--help` shows `shown`."""
+    """The settings that flags give, by dotted name; with the dataclass `options` all of its fields too.
+
+    The options of the task and of the algorithm are those of the named ones, by default of `default`'s;
+    `--help` shows the values of `default`, of the settings that are `shown`.
+    """
     argv = joined_by_seat(argv)
     start = typed(default, argv, options)
     parsed = parse(type(start), argv, default=start, about=about, command=command, shown=shown)
@@ -99,7 +103,10 @@ def parse(
     default: Any = None,
     shown: Collection[str] | None = None,
 ) -> T:
-    """A dataclass `kind` from flags; ValueError that suggests the nearest right flag or value."""
+    """A dataclass `kind` from flags; ValueError that suggests the nearest right flag or value.
+
+    `--help` prints the settings `shown`, by default all; `--help-all` prints all.
+    """
     import tyro
 
     argv = [word_at_home(word) for word in argv]
@@ -124,7 +131,10 @@ def parse(
 
 
 def split_arguments(argv: Sequence[str], options: type) -> tuple[list[str], list[str]]:
-    """The words of a command's own `options`, misspelt ones too, and the rest: settings of a run."""
+    """The words that belong to a command's own `options`, and the rest, which are settings of a run.
+
+    A misspelt option belongs to the options too, whose parser suggests the right one.
+    """
     names = {one.name.replace("_", "-") for one in fields(options)}
     known = names | {f"no-{name}" for name in names} | {word.lstrip("-") for word in HELP}
     of_runs = {one.name.removesuffix("_options").replace("_", "-") for one in fields(Config)}

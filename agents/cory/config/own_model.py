@@ -41,7 +41,10 @@ def chosen(preset: str | None, model: Any, kind: str | None) -> str:
 
 
 def start(preset: str | None, *, model: Any = None, kind: str | None = None) -> Config:
-    """Settings of the preset that is `chosen`, those of `own` by the size of `model`, a name or an object."""
+    """The settings of the preset that is `chosen`; those of `own` by the size of `model`.
+
+    `model` is a folder, a hub name, or a transformers model in memory.
+    """
     name = chosen(preset, model, kind)
     config = presets.get(name)
     return by_shape(config, shape_of(model), kind) if name == NAME and model is not None else config

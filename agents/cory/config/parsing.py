@@ -50,7 +50,11 @@ setting that changed no result."""
 
 
 def base_settings(given: Mapping[str, Any], options: RunOptions, *, model: Any = None) -> tuple[str, Config]:
-    """The preset that settings start from, and the settings: of a file, or of the run to resume."""
+    """The preset that a run's settings start from, and the settings that those `given` change.
+
+    They are those of the preset, changed by the settings file; without either those of the run to resume. A
+    preset that is not named depends on the model, which may be an object (`cory.config.own_model`).
+    """
     file, preset = options.config, options.preset
     if file is None and preset is None and options.run is not None and options.resume != "never":
         saved = options.run / "config.yaml"
@@ -92,7 +96,10 @@ def without_gone(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Stored settings, flat, with those added since at their defaults; as stored if unreadable."""
+    """Stored settings, flat, with those added since at their defaults; as stored if unreadable.
+
+    So a setting that is new, and at its default, does not make a run another one.
+    """
     try:
         return as_json(Config.from_flat(without_gone(settings)))
     except ValueError:
@@ -100,7 +107,10 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any], *, allowed: tuple[str, ...] = ()) -> list[str]:
-    """Flat settings that differ, in words, but for `allowed` ones and `auto` for what was measured."""
+    """Flat settings that differ, in words, but for those whose names begin with one of `allowed`.
+
+    `auto` is what the run before has measured (`MEASURED`).
+    """
     return [
         f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
         for name in sorted({*before, *now})

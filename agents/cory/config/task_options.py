@@ -13,7 +13,10 @@ PLAYERS = ("tokenizer", "judge")
 
 @cache
 def task_options(name: str) -> type[Any]:
-    """A frozen dataclass of the arguments of the task called `name`, with their types and defaults."""
+    """A frozen dataclass of the arguments of the task called `name`, with their types and defaults.
+
+    An argument without annotation has the type of its default; one without default is None when not given.
+    """
     kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     known = [p for p in tasks.options(name).values() if p.name not in PLAYERS and p.kind not in kinds]
     return make_dataclass(

@@ -34,7 +34,11 @@ class _Answer(NamedTuple):
 
 
 def join() -> None:
-    """Join the processes that a launcher started beside this one; nothing without a launcher."""
+    """Join the processes that a launcher started beside this one; nothing without a launcher.
+
+    On accelerators each process of a machine takes the one with its local rank. ValueError for an environment
+    that names several processes and not where they meet.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         return
     missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
@@ -90,7 +94,10 @@ def raised_on_all(place: str) -> Iterator[None]:
 
 
 def gather_object(place: str, value: T) -> list[T]:
-    """The values of all ranks in their order; all must call it at the same `place` in their work."""
+    """The values of all ranks, in their order.
+
+    Every rank must call this at the same point of its work, which `place` names.
+    """
     if count() == 1:
         return [value]
     answers: list[Any] = [None] * count()

@@ -22,7 +22,7 @@ Scaling = Literal["none", "scale", "normalise"]
 
 @dataclass(frozen=True, kw_only=True)
 class PayoffScalingConfig:
-    """Scaling of payoffs before they become rewards."""
+    """Scaling and clipping of payoffs before they become rewards."""
 
     scaling: Scaling = "none"
     """`scale` divides by the running standard deviation, `normalise` subtracts the running mean first."""

@@ -35,7 +35,11 @@ class ProcessedDecoder:
 
 
 class PenalisedDecoder(ProcessedDecoder):
-    """Repetition penalty (Keskar et al. 2019): seen tokens' logits / penalty, negative ones * penalty."""
+    """Repetition penalty (Keskar et al. 2019, as in transformers).
+
+    The logit of every token that occurs in a row's prompt or response is divided by `penalty` if positive and
+    multiplied by it otherwise.
+    """
 
     def __init__(self, decoder: Decoder, penalty: float) -> None:
         self.decoder, self.penalty = decoder, penalty

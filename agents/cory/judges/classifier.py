@@ -124,7 +124,10 @@ def _label_index(label: str | int, names: dict[int, str], where: str | Path) -> 
 
 
 def _window(tokenizer: Any, model: Any) -> int:
-    """Longest input in tokens, of tokenizer and model; RoBERTa numbers positions from padding_idx + 1."""
+    """Return the longest input in tokens: the tokenizer's limit or the model's positions, if these are fewer.
+
+    RoBERTa models number positions from padding_idx + 1.
+    """
     positions = getattr(model.config, "max_position_embeddings", None) or math.inf
     learned = (module for name, module in model.named_modules() if name.endswith("position_embeddings"))
     padding = next((getattr(module, "padding_idx", None) for module in learned), None)

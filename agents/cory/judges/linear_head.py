@@ -17,7 +17,11 @@ KIND = "linear_head"
 
 
 class LinearHead(nn.Module):
-    """Logits (0, w . m + b) of (negative, positive), m the mean last state; `trunk` is frozen."""
+    """Logits (0, w . m + b) of (negative, positive), where m is the mean over the tokens of the last states.
+
+    `trunk` is frozen, and the head's few weights are all that its folder holds: the language model is named
+    there, and loaded from its own.
+    """
 
     def __init__(self, trunk: Any, head: nn.Linear | None = None) -> None:
         super().__init__()

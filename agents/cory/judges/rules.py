@@ -12,7 +12,10 @@ Completion = str | Sequence[Mapping[str, str]]
 
 
 def matches(pattern: str) -> Callable[..., list[float]]:
-    """Return a judge: 1 if `pattern` is found in the completion, else 0."""
+    """Return a judge: 1 if `pattern` is found in the completion, else 0.
+
+    `.` matches line breaks only with `(?s)`.
+    """
     try:
         compiled = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:

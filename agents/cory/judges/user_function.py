@@ -26,7 +26,11 @@ MAX_LOGGED = 10
 
 
 class UserFunction(CaseJudge):
-    """Calls a function with a whole batch; if that fails, response by response: a fault costs one score."""
+    """Calls a function in a worker process of `pool`.
+
+    The whole batch is passed in one call; if that fails, every response is passed in a call of its own, so
+    that one bad response costs one score.
+    """
 
     def __init__(self, source: Source, *, name: str, supervisor: Supervisor, config: JudgeConfig) -> None:
         self.source, self.name, self.supervisor, self.config = source, name, supervisor, config

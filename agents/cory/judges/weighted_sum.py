@@ -43,7 +43,10 @@ class WeightedSum(CaseJudge):
         return [math.fsum(w * s for w, s in zip(weights, row, strict=True)) for row in rows]
 
     def metrics(self, prefix: str = "") -> dict[str, float]:
-        """Metrics of all ranks since the last call, keyed `judge/<name>/<prefix><quantity>`."""
+        """Metrics since the last call on all ranks, keyed `judge/<name>/<prefix><quantity>`.
+
+        The mean unweighted score of each term, if there are several; failures and retries of user functions.
+        """
         counts = {name: function.metrics() for name, function in self._functions.items()}
         everywhere = ranks.gather_object("the judges", (counts, self._sums, self._cases))
         cases = sum(cases for _, _, cases in everywhere)

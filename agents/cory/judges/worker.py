@@ -1,6 +1,6 @@
 """Worker process that calls user functions and can be killed at any time.
 
-Started by `cory.judges.supervisor` as `python -m cory.judges.worker SOCKET MB`. Standard library only,
+Started by `cory.judges.process_pool` as `python -m cory.judges.worker SOCKET MB`. Standard library only,
 so that it starts fast and leaves the memory to the function. Replies are JSON: the parent process unpickles
 nothing that a function returned.
 """
@@ -135,7 +135,10 @@ def _imported(module: str) -> ModuleType:
 
 
 def scores(returned: Any, count: int) -> list[float | str]:
-    """The scores in what a function returned, each a number or why not; ValueError without a list."""
+    """Convert what a function returned to `count` scores, each a finite number or a reason why not.
+
+    ValueError if it is no list of that many: `returned None for 8 responses; return one number for each`.
+    """
     values = returned.tolist() if hasattr(returned, "tolist") else returned
     ordered = hasattr(values, "__iter__") and not isinstance(values, str | bytes | Mapping | Set)
     values = list(islice(values, count + 1)) if ordered else []

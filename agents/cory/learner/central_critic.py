@@ -25,7 +25,10 @@ from cory.policies.base import Policy
 
 
 def transcripts(batches: Mapping[str, Batch]) -> dict[str, Rows]:
-    """Each seat's responses after the first seat's prompt and the responses before them, EOS included."""
+    """Each seat's responses after the transcript before them; `batches` come in the order of play.
+
+    The first seat's prompt opens every transcript. Responses keep their EOS.
+    """
     first = next(iter(batches.values()))
     transcript_BP, length_B = first.prompt_BP, first.prompt_length_B
     rows_by_seat = {}
@@ -97,7 +100,11 @@ class CentralCritic:
         return valued
 
     def update(self, returns: Mapping[str, Tensor]) -> dict[str, float]:
-        """Learn the returns [B, T] of the games valued last; loss and explained variance before it."""
+        """Learn the returns [B, T] of the games that were valued last, by seat.
+
+        The loss is the mean of (V - R)^2 over the chosen tokens of all seats. Returns the loss before the
+        first pass and the explained variance of the returns then.
+        """
         return_K = torch.cat([returns[seat][mask_BT] for seat, (_, mask_BT) in self._states.items()])
         metrics: dict[str, float] = {}
         for _ in range(self.config.epochs):

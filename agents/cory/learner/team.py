@@ -83,7 +83,11 @@ class Team:
     def data(
         self, name: str, batches: Mapping[str, Batch], advantages: Mapping[str, Advantage]
     ) -> LearningData:
-        """What a policy learns from; ArithmeticError if its log-probs are not those of its sampler."""
+        """What one policy learns from, in an order for each epoch.
+
+        Advantages that `update_all` has changed are checked as those of the hook `advantage`. ArithmeticError
+        if the policy's log-probs are not those its tokens were sampled with.
+        """
         if self.algorithm.update_all is not None:
             where = f"algorithm {self.algorithm.name!r}: team.data was given"
             check_advantages(advantages, batches, where)

@@ -102,7 +102,10 @@ class Policy(nn.Module):
         return self.budget
 
     def max_rows(self, length: int, *, learning: bool = True) -> int:
-        """Rows of `length` tokens that fit one pass."""
+        """Rows of `length` tokens that fit one pass.
+
+        A learning pass keeps the activations of all layers, others those of one layer and a KV cache.
+        """
         return 1 << 30
 
     def max_logit_rows(self) -> int:
@@ -114,7 +117,10 @@ class Policy(nn.Module):
         raise NotImplementedError
 
     def logits(self, state_KD: Tensor) -> Tensor:
-        """Next-token logits [K, V] with temperature applied: a fresh tensor that the caller may overwrite."""
+        """Next-token logits [K, V] with temperature applied, in the precision of the products.
+
+        A fresh tensor: the caller may overwrite it.
+        """
         raise NotImplementedError
 
     def values(self, state_KD: Tensor) -> Tensor:
@@ -152,7 +158,10 @@ class Policy(nn.Module):
         )
 
     def critic_states(self, rows: Rows, max_length: int) -> Tensor:
-        """Inputs [K, D] of a central critic for each chosen token of rows of up to `max_length` tokens."""
+        """Inputs of a central critic for each chosen token [K, D], in the order of `rows.mask_BT`.
+
+        `max_length` is the largest prompt + response in tokens that `rows` may have.
+        """
         return self.hidden_states(rows)
 
     def sample(
@@ -164,7 +173,11 @@ class Policy(nn.Module):
         caps_B: Tensor,
         strategy: SamplingStrategy = "own",
     ) -> Sampled:
-        """Respond to each prompt (`generation.sampling.sample`), in smaller passes if memory runs out."""
+        """Respond to each prompt (`cory.generation.sampling.sample`).
+
+        Strategies other than `own` are for evaluation. If an accelerator's memory runs out, all responses are
+        sampled again in smaller passes, with the same tokens.
+        """
         self._check_window(int((prompt_length_B + caps_B).max()))
         columns = int(prompt_length_B.max() + caps_B.max())  # of a KV cache: its rows end in the same column
         attempts = Attempts("while sampling", budget=self.memory, device=self.device)
@@ -208,7 +221,11 @@ class Policy(nn.Module):
         ])  # fmt: skip
 
     def act(self, observation: Any, info: Mapping[str, Any], *, seed: int = 0) -> int:
-        """The token to play next in the AEC env, for `env.last()`'s observation and info (`Actor.act`)."""
+        """The token id to play next in the PettingZoo AEC env, for `env.last()`'s observation and info.
+
+        See `cory.generation.acting.Actor.act`; the draw is a function of `seed` and of the ids, and the KV
+        cache is kept between calls for the same response.
+        """
         key = (self.version, seed, self.fingerprint())
         if self._actor is None or self._actor[0] != key:
             actor = Actor(self.decoder, eos=self.eos, pad=self.pad, device=self.device, seed=seed)

@@ -99,7 +99,10 @@ class CausalLMPolicy(Policy):
 
     @classmethod
     def load(cls, name: str, path: str | Path, *, device: str = "cpu", **options: Any) -> Self:
-        """From a folder or hub name, with its value head if it holds one; `options` are the constructor's."""
+        """From a local folder or a hub name; with its value head where the folder holds one.
+
+        `options` are the constructor's.
+        """
         model, tokenizer = load_model(path, device=device)
         policy = cls(name, model, tokenizer, **options)
         if (Path(path) / VALUE_HEAD).exists():
@@ -162,7 +165,11 @@ class CausalLMPolicy(Policy):
         return autocast(self._precision, self.device)
 
     def compile_blocks(self) -> None:
-        """Compile the block that the transformer repeats; ValueError where that cannot be."""
+        """Compile the block that the transformer repeats, for learning and scoring (`CompiledBlocks`).
+
+        ValueError where the machine has no compiler, for a model that marks no such blocks, and with gradient
+        checkpointing.
+        """
         if self.gradient_checkpointing:
             raise ValueError(
                 "policy.compile yes does not go with policy.gradient_checkpointing; leave one of them out"
@@ -240,7 +247,10 @@ class CausalLMPolicy(Policy):
     def _sample(
         self, prompt_BP: Tensor, prompt_length_B: Tensor, *, uniforms_BT: Tensor, **options: Any
     ) -> Sampled:
-        """Sample with weights cast once per call; with `mismatch` released, with penalty and dropout."""
+        """Sample as every policy does, with weights cast once per call.
+
+        With `mismatch` released, with repetition penalty and dropout.
+        """
         with ExitStack() as contexts:
             contexts.enter_context(self.forward_context())
             if self.precision == "bfloat16":
@@ -269,7 +279,10 @@ def shard_policies(policies: Iterable[CausalLMPolicy]) -> None:
 
 
 def check_same_tokenizer(policies: Iterable[object]) -> None:
-    """Raise ValueError for language models whose tokenizers, EOS ids, pad ids or vocabularies differ."""
+    """Raise ValueError for language models whose tokenizers, EOS ids, pad ids or vocabularies differ.
+
+    Other policies, and players, have none.
+    """
     models = [policy for policy in policies if isinstance(policy, CausalLMPolicy)]
     if len(models) < 2:
         return

@@ -44,7 +44,10 @@ def fit(policy: Any) -> None:
 
 
 def check(policy: Any, *, longest: int = 0) -> None:
-    """Compare log-probs with the model's on two rows, one of `longest` tokens; may set `policy.caches`."""
+    """Compare a policy's log-probs with its model's on two rows, one of them of `longest` tokens.
+
+    Sets `policy.caches` to False where only decoding with a cache differs. ValueError where scoring differs.
+    """
     with refusals(policy):
         rows = _rows(policy, longest)
         policy.max_rows(rows.max_length)
@@ -172,7 +175,10 @@ def _check_gradient(policy: Any, rows: Rows) -> None:
 
 
 def _window(policy: Any) -> int | None:
-    """The longest row that its batch does not change: the window, but for scaled positions (longrope)."""
+    """The longest row whose log-probs do not depend on how long other rows of its batch are.
+
+    That is the model's window, except where rotary positions are scaled by the longest row (longrope).
+    """
     window: int | None = policy.window
     if window is None or "position_ids" not in inspect.signature(policy.model.base_model.forward).parameters:
         return window

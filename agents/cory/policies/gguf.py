@@ -51,7 +51,10 @@ def unpacking(path: str | Path) -> dict[str, Any]:
 
 
 def forget_format(model: Any) -> None:
-    """Make a model that was read from a GGUF file an ordinary one, which can be trained and saved."""
+    """Make a model that was read from a GGUF file an ordinary one, which can be trained and saved.
+
+    Its weights are whole; transformers refuses to save it for the `quantization_config` that it leaves.
+    """
     model.config.__dict__.pop("quantization_config", None)
     for name in ("hf_quantizer", "is_quantized", "quantization_method"):
         model.__dict__.pop(name, None)

@@ -51,7 +51,11 @@ class _Pass:
 
 @torch.no_grad()
 def measure(model: Any, ids_1L: Tensor) -> Head:
-    """The module and transform from last hidden states to `model(ids).logits`; ValueError for others."""
+    """The module and the transform that lead from last hidden states to `model(ids).logits`.
+
+    Raises ValueError if there is no such module, or if its logits are changed otherwise than by a scale and a
+    soft cap.
+    """
     if model.base_model is model:
         raise ValueError("its transformer without the head is no module of its own")
     states_1LD = model.base_model(input_ids=ids_1L, use_cache=False).last_hidden_state

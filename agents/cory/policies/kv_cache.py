@@ -16,7 +16,10 @@ from transformers.cache_utils import Cache, DynamicCache, StaticCache, StaticLay
 
 
 class _DecodingCache(Cache):
-    """Keys and values in the precision of products (rotary keys are float32), with masks made each time."""
+    """Keys and values in the precision of products, with which transformers makes the mask of every token.
+
+    Under autocast rotary keys are float32, and attention would round all of them anew at every token.
+    """
 
     is_compileable = True
     """Otherwise the mask is read back at every token, to see whether attention could do without."""
@@ -32,7 +35,10 @@ class GrowingCache(_DecodingCache, DynamicCache):
 
 
 class FixedCache(_DecodingCache, StaticCache):
-    """A cache of `columns` columns; tokens are written to that in the device's number `column`."""
+    """A cache of `columns` columns; after the prompt, tokens are written to the column that `column` holds.
+
+    `column` is a number on the device; the caller advances it.
+    """
 
     def __init__(self, config: Any, columns: int, column: Tensor) -> None:
         super().__init__(config, max_cache_len=columns)
@@ -78,7 +84,10 @@ class _FixedLayer(StaticLayer):
 
 
 class CachedDecoder:
-    """Left-pads the prompts so that every row's next token is in the same column; positions are per row."""
+    """Left-pads the prompts so that every row's next token is in the same column; positions are per row.
+
+    `trunk` is the transformer without its head; `logits` maps its last hidden states [B, D] to logits.
+    """
 
     def __init__(
         self, trunk: Callable[..., Any], logits: Callable[[Tensor], Tensor], config: Any, *, fixed: bool
@@ -125,7 +134,10 @@ class CachedDecoder:
 
 
 class UncachedDecoder:
-    """Computes every token from its whole prefix, as the scorer does: right-padded, without a cache."""
+    """Computes every token from its whole prefix, as the scorer does: right-padded, without a cache.
+
+    For models whose caches are not those of transformers or do not decode as the model scores.
+    """
 
     def __init__(self, trunk: Callable[..., Any], logits: Callable[[Tensor], Tensor]) -> None:
         self.trunk, self.logits = trunk, logits

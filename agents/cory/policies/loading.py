@@ -47,7 +47,11 @@ def load_model(
 
 
 def load_four_bit(path: str | Path, *, device: str = "cpu", precision: Precision = "auto") -> tuple[Any, Any]:
-    """Load model and tokenizer with the trunk's linear layers in NF4, on any device bitsandbytes serves."""
+    """Load model and tokenizer with the trunk's linear layers in NF4, on any device bitsandbytes serves.
+
+    They are multiplied in the dtype of `precision`: products of 16 bits within a pass of float32 would differ
+    between sampler and learner by more than float32 rounds.
+    """
     check_device(device)
     options = four_bit_options(precision, torch.device(device))
     with hub.quiet():
@@ -93,7 +97,11 @@ def check_device(device: str) -> None:
 
 
 def head_shape(model: Any) -> tuple[int, int]:
-    """Return rows and columns of the language-model head: logits per token, and the width of its inputs."""
+    """Return rows and columns of the language-model head: logits per token, and the width of its inputs.
+
+    They are those of the weights: configurations name the width differently, and OPT's `hidden_size` differs
+    from it.
+    """
     head = model.get_output_embeddings()
     if head is None:
         raise ValueError(
@@ -120,7 +128,10 @@ def eos_ids(model: Any, tokenizer: Any, *, vocab_size: int) -> frozenset[int]:
 
 
 def pad_id(tokenizer: Any, *, vocab_size: int, eos: frozenset[int]) -> int:
-    """The tokenizer's pad id if the vocabulary has it, else an EOS id: padding is known by lengths."""
+    """Return the tokenizer's pad id if the model's vocabulary has it, else an EOS id.
+
+    An EOS that was chosen is distinguished from padding by lengths, never by ids.
+    """
     pad: int | None = tokenizer.pad_token_id
     return pad if pad is not None and pad < vocab_size else min(eos)
 
@@ -177,7 +188,10 @@ def _load_whole(
 
 
 def own_memory(model: Any) -> Any:
-    """Copy CPU weights out of the mapped file, where they are unaligned and up to 1.4 times as slow."""
+    """Copy CPU weights out of the memory-mapped file, whose header leaves them unaligned.
+
+    Matrix products are up to 1.4 times as fast with aligned weights.
+    """
     for parameter in model.parameters():
         if parameter.device.type == "cpu" and parameter.is_floating_point():  # 4-bit weights are new tensors
             parameter.data = parameter.data.clone()

@@ -42,7 +42,11 @@ DEFAULT = LoRAConfig()
 
 
 class LoraPolicy(CausalLMPolicy):
-    """One adapter and one value head on the backbone of a team, no submodule: made by `LoraTeam`."""
+    """One adapter and one value head on a backbone that belongs to the team: made by `LoraTeam`.
+
+    `parameters()` are those of the value head and the adapter, layer by layer in alphabetical order. The
+    backbone is no submodule.
+    """
 
     def __init__(self, name: str, team: "LoraTeam", **options: Any) -> None:
         self._team = (team,)
@@ -100,7 +104,10 @@ class LoraPolicy(CausalLMPolicy):
         return self.value_parameters()
 
     def distribution_weights(self) -> dict[str, Tensor]:
-        """Parameters of the adapter and those joined with it; none where they add nothing as yet."""
+        """The adapter's parameters; none where it adds nothing to the backbone, as before the first step.
+
+        Where several are joined, those of all.
+        """
         weights = super().distribution_weights()
         for other in self._joined:
             weights |= {f"{other}/{key}": w for key, w in lora_adapters.tensors(self.model, other).items()}
@@ -108,7 +115,11 @@ class LoraPolicy(CausalLMPolicy):
         return weights if adds else {}
 
     def save(self, folder: str | Path, *, value_head: bool = True) -> None:
-        """Write a PEFT folder with tokenizer, value head, and name and sha256 of the backbone."""
+        """Write a PEFT folder: adapter, tokenizer, value head, and the backbone they belong to.
+
+        `base_model_name_or_path` is the hub name, the name of an embedded model (`pocket`), which PEFT
+        does not know, or the absolute path of a folder; backbone.json adds the sha256 of its weights.
+        """
         team = self._team[0]
         lora_adapters.write(self.model, self.adapter_name, team.settings, folder)
         self.tokenizer.save_pretrained(folder)
@@ -118,7 +129,11 @@ class LoraPolicy(CausalLMPolicy):
             save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD)
 
     def save_merged(self, folder: str | Path) -> None:
-        """Write one whole float32 model with the value head; a 4-bit backbone is merged unquantised."""
+        """Write one whole model in plain `from_pretrained` layout, float32, with the value head beside it.
+
+        The adapter is merged in main memory into a copy of the backbone loaded from its folder; a 4-bit
+        backbone is merged unquantised, so logits differ by the quantisation error.
+        """
         with TemporaryDirectory() as parts:
             self.save(parts)
             whole, tokenizer = load_model(parts)

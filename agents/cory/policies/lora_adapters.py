@@ -63,7 +63,10 @@ def settings(model: Any, config: LoRAConfig, *, base: str) -> LoraConfig:
 
 
 def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:
-    """Add a float32 adapter that changes no output yet, drawn by `seed` and `name`."""
+    """Add a float32 adapter to the layers `config` targets.
+
+    Its second factor is 0, so outputs do not change yet; the first is a function of `seed` and `name` only.
+    """
     key = int(rng.bits((seed, "adapter", name), np.zeros(1), 1)[0, 0])
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), _seen_in_float32(model):
         warnings.filterwarnings("ignore", message="Already found a `peft_config`")
@@ -75,7 +78,10 @@ def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:
 
 @contextmanager
 def _seen_in_float32(model: Any) -> Iterator[None]:
-    """Inside, weights in bfloat16 look like float32, so that PEFT does not round the adapters it draws."""
+    """Inside, weights in bfloat16 look like float32, so that PEFT does not round the adapters it draws.
+
+    What stands in for a weight has its shape and a single number.
+    """
     layers: Iterator[Any] = iter(linear_layers(model).values())
     stored = {layer: layer.weight for layer in layers if layer.weight.dtype == torch.bfloat16}
     try:

@@ -48,7 +48,10 @@ class LoRAConfig:
 
 
 def shared_name(path: str | Path) -> str:
-    """A model's name on other machines: of an embedded model, or on the hub; else its absolute path."""
+    """Return the name of a model that other machines know: an embedded model's name, or the hub name.
+
+    A folder or file of the user has no such name; it is returned as an absolute path.
+    """
     folder = Path(path)
     if not folder.exists():
         return str(path)

@@ -130,7 +130,12 @@ def store_frozen(model: nn.Module, dtype: torch.dtype) -> None:
 
 @contextmanager
 def cast_linear_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Replace float32 weights of linear layers inside by the casts that autocast makes at every call."""
+    """Replace the float32 weights of linear layers by copies in `dtype` inside the block.
+
+    They are the casts that autocast would make at every call. For use without gradient: sampling a response
+    casts each weight once instead of once per token. Parameters themselves are not touched, and a weight that
+    is tied to an embedding stays float32 there.
+    """
     replaced = castable(model)
     try:
         for module, name, parameter in replaced:

@@ -27,7 +27,10 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(policy: Policy, rows: Rows) -> Evaluation:
-    """Score `rows` under `policy` and its reference, without gradient."""
+    """Score `rows` under `policy` and its reference, without gradient.
+
+    If an accelerator's memory runs out, from the start in smaller passes.
+    """
     attempts = Attempts("while scoring", budget=policy.memory, device=policy.device)
     with unsharded([policy]):
         while attempts.should_retry():
@@ -63,7 +66,10 @@ def _evaluate(policy: Policy, rows: Rows) -> Evaluation:
 def make_batch(
     policy: Policy, rows: Rows, behaviour_logprobs_BT: Tensor, score_B: Tensor, payoff_B: Tensor
 ) -> Batch:
-    """The learner's batch of `rows`: log-probs, values and KL of `policy` as it is before the update."""
+    """The learner's batch of `rows`: log-probs, values and KL of `policy` as it is before the update.
+
+    `behaviour_logprobs_BT` are those of what sampled the tokens.
+    """
     scored = evaluate(policy, rows)
     return Batch(
         prompt_BP=rows.prompt_BP,

@@ -42,7 +42,10 @@ class TablePolicy(Policy):
         self.load_state_dict(saved)
 
     def cell(self, prompt_BP: Tensor, prompt_length_B: Tensor, at_T: Tensor) -> Tensor:
-        """Rows of the table [B, T] at `at_T`; a prompt that is shorter counts with its last token."""
+        """Return the rows of the table [B, T] for response positions `at_T`.
+
+        A prompt that is shorter than a position counts with its last token.
+        """
         read_BT = torch.minimum(at_T[None], prompt_length_B[:, None] - 1)
         return at_T * self.vocab_size + prompt_BP.gather(1, read_BT)
 
@@ -63,7 +66,10 @@ class TablePolicy(Policy):
         return [self.values_S]
 
     def critic_states(self, rows: Rows, max_length: int) -> Tensor:
-        """The tokens before each chosen one, one-hot by position [K, max_length x V]."""
+        """Return the tokens before each chosen one, one-hot by position [K, max_length x V].
+
+        The policy's own cells see one prompt token only.
+        """
         ids_BL, at_K = rows.input_ids(), rows.predicting_positions()
         L = ids_BL.shape[1]
         ids_KL = ids_BL[at_K // L]

@@ -31,7 +31,10 @@ def play(
     clock: Clock,
     players: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Batch]:
-    """Play one game per query of `spec`; the batch of every seat, in the order of play."""
+    """Play one game per query of `spec`; the batch of every seat, in the order of play.
+
+    `players` respond in the other seats; their tokens are not scored.
+    """
     game.reset(spec.queries, spec.caps_BN)
     seated = {**players, **policies_by_seat}
     responses: dict[str, tuple[Rows, Tensor]] = {}
@@ -67,7 +70,10 @@ def play_shared(
     clock: Clock,
     players: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Batch]:
-    """`play` with the games shared out among the ranks; the batches of all, paid by the scores of all."""
+    """`play` with the games shared out among the ranks; the batches of all games.
+
+    Payoffs are computed from the scores of all games. An exception of one rank is raised on all.
+    """
     ours = spec.rows(ranks.share(len(spec.queries)))
 
     def play_ours() -> tuple[dict[str, Batch], np.ndarray]:

@@ -15,7 +15,12 @@ CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 
 def configure_arithmetic(*, deterministic: bool = False) -> None:
-    """Choose deterministic operations or not for this process; call it before cuBLAS is first used."""
+    """Choose deterministic operations or not for this process.
+
+    With `deterministic`, operations that sum in an order of their own are replaced or raise RuntimeError, and
+    cuBLAS gets the workspace that fixes its order. It reads that from the environment when it is first used,
+    so call this before. Uninitialised memory is not filled: no result depends on it.
+    """
     import torch
 
     if deterministic:

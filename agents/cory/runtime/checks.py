@@ -21,7 +21,10 @@ RULES: dict[str, tuple[Callable[[float], bool], str]] = {
 
 
 def check_fields(settings: Any, group: str, /, **fields: str) -> None:
-    """Raise ValueError for the first field `group.field` that breaks its rule; None breaks none."""
+    """Raise ValueError for the first field, called `group.field`, that breaks the rule its name is given for.
+
+    Names are separated by spaces; None breaks no rule. Fields at the top have the group "".
+    """
     for rule, names in fields.items():
         holds, advice = RULES[rule]
         for name in names.split():

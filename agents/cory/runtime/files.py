@@ -10,7 +10,10 @@ from typing import Any
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file, or a link of that name: after a crash it is the new or the old one, whole."""
+    """Replace a text file atomically: after a crash it is either the new or the old one, complete.
+
+    A link of that name is replaced; the file that it leads to stays as it is.
+    """
     part = path.with_name(path.name + ".part")
     remove(part)
     part.write_text(text, encoding="utf-8")
@@ -45,7 +48,11 @@ def move_aside(path: Path, word: str = "old") -> Path:
 
 
 def replace_folder(part: Path, final: Path) -> Path | None:
-    """Give a folder its final name, file by file; where an older one with other files was moved to."""
+    """Give a written folder its final name; where an older folder of that name was moved to, if it was.
+
+    Files of the same names are replaced one by one, so that each is whole at any moment. A folder that holds
+    anything else is moved aside as it is, and a link is removed.
+    """
     aside = None
     if final.is_symlink():
         final.unlink()
@@ -80,7 +87,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def check_output(path: Path, *words: str) -> None:
-    """Raise ValueError unless a file can be written that replaces none without one of `words`."""
+    """Raise ValueError unless a file can be written here without a loss.
+
+    There must be a folder for it, and what the file replaces must begin with one of the `words`, which only
+    CORY's own files of this kind do.
+    """
     if not path.parent.is_dir():
         raise ValueError(f"there is no folder {path.parent} to write {path.name} into")
     if path.is_dir():

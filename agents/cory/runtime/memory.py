@@ -20,7 +20,11 @@ ACTIVATIONS_PER_CHANNEL, INPUTS_PER_CHANNEL = 34, 2
 
 @dataclass(kw_only=True)
 class MemoryBudget:
-    """Bytes that one pass may use beside weights and optimiser, the same for all policies of a run."""
+    """Bytes that one pass may use, in addition to weights and optimiser.
+
+    One for all policies of a run. It is saved in checkpoints, since splitting a pass differently changes the
+    last digits of sums, and changes only where memory runs out (`Attempts`).
+    """
 
     activations: int
     logits: int
@@ -68,7 +72,10 @@ class Attempts:
         """Why the last attempt failed."""
 
     def should_retry(self) -> bool:
-        """Whether to try, after the first time with half the budget; NoSmallerPassError at the smallest."""
+        """Whether there is an attempt to make; before another one the budget is halved.
+
+        NoSmallerPassError, naming the work and settings that help, if passes can be no smaller.
+        """
         if self.unfinished and self.reason is not None:
             gc.collect()  # tensors of the frames that the error has left
             empty_cache(self.device)
@@ -123,7 +130,12 @@ def _largest(config: Any, name: str) -> int | None:
 def row_bytes(
     architecture: Architecture, length: int, *, learning: bool, size: int, checkpointing: bool = False
 ) -> int:
-    """Bytes a row of `length` tokens takes at the peak of a pass, of numbers of `size` bytes."""
+    """Bytes a row of `length` tokens takes at the peak of a pass, of numbers of `size` bytes.
+
+    When learning, activations of all layers, or with gradient checkpointing those of one layer and the inputs
+    of all; else activations of one layer and a KV cache of all. Eager attention holds some 3 numbers for each
+    pair of tokens and head.
+    """
     layers, width, heads, kv_width, eager = architecture
     layer = ACTIVATIONS_PER_CHANNEL * width + 3 * eager * heads * length
     if not learning:
@@ -134,7 +146,10 @@ def row_bytes(
 
 
 def pass_bytes(memory: int | Literal["auto"], device: torch.device) -> int:
-    """Bytes of activations a pass, by the setting `memory`: `auto` is `CPU_BYTES`, or by free memory."""
+    """Bytes of activations a pass, by the setting `memory`: `auto` is `CPU_BYTES`, or by free memory.
+
+    Free memory of an accelerator is that at the first call.
+    """
     if memory != "auto":
         return memory
     return CPU_BYTES if device.type == "cpu" else _share_of_accelerator(device)

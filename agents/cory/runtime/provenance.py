@@ -49,7 +49,11 @@ def environment() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of this checkout, `-dirty` with changes other than results; None outside of one."""
+    """The commit of this project's checkout, `-dirty` with changes; None outside of one or without git.
+
+    Changes of results (`RESULTS`) do not count, so that one study can be run after another, nor do new files
+    outside of the packages.
+    """
     root = Path(__file__).resolve().parents[3]
     project = root / "pyproject.toml"
     ours = project.exists() and re.search(

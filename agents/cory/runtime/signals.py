@@ -29,7 +29,11 @@ group, and make passes the signal on once more)."""
 
 
 class Signals:
-    """Context in which the first SIGTERM or SIGINT sets a flag and a later one exits the process."""
+    """Context in which the first SIGTERM or SIGINT sets a flag and a later one exits the process.
+
+    The first is answered at once on stderr: what is waited for, and what a second one does. Only the main
+    thread can receive signals; in other threads nothing is changed.
+    """
 
     def __init__(self) -> None:
         self._number: int | None = None

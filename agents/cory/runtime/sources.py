@@ -25,7 +25,11 @@ BLOCK, BLOCKS = 1 << 20, 64
 
 
 def sources_of(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The sha256 of all that flat settings name, and of what named Python files import beside them."""
+    """The sha256 of everything that flat settings name, by the name they have for it.
+
+    Of Python files and modules also that of each module which they import from beside them; of files above
+    64 MiB that of blocks spread evenly.
+    """
     hashes: dict[str, str] = {}
     for setting, value in settings.items():
         for text in value if isinstance(value, list | tuple) else (value,):

@@ -10,7 +10,11 @@ MAX_NODES = 100_000
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file, None for an empty one; ValueError says why it cannot be read."""
+    """The content of a YAML file, None for an empty one.
+
+    ValueError with the reason for a file that cannot be read, is no YAML, gives a key twice, or is larger
+    than `MAX_NODES` once its aliases are written out.
+    """
     try:
         loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
         try:

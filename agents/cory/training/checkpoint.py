@@ -27,7 +27,10 @@ ALGORITHM = "algorithm"
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the state of every parameter as `index.key` -> tensor, in the order of the groups."""
+    """Return the state of every parameter as `index.key` -> tensor, in the order of the groups.
+
+    Tensors that parameters share, as the code tables of 8-bit moments, are there for each of them.
+    """
     return _writable({
         f"{i}.{key}": torch.as_tensor(value)
         for i, parameter in enumerate(_parameters(optimizer))
@@ -117,7 +120,13 @@ def save(
     critic: Any = None,
     documents: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """Save the state at the start of `iteration`, unless it is there; its folder, renamed once synced."""
+    """Save the state at the start of `iteration` and return its folder.
+
+    It holds weights, value heads and optimisers by policy name, those of a central critic under `critic`,
+    `state` as JSON, `algorithm` (numbers and tensors), and `documents`, texts by file name. Written under a
+    temporary name with the manifest last, synced, then renamed. A complete checkpoint of this iteration is
+    not written again.
+    """
     final = folder_of(run, iteration)
     if final.exists() and is_whole(final):
         return final
@@ -152,7 +161,10 @@ def save(
 def load(
     folder: Path, learners: Mapping[str, Any], *, critic: Any = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Verify a checkpoint and load what its manifest names; `state` and `algorithm`."""
+    """Verify a checkpoint, load it into the learners and the critic; return `state` and `algorithm`.
+
+    Nothing is loaded that the manifest does not name.
+    """
     names = verify(folder)
     with TemporaryDirectory() as links:
         view = Path(links)
@@ -169,7 +181,10 @@ def load(
 
 
 def verify(folder: Path) -> list[str]:
-    """The names of a checkpoint's files; ValueError if one that its manifest names is missing or changed."""
+    """The names of a checkpoint's files; ValueError if one that its manifest names is missing or changed.
+
+    Other files, such as those of a file manager, are no part of it.
+    """
     entries = _manifest(folder)
     if STATE not in entries:
         raise ValueError(
@@ -223,7 +238,12 @@ def finished(run: Path) -> list[Path]:
 
 
 def keep_last(run: Path, count: int, *, also: Sequence[int] = ()) -> list[Path]:
-    """Remove older checkpoints that nobody needs; where foreign and damaged files were moved to."""
+    """Remove all but the newest `count` checkpoints, the best one and those of the iterations `also`.
+
+    Returns where other files in them now are.
+
+    Files that no manifest names, and damaged checkpoints, are moved aside, not removed.
+    """
     best = read_best(run)
     needed = {folder_of(run, at) for at in (*also, *([best["iteration"]] if best else ()))}
     folders = finished(run)
@@ -253,7 +273,10 @@ def _discard(folder: Path) -> Path | None:
 
 
 def read_best(run: Path) -> dict[str, Any] | None:
-    """Iteration and score of the best checkpoint so far; None without one that can be read."""
+    """Return iteration and score of the best checkpoint so far.
+
+    None if none was recorded or the file is damaged: the next evaluation records it again.
+    """
     try:
         best = json.loads((run / "checkpoints/best.json").read_text(encoding="utf-8"))
         return {"iteration": int(best["iteration"]), "score": float(best["score"])}

@@ -36,7 +36,11 @@ COMPARED = ("task", "task_options", "judge", "judge_options", "max_response", "e
 def evaluate_targets(
     targets: Sequence[Target], *, game: bool = True, on_progress: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
-    """The evaluation summary of targets as JSON, with `measured` and all texts under `responses`."""
+    """The evaluation summary of one or more targets as JSON, with all texts under `responses`.
+
+    Its part `measured` says what was measured (`measurement`). With `game`, policies also play every
+    seating. ValueError if the targets' evaluation settings differ.
+    """
     check_comparable(targets)
     names = labels([target.name for target in targets])
     evaluated = [
@@ -54,7 +58,11 @@ def evaluate_targets(
 def measurement(
     targets: Sequence[Target], evaluated: Sequence[EvaluatedTarget], *, game: bool
 ) -> dict[str, Any]:
-    """What an evaluation measured, as JSON: everything that its numbers depend on."""
+    """What an evaluation measured, as JSON: everything that its numbers depend on.
+
+    Equal values mean the same measurement of the same weights. `judge` is None for a task that scores by
+    itself. With several targets, the settings are those of the first and policies are named `label:policy`.
+    """
     config, first = targets[0].config, evaluated[0]
     settings = records.defining(flat(config))
     judged = "judge" in tasks.options(config.task)
@@ -82,7 +90,10 @@ def measurement(
 
 
 def _weights(target: Target, folder: Path) -> dict[str, str | None]:
-    """The folder of a policy's weights, relative to a run, and their sha256, None without a folder."""
+    """The folder of a policy's weights, relative to a run, and their sha256.
+
+    For players the function that loads them; there, and for a hub name, no sha256.
+    """
     inside = target.run is not None and folder.is_relative_to(target.run)
     place = folder.relative_to(target.run) if inside and target.run is not None else folder
     return {
@@ -94,7 +105,10 @@ def _weights(target: Target, folder: Path) -> dict[str, str | None]:
 def evaluate_target(
     target: Target, label: str, *, game: bool, on_progress: Callable[[str], None]
 ) -> EvaluatedTarget:
-    """Evaluate references and policies of a target, standalone and with `game` in every seat."""
+    """Evaluate references and policies of a target, standalone and with `game` in every seat.
+
+    A task that scores teams only is evaluated in games only; ValueError without them.
+    """
     config = target.config
     loaded, measures = load_target(target), make_measures(config)
     task, references, _ = loaded
@@ -129,7 +143,11 @@ class Evaluated(NamedTuple):
 
 
 def load_target(target: Target) -> Evaluated:
-    """Task, references and policies of a target; ValueError if they do not fit, or cannot play."""
+    """Task, references and policies of a target; players have played one response when this returns.
+
+    ValueError for a policy with another tokenizer than its reference, and for a player that chooses no token
+    of the vocabulary.
+    """
     if target.players:
         loaded = _with_players(target)
         once = replace(target.config.evaluation, queries=1, samples=1)
@@ -170,7 +188,11 @@ def check_target(target: Target) -> None:
 
 
 def target_metrics(target: Target) -> dict[str, float]:
-    """The held-out metrics of a target as a run logs them, the team seated as in its first iteration."""
+    """The held-out metrics of a target, keyed as a run logs them: `eval/...`, `team/...`, `all/policies/...`.
+
+    The team is evaluated with `evaluation.team`, or if the task scores teams only, seated as in a run's first
+    iteration.
+    """
     config = target.config
     loaded, measures = load_target(target), make_measures(config)
     options: dict[str, Any] = {

@@ -178,7 +178,10 @@ def _players(
     policies: dict[str, Policy],
     judge: Judge | CaseJudge | None,
 ) -> Players:
-    """Freeze the references, link all policies to theirs and to one memory budget; make a missing task."""
+    """Freeze the references, link every policy to its own, and make the task unless it is given.
+
+    All share one memory budget.
+    """
     for name, policy in policies.items():
         references[name].requires_grad_(False)
         references[name].set_reference(references[name])
@@ -282,7 +285,10 @@ def make_task(
 
 
 def make_measures(config: Config) -> dict[str, Measure]:
-    """What evaluations report beside the score: its probability, and a judge never trained against."""
+    """What evaluations report beside the score: its probability, and a judge never trained against.
+
+    That is the pocket judge where SmolLM2's scores, and else a model of n-grams.
+    """
     if config.task != "reviews":
         return {}
     of_smollm2 = config.judge == "smollm2"
@@ -327,7 +333,11 @@ def game_options(config: Config, policies: Mapping[str, Player]) -> dict[str, An
 
 
 def make_learners(config: Config, policies: Mapping[str, Policy]) -> dict[str, Learner]:
-    """One learner per policy; with a central critic value heads are not trained."""
+    """One learner per policy: nothing is shared between them.
+
+    With a central critic value heads are not trained: an algorithm's `value_coef` and `value_steps` are set
+    to 0.
+    """
     options = config.algorithm_options
     if config.critic.kind != "own":
         untrained = {"value_coef": 0.0, "value_steps": 0}

@@ -64,7 +64,10 @@ class Loop:
         callbacks: Sequence[object] = (),
         validates: bool = True,
     ) -> None:
-        """`say` prints a line for the user; without `validates` there is no best checkpoint."""
+        """`say` prints a line for the user.
+
+        Without `validates` evaluations leave the validation split out, and there is no best checkpoint.
+        """
         self.trainer, self.run, self.tracker, self.say = trainer, run, tracker, say
         self.config, self.judge = trainer.config, weighted_sum.of_task(trainer.task)
         self.callbacks, self.validates = callbacks, validates
@@ -171,7 +174,11 @@ class Loop:
         on_progress(EVALUATED, row)
 
     def keep_best(self, iteration: int, row: Mapping[str, float]) -> None:
-        """Keep a checkpoint of the highest mean combined reward on a large enough validation split."""
+        """Keep a checkpoint of the highest combined reward on the validation split.
+
+        It is averaged over the policies. Without validation, or with fewer than `LEAST_VALIDATION` queries
+        of it, there is none: the test split is for reports only.
+        """
         keys = [f"validation/{name}/combined_reward" for name in self.trainer.policies]
         scores = [row[key] for key in keys if key in row]
         if validation_count(self.trainer) < LEAST_VALIDATION or not scores:

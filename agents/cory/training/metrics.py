@@ -111,7 +111,10 @@ def batch_metrics(batch: Batch, *, kl_coef: float, eos: Iterable[int]) -> dict[s
 
 
 def spread_metrics(batch: Batch, *, group: int) -> dict[str, float]:
-    """Deviations of a seat's scores and payoffs; with groups the share of queries of equal payoffs, too."""
+    """Standard deviations of a seat's scores and payoffs, exactly 0 where all are equal.
+
+    With groups also the share of queries whose games all have the same payoff: their advantages are 0.
+    """
     spread = {
         "score_std": standard_deviation(batch.score_B),
         "payoff_std": standard_deviation(batch.payoff_B),
@@ -150,7 +153,11 @@ def validation_metrics(responses: Mapping[str, Responses], **options: Any) -> di
 
 
 def team_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str, float]:
-    """Metrics of games of the team: `team/<seat>/<quantity>`, and under `team/all` those of all seats."""
+    """Metrics of games of the team: `team/<seat>/<quantity>`, and under `team/all` those of all seats.
+
+    Of all seats: the collective reward (sum of the scores), the best score of a game, and the sum of the
+    seats' combined rewards. `options` as `response_metrics`.
+    """
     metrics = response_metrics("team", responses, **options)
     scores_NQS = np.stack([written.arrays["task_reward"] for written in responses.values()])
     return metrics | {
@@ -163,7 +170,11 @@ def team_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str
 def evaluation_metrics(
     responses: Mapping[str, Responses], policies: Sequence[str], **options: Any
 ) -> dict[str, float]:
-    """Metrics as `eval/<policy>/<quantity>`, under `all/policies` how differently the policies respond."""
+    """Standalone metrics as `eval/<policy>/<quantity>`, and under `all/policies` the diversity of `policies`.
+
+    Diversity is the mean over pairs of policies of how differently they respond to the same queries.
+    `options` as `response_metrics`.
+    """
     metrics = response_metrics("eval", responses, **options)
     for name, written in responses.items():
         metrics[f"eval/{name}/score_std"] = standard_deviation(written.arrays["task_reward"])
@@ -180,7 +191,10 @@ KL_GAMES, KL_TOKENS = 4, 256
 
 
 def token_kl(batches: Mapping[str, Batch], tokenizer: Tokenizer) -> list[dict[str, list[tuple[str, float]]]]:
-    """Text and exact KL in nats of the first games' tokens, by seat; parts of a character are joined."""
+    """Text and exact KL to the reference, in nats, of the tokens of the first games, by seat.
+
+    Tokens that are only a part of a character are joined with those that complete it; EOS has no text.
+    """
     count = min(KL_GAMES, min(map(len, batches.values()), default=0))
     return [{seat: _token_kl(batch, i, tokenizer) for seat, batch in batches.items()} for i in range(count)]
 

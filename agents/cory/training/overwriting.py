@@ -39,7 +39,10 @@ def lock_of(run: Path) -> FileLock:
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Lock the run directory, which may be yet to be made, for this process; ValueError if another has it."""
+    """Lock the run directory, which may be yet to be made, for this process; ValueError if another has it.
+
+    Folders above it that are made for the lock go with it if nothing else is in them.
+    """
     lock = lock_of(run)
     folder = Path(lock.lock_file).parent
     made = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -129,7 +132,10 @@ def _listed(names: list[str]) -> str:
 
 
 def move_run_aside(run: Path) -> Path:
-    """Rename the run, or the link of that name, to `RUN.old-TIME`; the new path."""
+    """Rename the run, or the link of that name, to `RUN.old-TIME`; the new path.
+
+    ValueError as `check_unoccupied`, and where the folder cannot be renamed.
+    """
     check_unoccupied(run, overwrite=True)
     try:
         return move_aside(run.resolve() if run.name in ("", "..") else run)

@@ -31,7 +31,10 @@ class Pool:
         self._loaded: Path | None = None
 
     def members(self, iteration: int) -> list[int]:
-        """The checkpoints, by number and not by the clock, that an iteration draws from; their iterations."""
+        """The checkpoints that an iteration draws from, as the iterations that they are the starts of.
+
+        Those by number only: the clock must not decide who plays.
+        """
         newest = iteration - iteration % self.every
         return [at for at in range(newest - (self.size - 1) * self.every, newest + 1, self.every) if at >= 0]
 
@@ -59,7 +62,10 @@ def seat_players(
     *,
     pool: Policy | None = None,
 ) -> dict[str, Player]:
-    """The players of the settings by seat; `pool` plays for `pool:K`, by default the first policy itself."""
+    """The players of the settings by seat; `pool` plays for `pool:K`, by default the first policy itself.
+
+    ValueError for one that cannot be loaded or speaks in other tokens.
+    """
     own, frozen = next(iter(policies.values())), next(iter(references.values()))
     made: dict[str, Player] = {FROZEN: frozen, f"{POOL}:{config.pool}": pool or own}
     for player in config.players.values():

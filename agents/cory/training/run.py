@@ -111,7 +111,10 @@ def train(
 
 
 def join_ranks(config: Config, run: Path) -> Path:
-    """Join the processes beside this one; the run directory of rank 0, ValueError if they do not fit."""
+    """Join the processes beside this one; the run directory of rank 0.
+
+    ValueError for ranks with unlike settings, and for fewer games than ranks.
+    """
     ranks.join()
     ranks.check_same("settings", flat(config))
     if config.batch < ranks.count():

@@ -58,7 +58,11 @@ class Plan(NamedTuple):
 
 @ranks.on_main_process
 def examine(config: Config, run: Path, *, resume: Resume, overwrite: bool) -> Plan:
-    """How a run starts in `run`; ValueError if nothing may be written there, or resumed."""
+    """How a run starts in `run`.
+
+    ValueError if `run` holds something that must not be overwritten, nothing to resume where it must, or a
+    run with other settings.
+    """
     resumed: Path | None = None
     skipped: list[str] = []
     if resume != "never":
@@ -140,7 +144,10 @@ def begin(trainer: Trainer, run: Path, *, overwrites: bool) -> list[str]:
 
 @ranks.on_main_process
 def go_back(config: Config, run: Path, folder: Path, iteration: int) -> list[str]:
-    """Make the run directory as it was at the start of `iteration`; lines on what was moved or is lost."""
+    """Make the run directory as it was when the checkpoint in `folder`, of `iteration`, was written.
+
+    Returns lines on what was moved aside or is lost.
+    """
     for path in (run / METRICS, run / SAMPLES):
         if path.exists():
             rows = [row for row in read_lines(path) if row["iteration"] < iteration]
@@ -189,7 +196,11 @@ def logged_iterations(run: Path) -> list[int]:
 
 
 def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
-    """Load the best policies with `export_best`; the iteration they are of, and how best and last compare."""
+    """Load the best checkpoint's policies with `export_best`.
+
+    Returns the iteration whose policies are to be exported, and a line on how last and best compare: None if
+    there is no best checkpoint, since the task has no validation split or checkpoints are off.
+    """
     best, last = checkpoint.read_best(run), trainer.config.iterations
     if best is None:
         count = validation_count(trainer)
@@ -216,7 +227,10 @@ def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
 
 @ranks.on_main_process
 def export(trainer: Trainer, run: Path, *, iteration: int | None = None) -> list[str]:
-    """Write every policy with its model card; a line if a folder of older ones was moved aside."""
+    """Write every policy, as it is after `iteration` (by default the last), with its model card.
+
+    Returns a line for a folder of older policies that was moved aside, as it holds other files.
+    """
     part = run / "policies.part"
     remove(part)
     for name, policy in trainer.policies.items():
@@ -229,7 +243,10 @@ def export(trainer: Trainer, run: Path, *, iteration: int | None = None) -> list
 
 
 def export_average(trainer: Trainer, run: Path, *, iteration: int) -> list[str]:
-    """Write the mean of the policies as a model folder with its card; all ranks must call it."""
+    """Write the mean of the policies, as they are after `iteration`, as a model folder with its card.
+
+    All ranks must call it. Returns lines as `export` does.
+    """
     with averaged(trainer) as mean:
 
         @ranks.on_main_process

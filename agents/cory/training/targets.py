@@ -45,7 +45,12 @@ class Target:
 def find_all(
     names: Sequence[str], *, preset: str | None = None, settings: Mapping[str, Any] = MappingProxyType({})
 ) -> list[Target]:
-    """The targets of `find`, and players with the settings of the first of them or of the preset."""
+    """The targets of an evaluation: those of `find`, and functions that load players.
+
+    Players have the settings of the first other target, so that they play the same game on the same queries;
+    without one, or with `preset`, those of the preset (by default pocket). ValueError before any model is
+    loaded for a function that is missing or returns no player.
+    """
     targets = {name: find(name, preset=preset, settings=settings) for name in names if not is_loader(name)}
     config = config_of(() if preset else names, preset=preset, settings=settings)
     return [targets.get(name) or load_external(name, config) for name in names]
@@ -95,7 +100,11 @@ def remembered(player: Any) -> str:
 
 
 def load_external(name: str, config: Config) -> Target:
-    """The players that the function `name` loads, called with `seed` if it takes one, as a target."""
+    """The players that the function `name` loads, as a target with these settings.
+
+    The function is called with `seed`, the seed of the settings, if it has an argument of that name. It
+    returns an object with `act(observation, info) -> token id`, or a dict of them by name.
+    """
     source = f"target {name!r}"
     load = PLAYERS.load(name)
     if not callable(load):
@@ -183,7 +192,10 @@ OF_TRAINING = ("algorithm", "critic", "exchange", "kl.kind")
 
 
 def _settings(home: Path, settings: Mapping[str, Any]) -> Config:
-    """The settings in a folder, changed by `settings`, without code that only training needs."""
+    """The settings in a folder, changed by `settings`; another task starts from its own defaults.
+
+    Code that only training needs is not imported: its settings are left out.
+    """
     try:
         saved = settings_of(home / SETTINGS)
         for group in OF_TRAINING:
