@@ -160,7 +160,7 @@ def test_every_committed_study_can_be_planned():
     for path in sorted((ROOT / "benchmarks/studies").glob("*.yaml")):
         spec = read_spec(path).quick()  # reads and checks every arm, comparison and sweep
         arms = dict(list(spec.arms.items())[:2])  # building all takes a minute
-        assert make_plan(replace(spec, arms=arms, sweeps={}, primary=())).runs, path
+        assert make_plan(replace(spec, arms=arms, sweeps={}, strangers=(), primary=())).runs, path
 
 
 def test_stored_settings_without_a_newer_one_are_the_same_run(values):
