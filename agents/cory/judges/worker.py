@@ -1,6 +1,6 @@
 """Worker process that calls user functions and can be killed at any time.
 
-Started by `cory.judges.process_pool` as `python -m cory.judges.worker SOCKET MB`. Standard library only,
+Started by `cory.judges.supervisor` as `python -m cory.judges.worker SOCKET MB`. Standard library only,
 so that it starts fast and leaves the memory to the function. Replies are JSON: the parent process unpickles
 nothing that a function returned.
 """
