@@ -214,11 +214,19 @@ def _manifest(folder: Path) -> dict[str, Any]:
             f"{folder} has no {MANIFEST}: it was never finished; resume from an older checkpoint"
         )
     try:
-        entries = json.loads(manifest.read_text())
+        entries = json.loads(manifest.read_text(), object_pairs_hook=_unlike)
         assert isinstance(entries, dict)
         assert not any(Path(name).is_absolute() or ".." in Path(name).parts for name in entries)
     except (ValueError, AssertionError, OSError) as error:
         raise ValueError(f"{manifest} is damaged ({error!r}); use an older checkpoint") from error
+    return entries
+
+
+def _unlike(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs of a JSON object; ValueError for a name that stands twice."""
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise ValueError("a name stands twice")
     return entries
 
 

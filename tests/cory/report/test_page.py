@@ -77,14 +77,14 @@ def test_the_page_names_the_number_of_queries_and_what_was_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("options", "figures"),
     [
-        ({"iterations": 7}, {"training", "held_out", "updates"}),
+        ({"iterations": 7}, {"objective", "training", "held_out", "updates"}),
         (
             {"iterations": 3, "seats": 1, "every": 0},
-            {"training", "held_out", "updates"},
+            {"objective", "training", "held_out", "updates"},
         ),
-        ({"iterations": 4, "seats": 4, "every": 1}, {"training", "held_out", "updates"}),
+        ({"iterations": 4, "seats": 4, "every": 1}, {"objective", "training", "held_out", "updates"}),
         ({"iterations": 6, "evaluate": None}, {"training", "updates"}),
-        ({"iterations": 1}, {"training", "held_out", "updates"}),
+        ({"iterations": 1}, {"objective", "training", "held_out", "updates"}),
         ({"iterations": 0}, set()),
     ],
 )

@@ -490,7 +490,7 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
     results["runs"][0]["collapsed_at"] = {"llm_1": 10, "llm_2": None}
     page = report.write_report(results, tmp_path, ["independent/relay/seed-9 failed: <reason>"])
     text, markdown = page.read_text("utf-8"), (tmp_path / "report.md").read_text("utf-8")
-    assert text.count("<figure>") == 5
+    assert text.count("<figure>") == 6
     assert "&lt;reason&gt;" in text
     for shown in (
         "combined_reward",

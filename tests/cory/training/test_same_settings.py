@@ -54,7 +54,7 @@ def trained(run: Path, model: Path, kind: str, **settings: Any) -> dict[str, Any
         reward=lambda prompts, completions, **columns: [float(len(text) % 5) for text in completions],
         run=run,
         policy={"model": str(model), "kind": kind, "device": "cpu"},
-        **{"iterations": 2, "batch": 8, "max_response": (2, 6), "threads": 1, "log": "quiet"},
+        **{"iterations": 2, "batch": 8, "max_response": (2, 6), "threads": 1, "quiet": True},
         **{"evaluation": {"queries": 4, "every": 0}, "checkpoint_every": 1, "log_to": "none"},
         **settings,
     )
