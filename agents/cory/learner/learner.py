@@ -141,9 +141,7 @@ class Learner:
         rounding can cause one), and `steps`, the number of optimiser steps.
         """
         self._check_kl(batch)
-        if (
-            self.algorithm.update is not None
-        ):  # every rank computes it whole; all continue with that of rank 0
+        if self.algorithm.update is not None:  # every rank computes it; all go on with that of rank 0
             learn = partial(self.algorithm.update, self, batch, advantage, self.algorithm_config)
             metrics = ranks.gather_results("an update", learn)[0]
             moments = (value for of in self.optimizer.state.values() for value in of.values())

@@ -1,10 +1,9 @@
 """The start of the report page: what changed, whether it is learning or chance, and signs of collapse."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cory.evaluation import averaging, collapse
 from cory.report import html
@@ -41,26 +40,26 @@ def sections(
     ]
 
 
-VERDICTS = {
+BADGES = {
     "Learned": ("up", "good"),
     "Worse than at the start": ("down", "bad"),
     "Undecided": ("undecided", "open"),
     "Too few to tell": ("too few responses to tell", "open"),
 }
-"""What a badge says, and its tone, by how the sentence of `learned` begins."""
+"""What a badge says of each verdict of `outcome`, and its tone."""
 
 
 def badges(
     curves: Curves, config: Mapping[str, Any], environment: Mapping[str, Any], run: Path
 ) -> list[html.Markup]:
     """What a reader asks first: did the objective rise, did a policy collapse, did cooperation help."""
-    names, sentence = _evaluated(curves), learned(curves, _responses(config, environment))
+    names, learning = _evaluated(curves), outcome(curves, _responses(config, environment))
     rows = [("objective", "not evaluated yet", "open")]
-    if sentence:
-        verdict, _, numbers = sentence.partition(":")
-        text, tone = VERDICTS[verdict]
-        values = re.search(r"\S+ → \S+", numbers)
-        rows = [("objective", f"{text}, {values[0]}" if values else text, tone)]
+    if learning is not None:
+        text, tone = BADGES[learning.verdict]
+        if math.isfinite(learning.margin):
+            text += f", {number([learning.before])} → {number([learning.after])}"
+        rows = [("objective", text, tone)]
     elif quantities(curves, ["team"]) and not names:
         rows = [("objective", "scored in games only", "open")]
     if names:
@@ -90,10 +89,21 @@ def headline(run: Path) -> list[str]:
     return [_sentence(of_run, names), *signs]
 
 
-def learned(curves: Curves, responses: int) -> str | None:
+class Outcome(NamedTuple):
+    """What became of held-out combined reward, mean of the policies; without a margin there is no verdict."""
+
+    verdict: str
+    before: float
+    after: float
+    margin: float = math.nan
+    """Two standard errors of the change."""
+
+
+def outcome(curves: Curves, responses: int) -> Outcome | None:
     """Whether held-out combined reward has risen, by two standard errors, since the first evaluation.
 
-    The errors are those of `responses` per evaluation of one policy, in the mean over the policies.
+    The errors are those of `responses` per evaluation of one policy, in the mean over the policies. None
+    before the second evaluation.
     """
     pairs, variances = [], []
     for name in policies(curves):
@@ -104,19 +114,28 @@ def learned(curves: Curves, responses: int) -> str | None:
             variances.append((spreads[0] ** 2 + spreads[-1] ** 2) / max(responses, 1))
     if not pairs:
         return None
+    before, after = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
     if responses < alerts.FEW:
+        return Outcome("Too few to tell", before, after)
+    margin = 2 * math.sqrt(sum(variances)) / len(pairs)
+    if abs(after - before) <= margin:
+        return Outcome("Undecided", before, after, margin)
+    return Outcome("Learned" if after > before else "Worse than at the start", before, after, margin)
+
+
+def learned(curves: Curves, responses: int) -> str | None:
+    """The outcome in a sentence."""
+    learning = outcome(curves, responses)
+    if learning is None:
+        return None
+    if math.isnan(learning.margin):
         return (
-            f"Too few to tell: {responses} held-out responses of each policy; give data with at least "
+            f"{learning.verdict}: {responses} held-out responses of each policy; give data with at least "
             f"{alerts.FEW} held-out queries."
         )
-    before, after = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
-    margin = 2 * math.sqrt(sum(variances)) / len(pairs)
-    verdict = "Undecided"
-    if abs(after - before) > margin:
-        verdict = "Learned" if after > before else "Worse than at the start"
     return (
-        f"{verdict}: held-out combined reward, mean of the policies, {change([before], [after])}; two "
-        f"standard errors are {margin:.3f}."
+        f"{learning.verdict}: held-out combined reward, mean of the policies, "
+        f"{change([learning.before], [learning.after])}; two standard errors are {learning.margin:.3f}."
     )
 
 

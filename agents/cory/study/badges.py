@@ -18,7 +18,7 @@ def badges(results: Results) -> html.Markup:
     """Verdicts if claims were declared, arms whose objective rose, signs of collapse, and cooperation."""
     rows: list[tuple[str, str, str] | None] = []
     declared = [row["result"] for row in results["statistics"] if row["n"] and row["claim"]]
-    if results.get("verdicts") and results.get("study"):
+    if "study" in results and results["verdicts"]:
         counts = {word: declared.count(word) for word in ("supported", "refuted", "undecided")}
         text = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         rows.append(("claims", text or "no runs yet", "open"))

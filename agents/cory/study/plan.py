@@ -168,7 +168,7 @@ def _unmeasured(metric: str, spec: Spec, arm: str, task: str, config: Config) ->
         return "the task reviews" + (", judged by a classifier" if quantity == "probability" else "")
     if place == "apart" and not several:
         return "two policies or more"
-    if place == "average" and not config.learner.ema and not (several and config.evaluation.average):
+    if place == "average" and not config.averages:
         return "evaluation.average of two policies or more, or learner.ema"
     return None
 

@@ -129,11 +129,9 @@ def with_strangers(
     stored = read_json(path) if planned.strangers and path.is_file() else {}
     if stored.get("seeds") != list(planned.strangers):
         return {}
-    end, values = planned.iterations, stored["metrics"]
-    return {
-        "strangers": {quantity: [[end, value]] for quantity, value in values.items()},
-        "gap": {quantity: [[end, team[quantity][-1][1] - value]] for quantity, value in values.items()},
-    }
+    met = evaluations([{"iteration": planned.iterations, **stored["metrics"]}], place="team")["all"]
+    gap = {name: [[end, team[name][-1][1] - value]] for name, [(end, value)] in met.items()}
+    return {"strangers": met, "gap": gap}
 
 
 def is_complete(planned: PlannedRun, row: Mapping[str, Any]) -> bool:

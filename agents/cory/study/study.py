@@ -179,18 +179,18 @@ def _train(
         if records.why_holds_another(engine.out / run.name, run):
             move_aside(engine.out / run.name)
     try:
-        outcomes = engine.train(runs)
-        failed = {outcome.run.name for outcome in outcomes if outcome.error}
-        meet = [run for run in runs if run.strangers and run.name not in failed]
-        outcomes += engine.train(meet)  # every seed is trained now
+        outcomes = {outcome.run.name: outcome for outcome in engine.train(runs)}
+        trained = [outcome.run for outcome in outcomes.values() if not outcome.error]
+        meet = engine.train([run for run in trained if run.strangers])  # every seed is trained now
+        outcomes |= {outcome.run.name: outcome for outcome in meet}
     except Stopped as stopped:
         stopped.add_note("finished runs stand; the same command goes on")
         raise
-    for outcome in outcomes:
+    for outcome in outcomes.values():
         folder = engine.out / outcome.run.name
         if not outcome.error or records.finished(folder, outcome.run):
             known[outcome.run.name] = records.record(outcome.run, folder)
-    return [outcome for outcome in outcomes if outcome.error]
+    return [outcome for outcome in outcomes.values() if outcome.error]
 
 
 def _count_and_save(

@@ -35,11 +35,6 @@ Row = Mapping[str, float]
 Warnings = dict[str, str]
 
 
-def is_collapsed(distinct_2: float, reference: float) -> bool:
-    """Whether distinct-2 of held-out responses is below half of the reference's."""
-    return distinct_2 < COLLAPSED_SHARE * reference
-
-
 @dataclass(frozen=True, kw_only=True)
 class AlertsConfig:
     """What follows on alerts."""
@@ -179,7 +174,7 @@ def evaluation(metrics: Row, *, responses: int) -> Warnings:
     for name in (name for name in names if not name.startswith("reference")):
         reference = f"reference_{name}" if f"reference_{name}" in names else "reference"
         value, start = (of.get((side, "distinct_2")) for side in (name, reference))
-        if value is not None and start is not None and is_collapsed(value, start):
+        if value is not None and start is not None and value < COLLAPSED_SHARE * start:
             warnings[f"collapse {name}"] = (
                 f"responses of {name} have collapsed: distinct-2 is {value:.2f}, the reference's "
                 f"{start:.2f}; raise kl.coef, or set kl.kind k1"

@@ -203,28 +203,27 @@ def target_metrics(target: Target) -> dict[str, float]:
         responses = evaluate_alone(config, loaded, measures)
         results = metrics.evaluation_metrics(responses, list(loaded.policies), **options)
         if config.evaluation.team or not responses:
-            game, players = game_of(config, loaded)
-            by_seat = next(seatings(config, loaded.policies, players))
-            team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
-            results |= metrics.team_metrics(team, **options)
+            results |= _team_metrics(config, loaded, loaded, measures)
     return results
 
 
-def team_scores(target: Target, *, observers: Target) -> dict[str, float]:
-    """Metrics of all seats in held-out games of the target's pioneer with the observers of another."""
-    config, measures = target.config, make_measures(target.config)
-    loaded, theirs = load_target(target), load_target(observers)
+def team_with_observers_of(target: Target, other: Target) -> dict[str, float]:
+    """The held-out metrics of the target's pioneer in a team with the observers of another: `team/...`."""
+    loaded, theirs = load_target(target), load_target(other)
     with weighted_sum.closing(loaded.task), weighted_sum.closing(theirs.task):
-        game, players = game_of(config, loaded)
-        pioneer, *others = game.seats
-        ours, strangers = (next(seatings(config, one.policies, players)) for one in (loaded, theirs))
-        by_seat = {pioneer: ours[pioneer], **{seat: strangers[seat] for seat in others}}
-        team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
-    of_team = metrics.team_metrics(
-        team, kl_coef=config.kl.coef, threshold=threshold(config.evaluation, loaded.task)
-    )
-    place = "team/all/"
-    return {key.removeprefix(place): value for key, value in of_team.items() if key.startswith(place)}
+        return _team_metrics(target.config, loaded, theirs, make_measures(target.config))
+
+
+def _team_metrics(
+    config: Config, loaded: Evaluated, theirs: Evaluated, measures: Mapping[str, Measure]
+) -> dict[str, float]:
+    """Metrics of held-out games, seated as in a run's first iteration, with the observers of `theirs`."""
+    game, players = game_of(config, loaded)
+    ours, others = (next(seatings(config, side.policies, players)) for side in (loaded, theirs))
+    by_seat = {**others, game.seats[0]: ours[game.seats[0]]}
+    team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
+    level = threshold(config.evaluation, loaded.task)
+    return metrics.team_metrics(team, kl_coef=config.kl.coef, threshold=level)
 
 
 def evaluate_alone(

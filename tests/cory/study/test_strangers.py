@@ -62,7 +62,7 @@ def test_games_with_strangers_wait_for_the_last_seed_and_are_played_once(meeting
     def refuse(*_args, **_options):
         raise AssertionError("played again")
 
-    monkeypatch.setattr("cory.study.engines.evaluation.team_scores", refuse)
+    monkeypatch.setattr("cory.study.engines.evaluation.team_with_observers_of", refuse)
     again = Study(**meeting).run(say=str)
     assert again.results["runs"] == whole.results["runs"]
     shutil.rmtree(again.page.parent / "fixed")

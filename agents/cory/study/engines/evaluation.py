@@ -18,7 +18,7 @@ from cory.runtime.sources import sources_of
 from cory.study.plan import PlannedRun, make_target
 from cory.study.records import cross_evaluations, cross_path, finished, strangers_path
 from cory.tracking.tracker import METRICS, Tracker
-from cory.training.evaluate import target_metrics, team_scores
+from cory.training.evaluate import target_metrics, team_with_observers_of
 from cory.training.factory import configure_runtime, silence_transformers
 from cory.training.overwriting import is_empty, is_marked, mark
 from cory.training.targets import find
@@ -61,14 +61,8 @@ def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
                 target = replace(find(str(folder)), config=Config.from_flat(settings))
                 configure_runtime(target.config)
                 print(f"evaluating {name}", flush=True)
-                content = {
-                    "commit": commit(),
-                    "settings": dict(settings),
-                    "sources": sources_of(settings),
-                    "metrics": target_metrics(target),
-                }
-                path.parent.mkdir(exist_ok=True)
-                write_text(path, json.dumps(content, indent=1))
+                made = {"settings": dict(settings), "sources": sources_of(settings)}
+                _store(path, {**made, "metrics": target_metrics(target)})
 
 
 def evaluate_with_strangers(folder: Path, run: PlannedRun) -> None:
@@ -86,11 +80,12 @@ def evaluate_with_strangers(folder: Path, run: PlannedRun) -> None:
         target = find(str(folder))
         configure_runtime(target.config)
         print(f"playing with the observers of seeds {', '.join(map(str, others))}", flush=True)
-        scores = [team_scores(target, observers=find(str(other))) for other in others.values()]
-        content = {
-            "commit": commit(),
-            "seeds": list(others),
-            "metrics": {quantity: fmean(one[quantity] for one in scores) for quantity in scores[0]},
-        }
-        path.parent.mkdir(exist_ok=True)
-        write_text(path, json.dumps(content, indent=1))
+        teams = [team_with_observers_of(target, find(str(other))) for other in others.values()]
+        means = {name: fmean(metrics[name] for metrics in teams) for name in teams[0]}
+        _store(path, {"seeds": list(others), "metrics": means})
+
+
+def _store(path: Path, content: Mapping[str, Any]) -> None:
+    """Write an evaluation with the commit that made it."""
+    path.parent.mkdir(exist_ok=True)
+    write_text(path, json.dumps({"commit": commit(), **content}, indent=1))

@@ -33,14 +33,18 @@ def collective_by_payoff(results: Results, task: str) -> dict[float, list[float]
     """The collective reward of every run by lambda: of held-out games, else of the last training games."""
     sweep, by_lambda = payoff_sweep(results), {}
     for arm, at in zip(sweep["arms"], sweep_settings(results, sweep, task), strict=True) if sweep else ():
-        metric = "team/collective_reward" if has_team(results, task) else GAME_TOTAL
-        by_lambda[at] = list(values_by_seed(results, arm, task, metric).values())
+        by_lambda[at] = list(values_by_seed(results, arm, task, collective_metric(results, task)).values())
     return {at: values for at, values in sorted(by_lambda.items()) if values}
 
 
 def has_team(results: Results, task: str) -> bool:
     """Whether the runs on a task played held-out games."""
     return all(run.get("team") for run in results["runs"] if run["task"] == task)
+
+
+def collective_metric(results: Results, task: str) -> str:
+    """The collective reward of held-out games where the runs played them, else of the last training games."""
+    return "team/collective_reward" if has_team(results, task) else GAME_TOTAL
 
 
 def draw_payoff(results: Results) -> Figure | None:
@@ -62,8 +66,7 @@ def draw_payoff(results: Results) -> Figure | None:
         means = [float(np.mean(values)) for values in by_lambda.values()]
         together.plot(list(by_lambda), means, color=PALETTE[6], linewidth=1, zorder=0)
         together.set_xlabel(setting_label("payoff"))
-        metric = "team/collective_reward" if has_team(results, task) else GAME_TOTAL
-        together.set_ylabel(metric_label(metric).replace(" (", "\n("))
+        together.set_ylabel(metric_label(collective_metric(results, task)).replace(" (", "\n("))
         _draw_seats(apart, results, task, norm)
         figure.colorbar(
             ScalarMappable(norm, COLOURS),
