@@ -195,7 +195,8 @@ def _found(
 ) -> list[Target]:
     """The targets with these settings, in a process that is set up for them."""
     factory.silence_transformers()
-    found = find_all(names_of(targets), preset=preset, settings=with_players(settings))
+    names = [str(target.path) if isinstance(target, Run) else str(target) for target in targets]
+    found = find_all(names, preset=preset, settings=with_players(settings))
     factory.configure_runtime(found[0].config)
     return found
 
@@ -204,11 +205,6 @@ def with_players(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by dotted name; objects that play a seat have names for this process."""
     given = dotted(settings)
     return {k: remembered_player(v) if k.startswith("players.") else v for k, v in given.items()}
-
-
-def names_of(targets: Sequence[Run | str | Path]) -> list[str]:
-    """Targets as the command line names them."""
-    return [str(target.path) if isinstance(target, Run) else str(target) for target in targets]
 
 
 def _path(path: str | Path | None) -> Path | None:

@@ -1,21 +1,22 @@
 """Probe of saved policies: what two seats do to each other in games on held-out queries."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from cory.config.values import flat
 from cory.evaluation import probe as measures
 from cory.evaluation import records
-from cory.evaluation.config import EvaluationConfig
-from cory.evaluation.evaluator import Responses, evaluate_standalone
-from cory.evaluation.probe_games import OBSERVER, PIONEER, ProbeConfig, ProbeGames, play_probe
+from cory.evaluation.bootstrap import as_json
+from cory.evaluation.config import ProbeConfig
+from cory.evaluation.probe_games import OBSERVER, PIONEER, play_probe
 from cory.judges import weighted_sum
 from cory.policies.causal_lm import check_same_tokenizer
-from cory.training.factory import configure_runtime, make_game, make_players, silence_transformers
+from cory.training.evaluate import evaluate_alone, load_target
+from cory.training.factory import configure_runtime, make_game, silence_transformers
 from cory.training.targets import Target, find
 from cory_env import tasks
-from cory_env.tasks.base import team_only
 
 
 def probe(
@@ -31,14 +32,61 @@ def probe(
 ) -> dict[str, Any]:
     """Measure what the seats of a run, checkpoint or model do to each other; write nothing.
 
-    `settings` change those of the target, as in `cory.train`. docs/studies/probe.md explains every
-    number of the result. ValueError for a target without two seats.
+    The first two policies are measured in both seatings, and their references; one alone sits in both seats.
+    `settings` change those of the target, as in `cory.train`. docs/studies/probe.md explains every number of
+    the result. ValueError for a target without two seats.
     """
-    config = ProbeConfig(queries=queries, pioneers=pioneers, observers=observers, seed=seed)
+    sizes = ProbeConfig(queries=queries, pioneers=pioneers, observers=observers, seed=seed)
     silence_transformers()
     found = find_target(str(target), preset=preset, **settings)
-    configure_runtime(found.config)
-    return probe_target(found, config, on_progress=on_progress)
+    config = found.config
+    configure_runtime(config)
+    named = {name: folder for name, folder in found.folders.items() if name in config.policy_names}
+    found = replace(found, folders=dict(list((named or found.folders).items())[:2]))
+    loaded = load_target(found)
+    task, references, policies = loaded
+    everyone = {policy.name: policy for policy in (*references.values(), *policies.values())}
+    check_same_tokenizer(everyone.values())
+    game = make_game(config, task, policies)
+    alone = replace(config.evaluation, queries=queries, samples=pioneers * observers, sampling="own")
+    first, *_, last = [*policies, *policies]
+    pairs = [(first, last), (last, first), (references[first].name, references[last].name)]
+    played = []
+    with weighted_sum.closing(task):
+        standalone = evaluate_alone(
+            replace(config, evaluation=alone),
+            loaded,
+            {},
+            lambda text: on_progress(f"{found.name}: {text}"),
+            seed=seed,
+        )
+        for pair in dict.fromkeys(pairs):
+            on_progress(f"{found.name}: {' -> '.join(pair)}")
+            seating = dict(zip((PIONEER, OBSERVER), pair, strict=True))
+            seated = {seat: everyone[name] for seat, name in seating.items()}
+            played.append((seating, play_probe(game, seated, sizes)))
+        failures = weighted_sum.of_task(task).failures()
+    on_progress(f"{found.name}: computing intervals")
+    free_riding = measures.free_riding(
+        {name: responses.arrays["task_reward"].mean(1) for name, responses in standalone.items()},
+        played if standalone else [],
+        {name: reference.name for name, reference in references.items()},
+    )
+    return {
+        "measured": _measured(found, sizes, [query.text for query in task.queries("test")[:queries]]),
+        "pairs": [
+            {
+                "seating": seating,
+                "reference": seating[PIONEER] not in policies,
+                "influence": as_json(measures.influence(games)),
+                "reading": as_json(measures.reading(games)),
+                "copying": as_json(measures.copying(games)),
+            }
+            for seating, games in played
+        ],
+        "free_riding": {name: as_json(of_policy) for name, of_policy in free_riding.items()},
+        "failures": failures,
+    }
 
 
 def find_target(name: str, *, preset: str | None = None, **settings: Any) -> Target:
@@ -52,70 +100,7 @@ def find_target(name: str, *, preset: str | None = None, **settings: Any) -> Tar
     return target
 
 
-def probe_target(
-    target: Target, config: ProbeConfig, *, on_progress: Callable[[str], None] = lambda text: None
-) -> dict[str, Any]:
-    """Measure a target's first two policies in both seatings, and their references; the result as JSON.
-
-    A target with one policy has it in both seats.
-    """
-    settings = target.config
-    named = {name: folder for name, folder in target.folders.items() if name in settings.policy_names}
-    folders = dict(list((named or target.folders).items())[:2])
-    task, references, policies = make_players(settings, folders=folders)
-    references = {name: references[name] for name in policies}
-    everyone = {policy.name: policy for policy in (*references.values(), *policies.values())}
-    check_same_tokenizer(everyone.values())
-    game = make_game(settings, task, policies)
-    pairs: list[tuple[dict[str, str], ProbeGames]] = []
-    standalone: dict[str, Responses] = {}
-    alone = EvaluationConfig(queries=config.queries, samples=config.pioneers * config.observers)
-    with weighted_sum.closing(task):
-        for name, policy in () if team_only(task) else everyone.items():
-            on_progress(f"{target.name}: {name} standalone")
-            standalone[name] = evaluate_standalone(
-                policy, task, alone, max_response=settings.max_response, measures={}, seed=config.seed
-            )
-        first, *_, last = [*policies, *policies]
-        for order in dict.fromkeys(
-            [(first, last), (last, first), (references[first].name, references[last].name)]
-        ):
-            seating = dict(zip((PIONEER, OBSERVER), order, strict=True))
-            on_progress(f"{target.name}: {' -> '.join(order)}")
-            games = play_probe(game, {seat: everyone[name] for seat, name in seating.items()}, config)
-            pairs.append((seating, games))
-        failures = weighted_sum.of_task(task).failures()
-    on_progress(f"{target.name}: computing intervals")
-    return {
-        "measured": _measured(
-            target, folders, config, [query.text for query in task.queries("test")[: config.queries]]
-        ),
-        "pairs": [
-            {
-                "seating": seating,
-                "reference": seating[PIONEER] not in policies,
-                "influence": measures.as_json(measures.influence(games)),
-                "reading": measures.as_json(measures.reading(games)),
-                "copying": measures.as_json(measures.copying(games)),
-            }
-            for seating, games in pairs
-        ],
-        "free_riding": measures.as_json(
-            measures.free_riding(
-                {name: responses.arrays["task_reward"].mean(1) for name, responses in standalone.items()},
-                pairs,
-                {name: reference.name for name, reference in references.items()},
-            )
-            if standalone
-            else {}
-        ),
-        "failures": failures,
-    }
-
-
-def _measured(
-    target: Target, folders: Mapping[str, str], config: ProbeConfig, queries: Sequence[str]
-) -> dict[str, Any]:
+def _measured(target: Target, sizes: ProbeConfig, queries: list[str]) -> Mapping[str, Any]:
     """Everything the numbers depend on."""
     settings = target.config
     judged = "judge" in tasks.options(settings.task)
@@ -126,14 +111,12 @@ def _measured(
         "task": settings.task,
         "judge": settings.judge if judged else None,
         "split": "test",
+        **asdict(sizes),
         "queries": len(queries),
-        "pioneers": config.pioneers,
-        "observers": config.observers,
-        "seed": config.seed,
         "queries_sha256": records.texts_sha256(queries),
         "settings": {k: v for k, v in defining.items() if k.split(".")[0] not in irrelevant},
         "weights": {
             name: records.files_sha256(Path(folder)) if Path(folder).is_dir() else folder
-            for name, folder in folders.items()
+            for name, folder in target.folders.items()
         },
     }

@@ -1,8 +1,7 @@
-"""`cory presets`, `cory tasks`, `cory algorithms`: what exists, where it comes from, and its options."""
+"""`cory presets`, `cory tasks`, `cory algorithms`: what exists, and its options."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from importlib.metadata import entry_points
 from typing import Any
 
 from rich.console import Console
@@ -49,7 +48,7 @@ def tasks(argv: Sequence[str]) -> None:
     """`cory tasks [NAME...]`: with names, also `module:Class`, their options."""
     names = parse(Options, argv, about="List the tasks, or the options of some.", command="cory tasks").names
     kinds = {name: task_registry.kind(name) for name in names or task_registry.names()}
-    _list("task", task_registry.REGISTRY.group, kinds, {name: task_options(name) for name in names})
+    _list("task", kinds, {name: task_options(name) for name in names})
 
 
 def algorithms(argv: Sequence[str]) -> None:
@@ -58,26 +57,17 @@ def algorithms(argv: Sequence[str]) -> None:
     names = parse(Options, argv, about=about, command="cory algorithms").names
     modules = {name: algorithm_registry.registry().load(name) for name in names or algorithm_registry.names()}
     options = {name: algorithm_registry.load(name).Config for name in names}
-    _list("algorithm", algorithm_registry.registry().group, modules, options)
+    _list("algorithm", modules, options)
 
 
-def _list(kind: str, group: str, documented: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Print the first line of what documents each name, and where it comes from; then the options."""
-    rows = [(name, first_line(one), _source(name, group)) for name, one in documented.items()]
-    _print((kind, "what it is", "from"), rows)
+def _list(kind: str, documented: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Print the first line of what documents each name; then the options."""
+    _print((kind, "what it is"), [(name, first_line(one)) for name, one in documented.items()])
     for name, of_name in options.items():
         defaults = {f"{kind}.{one.name}": getattr(of_name(), one.name) for one in fields(of_name)}
         texts = [effects(of_name).get(one.name, "") for one in fields(of_name)]
         described = [(*row, text) for row, text in zip(_rows(defaults), texts, strict=True)]
         _print((f"option of {name}", "default", "effect"), described)
-
-
-def _source(name: str, group: str) -> str:
-    for entry in entry_points(group=group, name=name):
-        return f"entry point of {entry.dist.name}" if entry.dist is not None else "entry point"
-    if name.partition(":")[0].endswith(".py"):
-        return "file"
-    return "module" if "." in name or ":" in name else "built in"
 
 
 def _rows(settings: Mapping[str, Any]) -> list[tuple[str, str]]:

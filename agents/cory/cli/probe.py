@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tyro.conf import Positional
 
 from cory.cli.common import not_written, progress, settings_for
 from cory.config.command_line import parse_command
+from cory.evaluation.config import ProbeConfig
 from cory.runtime.terminal import say
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ProbeConfig):
     """What is probed, in how many games.
 
     Settings of the run (`--seats 2`, `--payoff`, `--task`, ...; see `cory train --help`) may follow and hold
@@ -25,18 +26,6 @@ class Options:
 
     preset: str | None = None
     """Settings for targets that are not part of a run; by default pocket."""
-
-    queries: int = 64
-    """Held-out queries."""
-
-    pioneers: int = 4
-    """Pioneer responses to each query."""
-
-    observers: int = 4
-    """Observer responses to each pioneer response."""
-
-    seed: int = 0
-    """Random seed of the games."""
 
     out: Path | None = None
     """Output file (JSON) for a single target; by default probe.json in the run directory, if it is a run."""
@@ -59,12 +48,12 @@ def command(argv: Sequence[str]) -> None:
     if options.out is not None:
         check_output(options.out, '"measured": {')
     settings = {"preset": options.preset, **settings_for(options.targets, words, preset=options.preset)}
-    games = {name: getattr(options, name) for name in ("queries", "pioneers", "observers", "seed")}
+    sizes = {one.name: getattr(options, one.name) for one in fields(ProbeConfig)}
     for name in options.targets:
         find_target(name, **settings)
     for name in options.targets:
         with progress() as show:
-            result = probe(name, on_progress=show, **games, **settings)
+            result = probe(name, on_progress=show, **sizes, **settings)
         say(f"{name}: {tables.describe(result)}; 95 % intervals over queries.")
         print_tables(tables.make_tables(result), tables.remarks(result))
         run = run_of(name)

@@ -101,6 +101,21 @@ def differences(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
     return estimates(per_query, bounds_of=difference_bounds)
 
 
+def as_json(
+    by_quantity: Mapping[str, Estimate], *, value: str = "value"
+) -> dict[str, dict[str, float | None]]:
+    """Estimates as JSON objects with the keys `value`, low and high."""
+    return {
+        name: {value: finite(e.value), "low": finite(e.low), "high": finite(e.high)}
+        for name, e in by_quantity.items()
+    }
+
+
+def finite(number: float) -> float | None:
+    """The number, or None if it is not finite: JSON has neither NaN nor infinity."""
+    return number if math.isfinite(number) else None
+
+
 def _move(value: float, step: float, within: Bounds) -> float:
     """g^-1(g(value) + g'(value) step), with g the scale of the range `within`.
 

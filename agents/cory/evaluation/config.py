@@ -1,9 +1,10 @@
-"""Settings of held-out evaluations."""
+"""Settings of held-out evaluations and sizes of probes."""
 
 from dataclasses import dataclass
 from typing import get_args
 
 from cory.generation import SamplingStrategy
+from cory.rng import check_seed
 from cory.runtime.checks import check_choices, check_fields
 
 
@@ -43,3 +44,26 @@ class EvaluationConfig:
                 f"evaluation.samples is {self.samples} and greedy sampling gives the same response each "
                 "time; give 1, or another evaluation.sampling"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeConfig:
+    """Size and random seed of a probe."""
+
+    queries: int = 64
+    """Held-out queries."""
+
+    pioneers: int = 4
+    """Pioneer responses to each query."""
+
+    observers: int = 4
+    """Observer responses to each pioneer response."""
+
+    seed: int = 0
+    """Random seed of the games; the same for all pairs of policies, so that comparisons are paired."""
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        for name in ("queries", "pioneers", "observers"):
+            if getattr(self, name) < 2:
+                raise ValueError(f"{name} is {getattr(self, name)}; a variance needs 2 or more")

@@ -64,8 +64,8 @@ class Responses:
         per_query["reference_perplexity"] = text_metrics.perplexity(nats_Q, tokens_Q)
         for n in (1, 2):
             per_query[f"distinct_{n}"] = text_metrics.distinct([texts[0] for texts in self.texts], n)
-        correct_QS = text_metrics.passes(self.arrays["task_reward"], threshold)
-        if correct_QS is not None:
+        if threshold is not None:
+            correct_QS = self.arrays["task_reward"] >= threshold
             per_query["accuracy"] = correct_QS.mean(1)
             S = correct_QS.shape[1]
             for k in range(1, S + 1) if S > 1 else ():

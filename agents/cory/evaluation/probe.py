@@ -3,7 +3,6 @@
 Shapes: Q queries, P pioneer responses to a query, R observer responses to a pioneer response.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -36,13 +35,8 @@ def components(scores_QPR: np.ndarray) -> Estimates:
         pioneer_q  = s^2(mean score of pioneer response 1, ..., P) - observer_q / R
 
     as in the nested analysis of variance of balanced data (Searle et al. 1992, section 3.6): unbiased, so
-    that components near 0 can be negative. ValueError unless there are two or more of Q, P and R.
+    that components near 0 can be negative. Q, P and R are two or more.
     """
-    if scores_QPR.ndim != 3 or min(scores_QPR.shape) < 2:
-        raise ValueError(
-            f"scores have shape {scores_QPR.shape}; give [queries, pioneer responses, observer responses] "
-            "with 2 or more of each"
-        )
     _, P, R = scores_QPR.shape
     mean_QP = scores_QPR.mean(2)
     observer_Q = scores_QPR.var(2, ddof=1).mean(1)
@@ -117,18 +111,6 @@ def free_riding(
             per_query["free-riding"] = gaps[name] - gaps[reference]
         result[name] = estimates(per_query)
     return result
-
-
-def as_json(measures: Mapping[str, Any]) -> dict[str, Any]:
-    """Estimates at any depth as objects with value, low and high; None for what is not finite."""
-    return {
-        name: (
-            {part: x if math.isfinite(x) else None for part, x in measure._asdict().items()}
-            if isinstance(measure, Estimate)
-            else as_json(measure)
-        )
-        for name, measure in measures.items()
-    }
 
 
 def _ratio_of_sums(numerator_Q: np.ndarray, denominator_Q: np.ndarray, axis: int = -1) -> Any:

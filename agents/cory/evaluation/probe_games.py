@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cory import rng
+from cory.evaluation.config import ProbeConfig
 from cory.evaluation.evaluator import without_mismatch
-from cory.policies.base import Policy
+from cory.evaluation.external import Player
 from cory.rollout.rollout import sample_responses
 from cory.rollout.spec import RolloutSpec
 from cory_env.arrays import pack
@@ -21,34 +22,6 @@ PIONEER, OBSERVER = "pioneer_0", "observer_1"
 
 READ = ("own", "unrelated", "none")
 """What the observer reads: its own pioneer's response, that of the pioneer of another query, or none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProbeConfig:
-    """Size and random seed of a probe."""
-
-    queries: int = 64
-    """Held-out queries."""
-
-    pioneers: int = 4
-    """Pioneer responses to each query."""
-
-    observers: int = 4
-    """Observer responses to each pioneer response."""
-
-    seed: int = 0
-    """Random seed; the same for all pairs of policies, so that comparisons are paired."""
-
-    batch: int = 256
-    """Games per batch; affects speed and memory only."""
-
-    def __post_init__(self) -> None:
-        rng.check_seed(self.seed)
-        for name in ("queries", "pioneers", "observers"):
-            if getattr(self, name) < 2:
-                raise ValueError(f"{name} is {getattr(self, name)}; a variance needs 2 or more")
-        if self.batch < 1:
-            raise ValueError(f"batch is {self.batch}; give 1 or more games")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,15 +38,15 @@ class ProbeGames:
     """The observer's scores [Q, P, R] by what it read (`READ`), with the same random numbers."""
 
 
-def play_probe(game: VectorGame, policies_by_seat: Mapping[str, Policy], config: ProbeConfig) -> ProbeGames:
-    """Play a probe of the policies in a game of two seats on its first held-out queries.
+def play_probe(
+    game: VectorGame, policies_by_seat: Mapping[str, Player], config: ProbeConfig, *, batch: int = 256
+) -> ProbeGames:
+    """Play a probe of the policies in a game of two seats on its first held-out queries, `batch` at a time.
 
     Policies sample their own distribution. Random numbers are keyed by seed, seat and game, so they are the
     same for all pairs of policies, for everything the observer reads and for all batch sizes. ValueError if
-    the game has other seats or the task too few queries.
+    the task has too few queries.
     """
-    if game.seats != (PIONEER, OBSERVER):
-        raise ValueError(f"the game has the seats {', '.join(game.seats)}; a probe needs a game of two seats")
     queries = game.task.queries("test")[: config.queries]
     if len(queries) < 2:
         raise ValueError(f"the task has {len(queries)} held-out queries; a probe needs 2 or more")
@@ -81,8 +54,8 @@ def play_probe(game: VectorGame, policies_by_seat: Mapping[str, Policy], config:
 
     def specs(seat: str, games: int) -> Iterator[tuple[np.ndarray, RolloutSpec]]:
         """Parts of so many games: their indices and what they are drawn by."""
-        for start in range(0, games, config.batch):
-            games_B = np.arange(start, min(start + config.batch, games))
+        for start in range(0, games, batch):
+            games_B = np.arange(start, min(start + batch, games))
             yield (
                 games_B,
                 RolloutSpec.draw(

@@ -1,26 +1,23 @@
 """Evaluation summary: metrics, intervals, gains over the reference and paired differences, as JSON."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cory.evaluation import collapse
-from cory.evaluation.bootstrap import Estimate, differences, estimates
+from cory.evaluation.bootstrap import Estimate, as_json, differences, estimates, finite
 from cory.evaluation.evaluator import Responses
-from cory.evaluation.text_metrics import diversity
 from cory.runtime import files
 from cory.runtime.files import write_text
 
 FROM_REFERENCE = ("kl", "kl_per_token", "reference_nats")
 """Quantities that measure a distance from the reference and have no gain over it."""
 
-PARTS = ("metrics", "intervals", "gain_over_reference", "collapse", "in_game", "diversity", "comparison")
+PARTS = ("metrics", "intervals", "gain_over_reference", "collapse", "in_game", "comparison")
 """Parts of a summary that are filled target by target."""
 
 PerQuery = dict[str, np.ndarray]
@@ -94,7 +91,7 @@ def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
     for later in policies[1:]:
         for name, other in ((name, other) for name in later for other in policies[0]):
             comparison = differences(later[name], policies[0][other])
-            result["comparison"][f"{name} minus {other}"] = _as_json(comparison)
+            result["comparison"][f"{name} minus {other}"] = as_json(comparison)
     return result
 
 
@@ -118,61 +115,39 @@ def _add_standalone(
     names: Mapping[str, str],
     per_query: Mapping[str, PerQuery],
 ) -> None:
-    """Add metrics, gains and signs of collapse of every policy standalone, and their diversity."""
+    """Add metrics, gains and signs of collapse of every policy standalone."""
     for name, values in per_query.items():
         if names[name] not in result["metrics"]:
             result["metrics"][names[name]], result["intervals"][names[name]] = _values(estimates(values))
     for name, reference in target.references.items() if per_query else ():
         comparable = {key: values_Q for key, values_Q in per_query[name].items() if key not in FROM_REFERENCE}
         gains = differences(comparable, per_query[reference])
-        result["gain_over_reference"][names[name]] = _as_json(gains, value="gain")
+        result["gain_over_reference"][names[name]] = as_json(gains, value="gain")
         metrics = result["metrics"]
         result["collapse"][names[name]] = collapse.signs(metrics[names[name]], metrics[names[reference]])
-    for a, b in combinations(target.references if per_query else (), 2):
-        pair = estimates(diversity(target.standalone[a].texts, target.standalone[b].texts))
-        result["diversity"][f"{names[a]}, {names[b]}"] = _as_json(pair)
 
 
 def _add_games(
     result: dict[str, Any], target: EvaluatedTarget, names: Mapping[str, str], options: Mapping[str, Any]
 ) -> None:
-    """Add the metrics of every policy in every seat, and the diversity of the seats of each game."""
+    """Add the metrics of every policy in every seat."""
     for seating, responses in target.games:
-        keys = {seat: f"{seat}/{names.get(name, name)}" for seat, name in seating.items()}
         for seat, written in responses.items():
             metrics, intervals = _values(estimates(written.per_query(**options)))
-            result["in_game"][keys[seat]] = {
+            result["in_game"][f"{seat}/{names.get(seating[seat], seating[seat])}"] = {
                 "seating": {other: names.get(name, name) for other, name in seating.items()},
                 "metrics": metrics,
                 "intervals": intervals,
             }
-        for a, b in combinations(responses, 2):
-            pair = estimates(diversity(responses[a].texts, responses[b].texts))
-            result["diversity"][f"{keys[a]}, {keys[b]}"] = _as_json(pair)
 
 
 def _values(
     by_quantity: Mapping[str, Estimate],
 ) -> tuple[dict[str, float | None], dict[str, list[float | None]]]:
     """The values and the intervals of estimates, by quantity."""
-    metrics = {quantity: _finite(e.value) for quantity, e in by_quantity.items()}
-    intervals = {quantity: [_finite(e.low), _finite(e.high)] for quantity, e in by_quantity.items()}
+    metrics = {quantity: finite(e.value) for quantity, e in by_quantity.items()}
+    intervals = {quantity: [finite(e.low), finite(e.high)] for quantity, e in by_quantity.items()}
     return metrics, intervals
-
-
-def _as_json(
-    by_quantity: Mapping[str, Estimate], *, value: str = "value"
-) -> dict[str, dict[str, float | None]]:
-    """Estimates as JSON objects with the keys `value`, low and high."""
-    return {
-        name: {value: _finite(e.value), "low": _finite(e.low), "high": _finite(e.high)}
-        for name, e in by_quantity.items()
-    }
-
-
-def _finite(number: float) -> float | None:
-    """The number, or None if it is not finite: JSON has neither NaN nor infinity."""
-    return number if math.isfinite(number) else None
 
 
 def _equal(ours: Responses | None, theirs: Responses | None) -> bool:
@@ -189,7 +164,7 @@ def sample_lines(evaluated: Sequence[EvaluatedTarget]) -> Iterator[dict[str, Any
         return {
             name: {
                 "response": responses.texts[i][sample],
-                **{key: _finite(float(values[i, sample])) for key, values in responses.arrays.items()},
+                **{key: finite(float(values[i, sample])) for key, values in responses.arrays.items()},
             }
             for name, responses in by_name.items()
         }

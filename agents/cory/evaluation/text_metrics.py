@@ -1,4 +1,4 @@
-"""Text metrics: distinct-n, repetition, perplexity, pass@k, diversity of two policies.
+"""Text metrics: distinct-n, repetition, perplexity, pass@k, overlap of two texts.
 
 Every quantity is returned as one number per query whose mean is the quantity, so that intervals and paired
 differences are those of a mean. For a quantity of a whole set of responses (a ratio of sums, distinct-n) the
@@ -25,10 +25,7 @@ class Bounds(NamedTuple):
 
 
 UNBOUNDED = Bounds(-inf, inf)
-SHARES = (
-    "accuracy", "probability", "eos_share", "repetition", "distinct_1", "distinct_2", "differing",
-    "ngram_distance",
-)  # fmt: skip
+SHARES = ("accuracy", "probability", "eos_share", "repetition", "distinct_1", "distinct_2")
 """Quantities from 0 to 1, beside pass@k."""
 
 POSITIVE = ("kl", "kl_per_token", "length")
@@ -116,32 +113,10 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
 
     pass@k is the probability that at least one of k responses is correct; c of n samples are correct.
     """
-    if not 1 <= k <= samples or not 0 <= correct <= samples:
-        raise ValueError(
-            f"pass@{k} of {samples} samples, {correct} of them correct; k goes from 1 to the samples"
-        )
     return 1 - comb(samples - correct, k) / comb(samples, k)
-
-
-def passes(score_QS: np.ndarray, threshold: float | None) -> np.ndarray | None:
-    """Which responses are correct, those that score `threshold` or more; None without a threshold."""
-    return None if threshold is None else score_QS >= threshold
 
 
 def jaccard(ours: str, theirs: str) -> float:
     """The Jaccard index of the words and word pairs of two texts; 1 if both are empty."""
     a, b = ({*ngrams(text, 1), *ngrams(text, 2)} for text in (ours, theirs))
     return len(a & b) / len(a | b) if a | b else 1.0
-
-
-def diversity(ours_QS: Sequence[Sequence[str]], theirs_QS: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
-    """Per query how much the responses of two policies differ.
-
-    `differing`: the share of response pairs with different text. `ngram_distance`: 1 - `jaccard`, mean over
-    samples. Policies are evaluated with the same random numbers, so equal weights give 0 in both.
-    """
-    pairs = [list(zip(ours, theirs, strict=True)) for ours, theirs in zip(ours_QS, theirs_QS, strict=True)]
-    return {
-        "differing": np.array([np.mean([a != b for a, b in of_query]) for of_query in pairs]),
-        "ngram_distance": np.array([np.mean([1 - jaccard(a, b) for a, b in of_query]) for of_query in pairs]),
-    }

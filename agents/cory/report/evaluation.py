@@ -11,12 +11,6 @@ from cory.report import html
 from cory.report.tables import Table, cell
 from cory.tracking.labels import in_order, label
 
-IN_GAME = (
-    "task_reward", "accuracy", "probability", "second_judge", "payoff", "kl", "kl_per_token",
-    "combined_reward", "length", "eos_share", "repetition", "distinct_2", "reference_perplexity",
-)  # fmt: skip
-"""Quantities in the table of the seats; the JSON has all."""
-
 
 def sections(run: Path, config: Mapping[str, Any]) -> list[html.Markup]:
     """A section for every evaluation in a run, those with the run's own settings first."""
@@ -94,8 +88,7 @@ def make_tables(result: Mapping[str, Any]) -> list[Table]:
         for name, metrics in result["metrics"].items()
     }
     quantities = in_order(quantity for metrics in result["metrics"].values() for quantity in metrics)
-    in_game = {quantity for of_seat in result["in_game"].values() for quantity in of_seat["metrics"]}
-    of_task = in_order(in_game.difference(quantities, IN_GAME))
+    in_game = in_order(quantity for of_seat in result["in_game"].values() for quantity in of_seat["metrics"])
     samples = "" if result["samples"] == 1 else f" x {result['samples']} samples"
     correct = "" if result["threshold"] is None else f", correct from a reward of {result['threshold']:g}"
     conditions = (
@@ -108,8 +101,7 @@ def make_tables(result: Mapping[str, Any]) -> list[Table]:
         _table(
             "gain over the reference, query by query", quantities, result["gain_over_reference"], sign="+"
         ),
-        _table("in the game", [*IN_GAME, *of_task], _measured(result["in_game"])),
-        _table("two responses to the same query", ("differing", "ngram_distance"), result["diversity"]),
+        _table("in the game", in_game, _measured(result["in_game"])),
         _table("differences, query by query", quantities, result["comparison"], sign="+"),
     ]
     return [table for table in tables if table.rows]

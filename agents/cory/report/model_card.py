@@ -13,9 +13,6 @@ from cory.tracking.labels import in_order, label
 TEMPLATE = Path(__file__).parent / "templates/card.md"
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
-INDEXED = ("task_reward", "accuracy", "probability", "kl", "combined_reward")
-"""Quantities of the model-index; the table on the card has all of them."""
-
 Results = Mapping[str, Mapping[str, float]]
 """Held-out metrics by policy and quantity; `reference` is the model that the policies started from."""
 
@@ -70,8 +67,6 @@ def make_card(
         pipeline_tag=None if of_table else "text-generation",
         tags=["cory", "reinforcement-learning", settings["algorithm"]],
         datasets=datasets or None,
-        model_name=(repo or names[0]) if results else None,
-        eval_results=_eval_results(names, [*datasets, settings["task"]][0], results, measured) or None,
     )
     card = ModelCard.from_template(
         card_data,
@@ -153,23 +148,3 @@ def _format(settings: Mapping[str, Any]) -> str:
     """The kind of policy, by the files that are exported: a merged LoRA team is a whole model."""
     merged = settings["policy.kind"] == "lora_team" and settings["export"] != "as_trained"
     return "causal_lm" if merged else str(settings["policy.kind"])
-
-
-def _eval_results(names: Sequence[str], dataset: str, results: Results, measured: str) -> list[Any]:
-    """The model-index: the main metrics of every policy."""
-    from huggingface_hub import EvalResult
-
-    return [
-        EvalResult(
-            task_type="text-generation",
-            dataset_type=dataset,
-            dataset_name=measured or dataset,
-            dataset_split="test",
-            metric_type=quantity,
-            metric_name=f"{label(quantity)}, {name}" if len(names) > 1 else label(quantity),
-            metric_value=round(results[name][quantity], 6),
-        )
-        for name in names
-        for quantity in in_order(results.get(name, {}))
-        if quantity in INDEXED or quantity.startswith("pass_at_")
-    ]

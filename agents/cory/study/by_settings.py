@@ -15,14 +15,7 @@ METRICS = ("combined_reward", "game/collective_reward")
 def values_of(
     arms: Sequence[str], settings: Mapping[str, Any], *, seeds: int | Sequence[int], preset: str
 ) -> dict[str, Any]:
-    """The keys of a study file; ValueError for settings that make no sense, or fewer than two arms.
-
-    Args:
-        arms: Algorithms, or NAME=ALGORITHM; the first is the baseline of the others.
-        settings: Of all runs.
-        seeds: Their number, or the seeds.
-        preset: What the settings change.
-    """
+    """The keys of a study file; arguments and errors are those of `Study.from_settings`."""
     parts = [arm.rpartition("=") for arm in arms]
     named = {name or Path(algorithm).stem: algorithm for name, _, algorithm in parts}
     if len(named) < max(2, len(arms)):

@@ -27,8 +27,6 @@ LABELS = {
     "length": "response length (tokens)",
     "response_length": "response length (tokens)",
     "eos_share": "responses ended by EOS (share)",
-    "differing": "differing responses (share)",
-    "ngram_distance": "distance between responses (1 \N{MINUS SIGN} Jaccard of n-grams)",
     "clip_share": "clipped ratios (share)",
     "entropy": "entropy (nats per token)",
     "kl_coef": "KL coefficient η",

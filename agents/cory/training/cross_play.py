@@ -12,10 +12,9 @@ import numpy as np
 
 from cory.config.values import flat
 from cory.evaluation import records
-from cory.evaluation.bootstrap import estimates
+from cory.evaluation.bootstrap import as_json, estimates
 from cory.evaluation.evaluator import evaluate_in_game
 from cory.evaluation.external import Player
-from cory.evaluation.probe import as_json
 from cory.judges.weighted_sum import closing
 from cory.policies.causal_lm import check_same_tokenizer
 from cory.training.evaluate import check_comparable, load_target

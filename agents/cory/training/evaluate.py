@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 from cory.config.schema import Config
 from cory.config.values import flat
 from cory.evaluation import records
-from cory.evaluation.evaluator import Measure, Responses, evaluate_in_game, evaluate_standalone, threshold
+from cory.evaluation.evaluator import (
+    SEED,
+    Measure,
+    Responses,
+    evaluate_in_game,
+    evaluate_standalone,
+    threshold,
+)
 from cory.evaluation.external import Player
 from cory.evaluation.summary import EvaluatedTarget, sample_lines, summary
 from cory.judges import weighted_sum
@@ -201,7 +208,7 @@ def target_metrics(target: Target) -> dict[str, float]:
     }
     with weighted_sum.closing(loaded.task):
         responses = evaluate_alone(config, loaded, measures)
-        results = metrics.evaluation_metrics(responses, list(loaded.policies), **options)
+        results = metrics.evaluation_metrics(responses, **options)
         if config.evaluation.team or not responses:
             results |= _team_metrics(config, loaded, loaded, measures)
     return results
@@ -231,6 +238,8 @@ def evaluate_alone(
     loaded: Evaluated,
     measures: Mapping[str, Measure],
     on_progress: Callable[[str], None] = lambda text: None,
+    *,
+    seed: int = SEED,
 ) -> dict[str, Responses]:
     """Responses of every reference and policy to the query only, by name; none for a task of teams only."""
     task, references, policies = loaded
@@ -240,7 +249,7 @@ def evaluate_alone(
     for player in (*{id(policy): policy for policy in references.values()}.values(), *policies.values()):
         on_progress(f"{player.name} standalone")
         responses[player.name] = evaluate_standalone(
-            player, task, config.evaluation, max_response=config.max_response, measures=measures
+            player, task, config.evaluation, max_response=config.max_response, measures=measures, seed=seed
         )
     return responses
 

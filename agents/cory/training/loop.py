@@ -153,7 +153,7 @@ class Loop:
             "kl_coef": self.config.kl.coef,
             "threshold": evaluator.threshold(self.config.evaluation, self.trainer.task),
         }
-        row = metrics.evaluation_metrics(responses, list(self.trainer.policies), **options)
+        row = metrics.evaluation_metrics(responses, **options)
         if self.config.evaluation.team or not responses:
             on_progress("evaluating the team", {})
             row |= metrics.team_metrics(self.held_out.play_as_team(iteration), **options)

@@ -3,8 +3,7 @@
 Shapes: B games, T response tokens.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from cory.batch import Batch
 from cory.config.schema import Config
 from cory.distributed import ranks
 from cory.evaluation.evaluator import Responses
-from cory.evaluation.text_metrics import diversity
 from cory.functional.advantage import Advantage
 from cory.learner.team import Team
 from cory_env.tasks.base import MeasuresGames
@@ -167,22 +165,11 @@ def team_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str
     }
 
 
-def evaluation_metrics(
-    responses: Mapping[str, Responses], policies: Sequence[str], **options: Any
-) -> dict[str, float]:
-    """Standalone metrics as `eval/<policy>/<quantity>`, and under `all/policies` the diversity of `policies`.
-
-    Diversity is the mean over pairs of policies of how differently they respond to the same queries.
-    `options` as `response_metrics`.
-    """
+def evaluation_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str, float]:
+    """Standalone metrics as `eval/<policy>/<quantity>`; `options` as `response_metrics`."""
     metrics = response_metrics("eval", responses, **options)
     for name, written in responses.items():
         metrics[f"eval/{name}/score_std"] = standard_deviation(written.arrays["task_reward"])
-    pairs = list(combinations(policies if responses else (), 2))
-    for first, second in pairs:
-        for quantity, values_Q in diversity(responses[first].texts, responses[second].texts).items():
-            key = f"all/policies/{quantity}"
-            metrics[key] = metrics.get(key, 0.0) + float(values_Q.mean()) / len(pairs)
     return metrics
 
 

@@ -47,15 +47,10 @@ def test_presets_are_listed_and_described_with_what_they_change(output_of):
     assert "--seats" not in described  # 2, as by default
 
 
-def test_tasks_and_algorithms_are_listed_with_their_source(output_of, tmp_path):
-    for line in output_of("tasks").splitlines()[1:-1]:
-        assert line.rstrip().endswith("built in")
+def test_tasks_and_algorithms_are_listed_with_what_they_are(output_of, tmp_path):
     assert {line.split()[0] for line in output_of("tasks").splitlines()[1:-1]} == set(tasks.names())
     (tmp_path / "mine.py").write_text('"""Mine: steps at random."""\n\nfrom cory.algorithms.ppo import *\n')
-    row = next(
-        line for line in output_of("algorithms", str(tmp_path / "mine.py")).splitlines() if "random" in line
-    )
-    assert row.rstrip().endswith("file")
+    assert "Mine: steps at random." in output_of("algorithms", str(tmp_path / "mine.py"))
     assert re.search(r"^--algorithm.clip +0.2 +Probability ratios", output_of("algorithms", "ppo"), re.M)
 
 

@@ -88,7 +88,6 @@ def test_a_run_is_evaluated_as_it_was_at_its_end_standalone_and_in_every_seat(pl
             low, high = result["intervals"][name][quantity]
             assert low is None or low <= value <= high
         assert result["intervals"][name]["task_reward"] != [None, None]
-    assert last["all/policies/differing"] == result["diversity"]["llm_1, llm_2"]["differing"]["value"]
     seats = [f"{seat}/{name}" for seat in ("pioneer_0", "observer_1") for name in ("llm_1", "llm_2")]
     assert {*seats, "pioneer_0/reference", "observer_1/reference"} == set(result["in_game"])
     assert result["in_game"]["observer_1/llm_1"]["seating"] == {"pioneer_0": "llm_2", "observer_1": "llm_1"}

@@ -65,18 +65,11 @@ def test_the_card_has_what_the_run_measured_and_the_prompts_of_the_game(run, hub
     assert cory.load(run).push_to_hub("me/films") == f"{hub.address}/me/films"
     card = ModelCard(hub.files["README.md"].decode())
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-    (index,) = card.data.to_dict()["model-index"]
-    assert index["name"] == "me/films"
-    (result,) = index["results"]
-    assert result["dataset"]["type"] == "reviews"
-    rewards = {m["name"][-5:]: m["value"] for m in result["metrics"] if m["type"] == "task_reward"}
-    assert rewards == {
-        name: pytest.approx(last[f"eval/{name}/task_reward"], abs=1e-6) for name in ("llm_1", "llm_2")
-    }
     assert {"cory", "ppo"} <= set(card.data.tags)
     assert 'I can make this sentence "{query}{response_0}" more positive: {query}' in card.text
     assert 'AutoModelForCausalLM.from_pretrained("me/films", subfolder="llm_1")' in card.text
-    assert f"| {last['eval/reference/task_reward']:.3f} |" in card.text
+    rewards = [f"{last[f'eval/{name}/task_reward']:.3f}" for name in ("reference", "llm_1", "llm_2")]
+    assert f"| task reward (judge's units) | {' | '.join(rewards)} |" in card.text
 
 
 def test_one_policy_lies_at_the_root_and_an_evaluation_brings_its_intervals(run, hub, tmp_path):
@@ -97,7 +90,7 @@ def test_a_dry_run_prints_the_files_and_the_card_and_asks_nobody(run, hub, capsy
     assert main(["push", str(run), "me/films", "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert "llm_1/model.safetensors" in printed
-    assert yaml.safe_load(printed.split("---\n")[1])["model-index"]
+    assert "cory" in yaml.safe_load(printed.split("---\n")[1])["tags"]
     assert (hub.commits, hub.made) == (0, {})
 
 

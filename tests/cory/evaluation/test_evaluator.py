@@ -163,13 +163,10 @@ def test_the_papers_sampling_differs_from_the_policys_own(policy):
     assert paper.metrics(kl_coef=0)["reference_perplexity"] < own.metrics(kl_coef=0)["reference_perplexity"]
 
 
-def test_training_logs_standalone_metrics_and_how_much_policies_differ(policy):
+def test_training_logs_standalone_metrics(policy):
     own = responses_of(policy)
-    metrics = evaluation_metrics(
-        {"reference": own, "llm_1": own, "llm_2": own}, ["llm_1", "llm_2"], kl_coef=0, threshold=None
-    )
+    metrics = evaluation_metrics({"reference": own, "llm_1": own, "llm_2": own}, kl_coef=0, threshold=None)
     assert metrics["eval/llm_1/repetition"] == metrics["eval/reference/repetition"]
-    assert metrics["all/policies/differing"] == metrics["all/policies/ngram_distance"] == 0
     assert all(key.count("/") == 2 for key in metrics)
 
 

@@ -72,9 +72,3 @@ def test_intervals_draw_the_same_queries_of_every_array():
     values_Q = np.random.default_rng(0).normal(size=20)
     difference = resampled(lambda a, b, axis=-1: (a - b).mean(axis), values_Q + 3, values_Q)
     assert difference == pytest.approx((3, 3, 3))
-
-
-@pytest.mark.parametrize("shape", [(4, 4), (1, 4, 4), (4, 1, 4), (4, 4, 1)])
-def test_too_few_responses_are_refused(shape):
-    with pytest.raises(ValueError, match="2 or more of each"):
-        components(np.zeros(shape))

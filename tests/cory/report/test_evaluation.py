@@ -42,7 +42,6 @@ SUMMARY = {
     "in_game": {
         "observer_1/llm_1": {"seating": {}, "metrics": {"payoff": 1.0}, "intervals": {"payoff": [0.5, 1.5]}}
     },
-    "diversity": {"llm_1, llm_2": {"differing": {"value": 1.0, "low": 1.0, "high": 1.0}}},
     "comparison": {},
     "collapse_signs": ["length below half of the reference's"],
     "collapse": {"llm_1": ["length is below half of the reference's: 2.000, 5.000"], "llm_2": []},
@@ -100,7 +99,7 @@ def test_pass_at_k_of_the_last_evaluation_during_training_is_drawn_too(tmp_path)
     curves = {Key("eval", "llm_1", f"pass_at_{k}"): Curve([0, 5], [0.0, k / 16]) for k in (10, 2)}
     assert {k: value for k, (value, *_) in pass_at_k_of(curves)["llm_1"].items()} == {2: 0.125, 10: 0.625}
     assert list(pass_at_k_of(curves)["llm_1"]) == [2, 10]
-    assert policies({Key("all", "policies", "differing"): Curve([0], [1.0])}) == []
+    assert policies({Key("all", "policies", "quantity"): Curve([0], [1.0])}) == []
 
 
 def test_pass_at_k_of_an_evaluation_has_its_intervals():

@@ -17,7 +17,7 @@ SUMMARY = {
     "intervals": {"llm_1": INTERVALS},
     "gain_over_reference": {},
     "in_game": {name: {"seating": {}, "metrics": METRICS, "intervals": INTERVALS} for name in SEATS},
-    "diversity": {}, "comparison": {}, "collapse": {}, "failures": [],
+    "comparison": {}, "collapse": {}, "failures": [],
     "collapse_signs": ["length below half"],
 }  # fmt: skip
 

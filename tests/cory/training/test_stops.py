@@ -115,7 +115,7 @@ def test_the_best_checkpoint_is_chosen_on_validation_queries(tmp_path, monkeypat
     """Test figures rise, validation figures fall: the first checkpoint is the best one."""
     from cory.training import metrics
 
-    def rising(responses, policies, **options):
+    def rising(responses, **options):
         rising.calls += 1
         return {f"eval/{name}/combined_reward": float(rising.calls) for name in responses}
 
