@@ -23,7 +23,8 @@ class Options:
     """The study file (YAML); see docs/studies/README.md."""
 
     arms: str | None = None
-    """Train only these arms, separated by commas; without a file, the algorithms to compare."""
+    """Train only these arms, separated by commas; mine=my_algorithm.py is one beside the study's. Without a
+    file, the algorithms to compare."""
 
     preset: str = "pocket"
     """Without a file, what the settings change."""

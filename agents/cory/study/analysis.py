@@ -106,7 +106,8 @@ def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[
 def metrics_of(results: Results) -> list[str]:
     """The metrics in tables: combined reward in every one, the team's if measured, those of comparisons."""
     team = [OF_TEAM] if any(run.get("team") for run in results["runs"]) else []
-    return list(dict.fromkeys([*TABLE, *team, *(comparison["metric"] for comparison in results["primary"])]))
+    declared = [*results["primary"], *results.get("suite", {}).values()]
+    return list(dict.fromkeys([*TABLE, *team, *(row["metric"] for row in declared)]))
 
 
 def judged_by_team(results: Results) -> bool:

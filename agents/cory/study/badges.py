@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cory.report import html
-from cory.study import statistics, survival
+from cory.study import statistics, suite, survival
 from cory.study.analysis import judged_by_team, values_by_seed
 from cory.study.plan import setting_value
 from cory.study.plots.payoff import collective_by_payoff
@@ -16,7 +16,7 @@ FEW = 0.1
 
 def badges(results: Results) -> html.Markup:
     """Verdicts if claims were declared, arms whose objective rose, signs of collapse, and cooperation."""
-    rows: list[tuple[str, str, str] | None] = []
+    rows: list[tuple[str, str, str] | None] = [*suite.badge(results)]
     declared = [row["result"] for row in results["statistics"] if row["n"] and row["claim"]]
     if "study" in results and results["verdicts"]:
         counts = {word: declared.count(word) for word in ("supported", "refuted", "undecided")}
@@ -30,7 +30,8 @@ def badges(results: Results) -> html.Markup:
         text = f"signs in {signs} of {len(ends)} policies" if signs else "no sign"
         tone = "bad" if signs > FEW * len(ends) else "open"
         rows.append(("collapse", text, tone if signs else "good"))
-    return html.Markup(html.badges([row for row in [*rows, _cooperation(results)] if row]))
+    rows += [] if results.get("suite") else [_cooperation(results)]
+    return html.Markup(html.badges([row for row in rows if row]))
 
 
 def payoff_lines(results: Results) -> list[str]:

@@ -16,8 +16,7 @@ def values_of(
     arms: Sequence[str], settings: Mapping[str, Any], *, seeds: int | Sequence[int], preset: str
 ) -> dict[str, Any]:
     """The keys of a study file; arguments and errors are those of `Study.from_settings`."""
-    parts = [arm.rpartition("=") for arm in arms]
-    named = {name or Path(algorithm).stem: algorithm for name, _, algorithm in parts}
+    named = algorithms_by_name(arms)
     if len(named) < max(2, len(arms)):
         raise ValueError(
             f"the arms are {', '.join(arms) or 'none'}; name two algorithms or more, as "
@@ -41,3 +40,9 @@ def values_of(
             for arm in others
         ],
     }
+
+
+def algorithms_by_name(arms: Sequence[str]) -> dict[str, str]:
+    """Algorithms, or NAME=ALGORITHM, by name; a file without a name has its own."""
+    parts = [arm.rpartition("=") for arm in arms]
+    return {name or Path(algorithm).stem: algorithm for name, _, algorithm in parts}

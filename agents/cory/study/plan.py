@@ -135,6 +135,10 @@ def _check_measured(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) -> 
                         raise ValueError(
                             f"a primary comparison by {metric}: arm {arm!r} on task {task!r} needs {needed}"
                         )
+    for task, scale in spec.suite.items():
+        for arm, config in configs[task].items():
+            if needed := _unmeasured(scale.metric, spec, arm, task, config):
+                raise ValueError(f"suite: {scale.metric} of arm {arm!r} on task {task!r} needs {needed}")
 
 
 def _check_strangers(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) -> None:

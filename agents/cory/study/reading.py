@@ -56,7 +56,7 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
         arms={name: flattened(arm, keep=spec.tasks) for name, arm in spec.arms.items()},
         tasks={name: flattened(task) for name, task in spec.tasks.items()},
     )
-    _check(spec)
+    check(spec)
     return spec
 
 
@@ -95,7 +95,8 @@ def check_keys(given: Iterable[str], known: Sequence[str], where: str, what: str
             raise ValueError(f"{where} has no {what} {key!r}{hint}")
 
 
-def _check(spec: Spec) -> None:
+def check(spec: Spec) -> None:
+    """Raise ValueError for a name, an arm, a task or a metric that cannot be."""
     for name in (spec.name, *spec.arms, *spec.tasks, *spec.sweeps, *spec.pools):
         if not NAME.fullmatch(name):
             raise ValueError(
@@ -114,12 +115,19 @@ def _check(spec: Spec) -> None:
     for task, others in spec.cross.items():
         check_keys((task, *others), list(spec.tasks), "cross: the study", "task")
     check_keys(spec.strangers, list(spec.arms), "strangers: the study", "arm")
+    check_keys(spec.suite, list(spec.tasks), "suite: the study", "task")
+    for task, scale in spec.suite.items():
+        _check_metric(scale.metric, f"suite: {task}")
+        if not math.isfinite(scale.best - scale.reference) or scale.best == scale.reference:
+            raise ValueError(
+                f"suite: {task} goes from {scale.reference} to {scale.best}; give two different numbers"
+            )
     for comparison in spec.primary:
         sides, tasks = (comparison.arm, comparison.baseline), filter(None, (comparison.task,))
         check_keys(sides, list(taken), "a primary comparison: the study", "arm")
         check_keys(tasks, list(spec.tasks), "a primary comparison: the study's tasks")
         for metric in filter(None, (comparison.metric, comparison.baseline_metric)):
-            _check_metric(metric)
+            _check_metric(metric, "a primary comparison")
         same_metric = comparison.baseline_metric in ("", comparison.metric)
         if not comparison.margin >= 0 or (sides[0] == sides[1] and same_metric):
             raise ValueError(
@@ -134,7 +142,7 @@ def _check(spec: Spec) -> None:
             )
 
 
-def _check_metric(metric: str) -> None:
+def _check_metric(metric: str, where: str) -> None:
     """Raise ValueError, with the nearest name, for a metric that no run has."""
     if metric in survival.METRICS or re.fullmatch(r"hypervolume|reward_at_kl/\d+(\.\d+)?", metric):
         return
@@ -156,7 +164,7 @@ def _check_metric(metric: str) -> None:
             did_you_mean(metric, [*names, "hypervolume", *survival.METRICS])
             or f"; there are {', '.join(names)}"
         )
-        raise ValueError(f"a primary comparison: there is no metric {metric!r}{hint}")
+        raise ValueError(f"{where}: there is no metric {metric!r}{hint}")
 
 
 def _by_task(written: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from cory.report.tables import Table
 from cory.report.tables import markdown as table_markdown
 from cory.report.tables import on_page as table_on_page
 from cory.runtime.files import check_output, write_text
-from cory.study import statistics
+from cory.study import statistics, suite
 from cory.study.analysis import GAME_TOTAL, OF_AVERAGE, baseline_of, metrics_of, result_words, values_by_seed
 from cory.study.badges import badges, payoff_lines
 from cory.study.plots import draw
@@ -138,7 +138,7 @@ def verdict_lines(results: Results) -> list[str]:
 
 
 def result_tables(results: Results) -> list[Table]:
-    """The comparisons, and the arms of each task that has runs."""
+    """The suite, the comparisons, and the arms of each task that has runs."""
     names = [*results["arms"], *results["sweeps"], *results["pools"]]
     played = {run["task"] for run in results["runs"]}
     head = ["claim", "comparison", "on", "n", "difference", "margin", "verdict"]
@@ -155,7 +155,7 @@ def result_tables(results: Results) -> list[Table]:
         for row in results["statistics"]
     ]
     arms = [_arms(results, names, task) for task in results["kl_coef"] if task in played]
-    return [*([Table("Claims", head, rows)] if rows else []), *arms]
+    return [*suite.table(results), *([Table("Claims", head, rows)] if rows else []), *arms]
 
 
 def settings_table(results: Results) -> Table:

@@ -68,6 +68,7 @@ def assemble(spec: Spec, plan: Plan, runs: Iterable[Mapping[str, Any]]) -> Resul
         "frontier": asdict(spec.frontier),
         "sweeps": {name: asdict(sweep) for name, sweep in spec.sweeps.items()},
         "pools": {name: list(arms) for name, arms in spec.pools.items()},
+        "suite": {task: asdict(scale) for task, scale in spec.suite.items()},
         "primary": [asdict(comparison) for comparison in spec.primary],
         "arms": {
             arm: {

@@ -82,6 +82,18 @@ class Frontier:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Scale:
+    """A task of a suite: by what metric runs are scored, from 0 (the reference) to 1 (the best known)."""
+
+    metric: str
+    """As in comparisons."""
+    reference: float
+    """The metric before training."""
+    best: float
+    """The best value known, or derived. Scores above 1 are better ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Spec:
     """Everything a study file says; see docs/studies/README.md."""
 
@@ -105,6 +117,8 @@ class Spec:
     sweeps: Mapping[str, Sweep] = field(default_factory=dict)
     pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Arms that comparisons take as one, by its name: at a seed the mean of theirs (a main effect)."""
+    suite: Mapping[str, Scale] = field(default_factory=dict)
+    """Scales of the tasks over which arms are compared as a whole (`cory.study.suite`)."""
     frontier: Frontier = Frontier()
     may_differ: tuple[str, ...] = ()
     out: Path = Path()

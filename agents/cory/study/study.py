@@ -14,11 +14,11 @@ from cory.runtime.signals import Stopped
 from cory.runtime.terminal import say
 from cory.study import records, results
 from cory.study.analysis import analyse
-from cory.study.by_settings import values_of
+from cory.study.by_settings import algorithms_by_name, values_of
 from cory.study.checks import check_runs, check_writable
 from cory.study.engines import Engine, Outcome, load_engine
 from cory.study.plan import Plan, PlannedRun, make_plan
-from cory.study.reading import check_keys, make_spec, read_spec
+from cory.study.reading import check, check_keys, make_spec, read_spec
 from cory.study.report import PAGE, check_folder, write_report
 from cory.study.results import Results
 from cory.study.spec import Comparison, Spec
@@ -98,7 +98,9 @@ class Study:
         """Train what is missing, count, and write results and report.
 
         Args:
-            arms: Only these are trained; all that have runs are reported.
+            arms: Only these are trained; all that have runs are reported. NAME=ALGORITHM is an arm beside the
+                study's; the results then go to the folder of the runs. With `quick` the study's first arm is
+                trained too.
             tasks: Only on these is trained.
             seeds: Seeds 0 to `seeds` - 1 instead of the study's.
             quick: One seed of two iterations of every arm, in a folder of its own.
@@ -121,7 +123,8 @@ class Study:
         if jobs is not None and jobs < 1:
             raise ValueError(f"jobs is {jobs}; give 1 or more")
         chosen_engine = load_engine(engine)
-        spec = self._spec(seeds=seeds, quick=quick, out=out)
+        spec, arms = _with_algorithms(self.spec, arms, quick=quick)
+        spec = _changed(spec, seeds=seeds, quick=quick, out=out)
         path = spec.results if spec.results is not None else spec.out / "results.json"
         plan = make_plan(spec)
         check_keys(arms or (), list(spec.arms), "the study's arms")
@@ -132,6 +135,8 @@ class Study:
             check_output(spec.out / FILE, f"name: {spec.name}")
             write_text(spec.out / FILE, self.text)
         known = results.stored_runs(path, plan, retrain=retrain)
+        if self.spec.results is not None and not quick:
+            known = results.stored_runs(self.spec.results, plan, retrain=retrain) | known
         warn_of_changed_comparisons(spec, path, say)
         missing = _missing(spec, plan, known, retrain=retrain)
         todo = [
@@ -149,12 +154,28 @@ class Study:
             page = write_report(counted, spec.out, lines)
         return Finished(counted, path, page, failed)
 
-    def _spec(self, *, seeds: int | None, quick: bool, out: str | Path | None) -> Spec:
-        spec = self.spec if out is None else replace(self.spec, out=Path(out).expanduser())
-        spec = spec.quick() if quick else spec
-        if seeds is not None and seeds < 1:
-            raise ValueError(f"seeds is {seeds}; give 1 or more")
-        return spec if seeds is None else replace(spec, seeds=tuple(range(seeds)))
+
+def _with_algorithms(
+    spec: Spec, arms: Sequence[str] | None, *, quick: bool
+) -> tuple[Spec, Sequence[str] | None]:
+    """The study with the arms NAME=ALGORITHM beside its own, without its results file; all arms' names."""
+    added = algorithms_by_name([arm for arm in arms or () if arm not in spec.arms and "=" in arm])
+    if not added:
+        return spec, arms
+    first = [next(iter(spec.arms))] if quick else []
+    settings = {name: {"algorithm": algorithm} for name, algorithm in added.items()}
+    both = replace(spec, arms={**spec.arms, **settings}, results=None)
+    check(both)
+    return both, [*first, *added, *(arm for arm in arms or () if arm in spec.arms)]
+
+
+def _changed(spec: Spec, *, seeds: int | None, quick: bool, out: str | Path | None) -> Spec:
+    """The study with other seeds, in another folder, or tried quickly."""
+    spec = spec if out is None else replace(spec, out=Path(out).expanduser())
+    spec = spec.quick() if quick else spec
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"seeds is {seeds}; give 1 or more")
+    return spec if seeds is None else replace(spec, seeds=tuple(range(seeds)))
 
 
 def warn_of_changed_comparisons(spec: Spec, path: Path, say: Callable[[str], None]) -> None:

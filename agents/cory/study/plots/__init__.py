@@ -8,6 +8,7 @@ from cory.study.plots.curves import draw_curves, draw_differences, draw_survival
 from cory.study.plots.frontier import draw_frontier
 from cory.study.plots.panels import groups_of
 from cory.study.plots.payoff import draw_payoff
+from cory.study.plots.suite import draw_suite
 from cory.study.results import Results
 
 PAYOFF = (
@@ -29,6 +30,10 @@ SURVIVAL = (
     "Share of policies without a sign of collapse (Kaplan-Meier) over the evaluated iterations, or KL. "
     "Each line is thinner than the one before it, so that equal ones can be seen."
 )
+SUITE = (
+    "Left: interquartile mean of the scores over all tasks with its 95 % bootstrap interval; 0 is the "
+    "reference, 1 the best known. Right: the share of runs with a score above each one."
+)
 GROUPS = " Arms are drawn in groups, each with its own colours and scale."
 
 
@@ -36,6 +41,7 @@ def draw(results: Results, folder: Path) -> list[Plot]:
     """Draw every figure the results have numbers for, as `folder/*.png`."""
     groups = GROUPS if len(groups_of(results)) > 1 else ""
     kinds: list[Kind[Results]] = [
+        ("suite", "All tasks", SUITE, draw_suite),
         ("payoff", "From competition to cooperation", PAYOFF, draw_payoff),
         ("differences", "Comparisons", FOREST, draw_differences),
         ("curves", "Learning curves", CURVES + groups, draw_curves),

@@ -1,0 +1,119 @@
+"""A suite: arms compared over several tasks at once, by scores from 0 (the reference) to 1 (the best known).
+
+Interquartile mean over the runs of all tasks, its 95 % interval by a stratified bootstrap (runs are drawn
+anew within each task), performance profile, and probability of improvement (Agarwal et al. 2021, arXiv
+2108.13264). All runs of an arm are enough for a bootstrap, where the seeds of one task are not.
+
+Shapes: n runs of an arm on a task, M resamples (or none), P thresholds.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from cory.report.tables import Table
+from cory.study.analysis import values_by_seed
+from cory.study.results import Results
+from cory.study.statistics import Interval
+
+RESAMPLES = 2000
+TRIMMED = 0.25
+"""Share of runs that the interquartile mean leaves out at either end."""
+
+Scores = Mapping[str, np.ndarray]
+"""By task: the scores [n] of an arm's runs, or resamples of them [M, n]."""
+
+
+class Estimate(NamedTuple):
+    """A value over tasks and its 95 % interval."""
+
+    value: float
+    interval: Interval
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} ({self.interval.low:.3f} to {self.interval.high:.3f})"
+
+
+def scores_of(results: Results) -> dict[str, Scores]:
+    """The scores of every arm that has runs on all tasks of the suite; best arm first."""
+    scores: dict[str, Scores] = {}
+    for arm in results["arms"]:
+        of_arm = {
+            task: (np.array(list(values_by_seed(results, arm, task, scale["metric"]).values())) - low)
+            / (scale["best"] - low)
+            for task, scale in results.get("suite", {}).items()
+            for low in [scale["reference"]]
+        }
+        if of_arm and all(map(len, of_arm.values())):
+            scores[arm] = of_arm
+    return dict(sorted(scores.items(), key=lambda item: -interquartile_mean(item[1])))
+
+
+def interquartile_mean(scores: Scores) -> np.ndarray:
+    """Mean [M] of the middle half of the runs of all tasks."""
+    return np.asarray(stats.trim_mean(np.concatenate(list(scores.values()), axis=-1), TRIMMED, axis=-1))
+
+
+def probability_of_improvement(scores: Scores, baseline: Scores) -> np.ndarray:
+    """Probability [M] that a run of an arm is ahead of one of the baseline; ties count half.
+
+    Mean over the tasks.
+    """
+    signs = [np.sign(scores[task][..., :, None] - baseline[task][..., None, :]) for task in scores]
+    return np.asarray(np.mean([sign_Mnn.mean((-1, -2)) for sign_Mnn in signs], axis=0) + 1) / 2
+
+
+def profile(scores: Scores, thresholds_P: np.ndarray) -> np.ndarray:
+    """Share of runs [P] with a score above each threshold, mean over tasks."""
+    return np.asarray(np.mean([(n[:, None] > thresholds_P).mean(0) for n in scores.values()], axis=0))
+
+
+def estimate(statistic: Callable[..., np.ndarray], *arms: Scores) -> Estimate:
+    """A statistic of arms with its percentile interval over resamples of the runs within each task."""
+    generator = np.random.default_rng(0)
+    resamples = [
+        {task: generator.choice(n, (RESAMPLES, len(n))) for task, n in scores.items()} for scores in arms
+    ]
+    low, high = np.quantile(statistic(*resamples), [0.025, 0.975])
+    return Estimate(float(statistic(*arms)), Interval(float(low), float(high)))
+
+
+def table(results: Results) -> list[Table]:
+    """The table of the suite, best arm first; none without a suite, or without an arm that has all tasks."""
+    scores = scores_of(results)
+    if not scores:
+        return []
+    first = next(iter(results["arms"]))
+    rows = [
+        [
+            arm,
+            str(sum(map(len, of_arm.values()))),
+            str(estimate(interquartile_mean, of_arm)),
+            str(estimate(probability_of_improvement, of_arm, scores[first]))
+            if arm != first and first in scores
+            else "-",
+            *(f"{n.mean():.2f}" for n in of_arm.values()),
+        ]
+        for arm, of_arm in scores.items()
+    ]
+    missing = [arm for arm in results["arms"] if arm not in scores]
+    note = (
+        "Scores: 0 is the reference, 1 the best known. Interquartile mean over the runs of all tasks, and "
+        f"the probability that a run is ahead of one of {first} on the same task, with 95 % intervals of a "
+        "bootstrap within tasks; for each task the mean score."
+        + (f" Without runs on every task: {', '.join(missing)}." if missing else "")
+    )
+    head = ["arm", "runs", "interquartile mean", f"ahead of {first}", *results["suite"]]
+    return [Table("All tasks", head, rows, note=note)]
+
+
+def badge(results: Results) -> Sequence[tuple[str, str, str]]:
+    """The best arm over all tasks, and by how much it is ahead of the first of the study."""
+    scores = scores_of(results)
+    if not scores:
+        return []
+    best, first = next(iter(scores)), next(iter(results["arms"]))
+    other = f", {first} {interquartile_mean(scores[first]):.2f}" if first in scores and first != best else ""
+    return [("over all tasks", f"{best} {interquartile_mean(scores[best]):.2f}{other}", "open")]
