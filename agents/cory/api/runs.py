@@ -4,7 +4,7 @@ import html
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cory.api import hub_push
 from cory.config.parsing import settings_of
@@ -15,10 +15,12 @@ from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.tracking.tracker import read as read_metrics
 from cory.training import factory
 from cory.training.targets import find
+from cory_env.envs import token
 from cory_env.nearest import did_you_mean_path
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pettingzoo import AECEnv
 
 
 class Run:
@@ -64,6 +66,12 @@ class Run:
             target = find(str(self.path))
             self._policies = factory.make_players(target.config, folders=target.folders).policies
         return self._policies
+
+    def env(self, **options: Any) -> "AECEnv":
+        """The run's game as a PettingZoo environment; `options` are those of `cory_env.env`."""
+        first = next(iter(self.policies.values()))
+        task = factory.make_task(self.config, factory.tokens_of(first))
+        return token.env(task, **factory.game_options(self.config, self.policies) | options)
 
     @property
     def report(self) -> Path:
