@@ -188,11 +188,19 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         metrics.append(GAME_TOTAL)
     runs = [run for run in results["runs"] if run["task"] == task]
     tested = {other for run in runs for other in run.get("on", ())}
-    metrics = [metric for metric in metrics if tested_on(metric)[0] in (None, *tested)]
+    metrics = [
+        metric
+        for metric in metrics
+        if tested_on(metric)[0] in (None, *tested)
+        and (
+            _untrained(runs, metric) != "-"
+            or any(values_by_seed(results, arm, task, metric) for arm in names)
+        )
+    ]
     rows = []
     for arm in names:
         by_metric = {metric: values_by_seed(results, arm, task, metric) for metric in metrics}
-        n = max(map(len, by_metric.values()))
+        n = max(map(len, by_metric.values()), default=0)
         cells = [
             _estimate(list(values.values())) + (f", n = {len(values)}" if 0 < len(values) < n else "")
             for values in by_metric.values()

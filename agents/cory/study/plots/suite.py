@@ -28,6 +28,7 @@ def draw_suite(results: Results) -> Figure | None:
         left.plot(value, -y, "o", color=style["color"])
         right.plot(thresholds_P, suite.profile(of_arm, thresholds_P), label=arm, **style)
     left.set_yticks([-y for y in range(len(scores))], list(scores))
+    left.set_ylim(0.5 - len(scores), 0.5)
     left.set_xlabel("score, interquartile mean")
     left.axvline(1, color=REFERENCE, linestyle=":")
     right.set_xlabel("score")
