@@ -36,7 +36,7 @@ def room_for(size: int) -> Iterator[None]:
 
 def test_a_line_that_does_not_fit_is_an_error_and_no_half_line_stays(tmp_path):
     """Each line of metrics is 32 bytes: two of them fit into 70, and 6 bytes of the third."""
-    with Tracker(tmp_path, tensorboard=False) as tracker:
+    with Tracker(tmp_path) as tracker:
         with room_for(70):
             for iteration in range(2):
                 tracker.log(iteration, {"a/b/c": 0.5})

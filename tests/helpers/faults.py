@@ -38,7 +38,7 @@ STAGES = {
     "begin": "as a run begins",
     "export": "as policies are exported",
     "save": "inside a save",
-    "_add_to_tensorboard": "as TensorBoard is written",
+    "_call": "as TensorBoard is written",
     "log": "in a line of metrics or samples",
     "samples": "in a line of metrics or samples",
 }

@@ -28,7 +28,7 @@ def write_run(
 ) -> Path:
     """A run in which every policy's reward climbs towards 2; without held-out rows if `evaluate` is None."""
     names = ["pioneer_0", *(f"observer_{seat}" for seat in range(1, seats))]
-    with Tracker(run, tensorboard=False) as tracker:
+    with Tracker(run) as tracker:
         for iteration in range(iterations):
             turns = iteration // every if every else 0
             metrics = {"time/sample/seconds": 1.6, "time/judge/seconds": 0.3, "time/update/seconds": 1.9}

@@ -157,7 +157,7 @@ def evaluate(
     if out is not None:
         check_output(Path(out))
     if reward is not None:
-        settings["judge"] = reward if isinstance(reward, str) else remembered(reward)
+        settings["judge"] = remembered(reward)
     result = evaluate_targets(_found(targets, preset, settings), game=game, on_progress=on_progress)
     if out is not None:
         write(Path(out).expanduser(), result)
@@ -242,11 +242,8 @@ def _prepared(
         given = with_dataset(given, dataset, data)
     if isinstance(model, str | Path):
         given["policy.model"] = str(model)
-    judge = None
-    if isinstance(reward, str):
-        given["judge"] = reward
-    elif reward is not None:
-        judge = judge_of(reward)
+    judge = None if reward is None or isinstance(reward, str) else judge_of(reward)
+    if reward is not None:
         given["judge"] = remembered(reward)
     preset, start = base_settings(given, options, model=model[0] if isinstance(model, tuple) else None)
     task_object = None if isinstance(task, str) else task

@@ -14,6 +14,7 @@ from cory.evaluation import records
 from cory.report.model_card import HUB_NAME, is_hub_name, make_card, without_folders
 from cory.runtime import hub, yaml_files
 from cory.runtime.files import read_json
+from cory.tracking.tracker import curves
 from cory.tracking.tracker import read as read_metrics
 from cory.training import checkpoint
 
@@ -103,12 +104,10 @@ def held_out(run: Path, task: str) -> tuple[dict[str, dict[str, float]], dict[st
     if evaluations:
         best = max(evaluations, key=lambda one: one["measured"]["queries"])
         return _finite(best["metrics"]), best["intervals"], records.describe(best["measured"])
-    rows = [row for row in read_metrics(run) if any(key.startswith("eval/") for key in row)]
     metrics: dict[str, dict[str, float]] = {}
-    for key, value in (rows[-1] if rows else {}).items():
-        if key.startswith("eval/"):
-            _, policy, quantity = key.split("/")
-            metrics.setdefault(policy, {})[quantity] = value
+    for key, curve in curves(read_metrics(run)).items():
+        if key.place == "eval":
+            metrics.setdefault(key.policy, {})[key.quantity] = curve.values[-1]
     return _finite(metrics), {}, f"task {task}, at the end of the run"
 
 

@@ -23,11 +23,13 @@ def judge_of(reward: Reward | Sequence[Reward]) -> WeightedSum:
     return WeightedSum([Term(name_of(one).replace("/", ":"), 1.0, one) for one in listed(reward)])
 
 
-def remembered(reward: Reward | Sequence[Reward]) -> str:
+def remembered(reward: Reward | str | Sequence[Reward]) -> str:
     """The specification of a judge for rewards; those of a session are found by it as long as it lasts.
 
-    A function that can be imported is imported again, by worker processes.
+    A function that can be imported is imported again, by worker processes; a text is a specification.
     """
+    if isinstance(reward, str):
+        return reward
     rewards = listed(reward)
     names = [name_of(one) for one in rewards]
     for name, one in zip(names, rewards, strict=True):

@@ -1,9 +1,8 @@
 """`cory evaluate`: runs, models and players on held-out queries, standalone and in the game."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tyro.conf import Positional
 
@@ -57,9 +56,10 @@ def command(argv: Sequence[str]) -> None:
     """`cory evaluate TARGET... [options] [settings of the run]`."""
     about = "Evaluate policies on held-out queries, standalone and in the game."
     options, words = parse_command(argv, Options, command="cory evaluate", about=about)
-    from cory.api.commands import evaluate
+    from cory.api.commands import cross_play, evaluate
     from cory.evaluation import records
     from cory.evaluation.summary import check_output, write
+    from cory.report import cross_play as of_cross_play
     from cory.report.evaluation import make_tables, remarks
     from cory.report.tables import print_tables
     from cory.training.targets import run_of
@@ -72,7 +72,14 @@ def command(argv: Sequence[str]) -> None:
         f"evaluation.{name}": value for name in names if (value := getattr(options, name)) is not None
     }
     if options.cross_play:
-        play_across(options, settings)
+        with progress() as show:
+            result = cross_play(
+                *options.targets, preset=options.preset, out=options.out, on_progress=show, **settings
+            )
+        say(f"{of_cross_play.describe(result)}.")
+        print_tables(of_cross_play.make_tables(result), [])
+        if options.out is not None:
+            say(f"result: {options.out}\npage:   {options.out.with_suffix('.html')}")
         return
     with progress() as show:
         result = evaluate(
@@ -85,19 +92,3 @@ def command(argv: Sequence[str]) -> None:
     if path is not None:
         with not_written(path, named=options.out is not None):
             say(f"summary: {path}\nsamples: {write(path, result)}")
-
-
-def play_across(options: Options, settings: Mapping[str, Any]) -> None:
-    """Print the matrices of cross-play."""
-    from cory.api.commands import cross_play
-    from cory.report import cross_play as report
-    from cory.report.tables import print_tables
-
-    with progress() as show:
-        result = cross_play(
-            *options.targets, preset=options.preset, out=options.out, on_progress=show, **settings
-        )
-    say(f"{report.describe(result)}.")
-    print_tables(report.make_tables(result), [])
-    if options.out is not None:
-        say(f"result: {options.out}\npage:   {options.out.with_suffix('.html')}")

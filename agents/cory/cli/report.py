@@ -29,9 +29,6 @@ class Options:
     """Draw only the paper's kinds of figures and tables: training curves, frontier, pass@k, ablations,
     cooperation to competition; settings, pass@k and samples."""
 
-    pages: bool = True
-    """Draw each run's own page too."""
-
 
 def command(argv: Sequence[str]) -> None:
     """`cory report RUN...`."""
@@ -50,7 +47,7 @@ def command(argv: Sequence[str]) -> None:
     for line in check_runs(options.runs) if several else ():
         say(f"warning: {line}", file=sys.stderr)
     out = None if several else options.out
-    for run in options.runs if options.pages or not several else ():
+    for run in options.runs:
         with not_written(run / "report.html", named=out is not None, instead=partial(headline, run)):
             say(write_report(run, out))
     if several:

@@ -72,6 +72,12 @@ def draw_kinds(kinds: Sequence[Kind[T]], source: T, folder: Path) -> list[Plot]:
     return plots
 
 
+def section(plot: Plot, *, level: int = 2, anchor: str = "") -> list[html.Markup]:
+    """A plot under its title."""
+    heading = html.heading(plot.title, level=level, anchor=anchor)
+    return [heading, on_page(plot.figure, title=plot.title, caption=plot.caption)]
+
+
 def on_page(figure: Figure, *, title: str, caption: str) -> html.Markup:
     """A figure element with a caption."""
     drawing = io.StringIO()

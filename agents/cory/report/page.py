@@ -3,32 +3,22 @@
 Works on unfinished runs too: missing parts are left out or reported as missing.
 """
 
-from collections.abc import Mapping
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cory.report import html, samples
-from cory.report.overview import best_checkpoint, commands, head, read_config, read_environment
 from cory.report.summary import change, number
-from cory.runtime.files import check_output, write_text
-from cory.tracking.curves import Curves, policies, quantities, seatings, seats
+from cory.runtime.files import check_output, read_json, write_text
+from cory.runtime.yaml_files import read_yaml
+from cory.tracking.curves import Curves, exchanges, policies, quantities, seatings, seats
 from cory.tracking.labels import label
 from cory.tracking.tracker import METRICS, NO_CURVE, SAMPLES, Key, curves, read, read_samples
 from cory_env.nearest import did_you_mean_path
-
-if TYPE_CHECKING:
-    from cory.report.figures import Plot
-
-WINDOW = 5
-"""Iterations that the first and the last training metrics are averaged over, as a single one is noisy; half
-of the iterations in shorter runs."""
-
-SEATED = (
-    "task_reward", "score_std", "queries_without_spread", "payoff", "kl", "combined_reward",
-    "response_length", "eos_share", "empty_share", "accuracy", "honesty", "belief",
-)  # fmt: skip
-"""Quantities in the table of the seats; the others are in a plot."""
 
 
 def write_report(run: Path, out: Path | None = None) -> Path:
@@ -48,6 +38,7 @@ def write_report(run: Path, out: Path | None = None) -> Path:
 def _write(run: Path, path: Path, folder: Path) -> Path:
     """Write the page to `path`, and its figures into `folder` too."""
     from cory.report import evaluation, probe, summary
+    from cory.report.figures import section
     from cory.report.plots import draw
 
     if not (run / METRICS).is_file():
@@ -60,17 +51,19 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
     games = [row for row in rows if "failure" not in row]
     config, environment = read_config(run), read_environment(run)
     continues = config.get("task") == "reviews"  # the responses of other tasks answer their queries
-    plots = {plot.path.stem: _figure(plot) for plot in draw(run_curves, folder)}
+    plots = {}
+    for plot in draw(run_curves, folder):
+        anchor = plot.path.stem if plot.path.stem in ("training", "team", "updates") else ""
+        plots[plot.path.stem] = section(plot, level=2 if anchor else 3, anchor=anchor)
     parts = [
         *summary.sections(logged, run_curves, config, environment),
         *samples.first(games, continues=continues, anchor="samples"),
-        *commands(environment),
+        *_commands(environment),
         *_held_out(run_curves),
         *_data(environment),
         *(part for name in ("held_out", "pass_at_k") for part in plots.get(name, ())),
         *evaluation.sections(run, config),
         *probe.sections(run),
-        *_training(run_curves),
         *(part for name in ("training", "team", "updates") for part in plots.get(name, ())),
         *samples.sections(games, continues=continues),
         *samples.failures([row for row in rows if "failure" in row]),
@@ -78,22 +71,92 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
     ]
     name = html.heading(f"CORY run: {run.resolve().name}", level=1)
     first = [
-        *best_checkpoint(run, config),
+        *_best_checkpoint(run, config),
         *summary.badges(run_curves, config, environment, run),
         *plots.get("objective", ())[1:],
     ]
-    parts = [name, *first, *head(config, run_curves), html.contents(parts), *parts]
+    parts = [name, *first, *_head(config, run_curves), html.contents(parts), *parts]
     write_text(path, html.page(f"CORY: {run.resolve().name}", parts))
     return path
 
 
-def _figure(plot: "Plot") -> list[html.Markup]:
-    """A figure under its title."""
-    from cory.report.figures import on_page
+def read_config(run: Path) -> dict[str, Any]:
+    """The settings in `config.yaml` by flag name; empty if there are none."""
+    path = run / "config.yaml"
+    try:
+        config = read_yaml(path) if path.is_file() else None
+    except ValueError:
+        return {}
+    return config if isinstance(config, dict) else {}
 
-    anchor = plot.path.stem if plot.path.stem in ("team", "updates") else ""
-    title = html.heading(plot.title, level=2 if anchor else 3, anchor=anchor)
-    return [title, on_page(plot.figure, title=plot.title, caption=plot.caption)]
+
+def read_environment(run: Path) -> dict[str, Any]:
+    """The content of `environment.json`; empty without the file."""
+    path = run / "environment.json"
+    return read_json(path) if path.is_file() else {}
+
+
+def _head(config: Mapping[str, Any], curves: Curves) -> list[html.Markup]:
+    """A line on task, judge, model and seconds; one on iterations, seats and policies."""
+    played, planned = max(seatings(curves), default=-1) + 1, config.get("iterations", 0)
+    unfinished = f" of {planned} (not finished)" if played < planned else ""
+    seat_names, policy_names = (", ".join(names(curves)) or "none yet" for names in (seats, policies))
+    lines = [
+        _facts(config, curves),
+        f"Iterations: {played}{unfinished}. Seats: {seat_names}. Policies: {policy_names}. "
+        f"Role exchanges: {len(exchanges(curves))}.",
+    ]
+    return [html.paragraph(line, muted=True) for line in lines if line]
+
+
+def _facts(config: Mapping[str, Any], curves: Curves) -> str:
+    task, judge = config.get("task"), config.get("judge")
+    kind, models = config.get("policy.kind"), config.get("policy.models") or [config.get("policy.model")]
+    seconds = [x for key, of in curves.items() if key.place == "time" for x in of.values if math.isfinite(x)]
+    facts = {
+        "Task": task,
+        "Judge": judge if task == "reviews" or judge != "pocket" else None,  # other tasks score by themselves
+        "Model": ", ".join(models) if all(models) and kind != "table" else None,  # tables start from none
+        "Policy": kind,
+        "Algorithm": config.get("algorithm"),
+        "Seconds": f"{sum(seconds):,.1f}" if seconds else None,
+    }
+    return " ".join(f"{name}: {value}." for name, value in facts.items() if value)
+
+
+def _commands(environment: Mapping[str, Any]) -> list[html.Markup]:
+    """The command that started the run, to copy, and those that resumed it."""
+    if "command" not in environment:
+        return []
+    parts = [html.heading("Command", anchor="command"), html.command(_command(environment["command"]))]
+    return parts + [
+        html.paragraph(f"Resumed at iteration {start['iteration']}: {_command(start['command'])}", muted=True)
+        for start in environment.get("resumed", ())
+    ]
+
+
+def _command(words: Sequence[str]) -> str:
+    """A command as one types it; `python -m cory.cli` is recorded as `__main__.py`."""
+    program = "cory" if words[:1] == ["__main__.py"] else shlex.join(words[:1])
+    return " ".join([program, shlex.join(words[1:])]).strip()
+
+
+def _best_checkpoint(run: Path, config: Mapping[str, Any]) -> list[html.Markup]:
+    """A sentence on the best checkpoint; empty if none was recorded."""
+    try:
+        best = json.loads((run / "checkpoints/best.json").read_text(encoding="utf-8"))
+        iteration, score = int(best["iteration"]), float(best["score"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return []
+    exported = "which is exported" if config.get("export_best") else "which --export-best exports"
+    kind = html.alert if iteration == 0 else html.paragraph
+    hurt = "Training hurt: by" if iteration == 0 else "By"
+    return [
+        kind(
+            f"{hurt} combined reward on the {best.get('split', 'validation')} split, iteration {iteration} "
+            f"was best ({score:.3f}, checkpoints/step-{iteration:06d}), {exported}."
+        )
+    ]
 
 
 def _held_out(run_curves: Curves) -> list[html.Markup]:
@@ -130,22 +193,6 @@ def _data(environment: Mapping[str, Any]) -> list[html.Markup]:
     return [html.paragraph(text, muted=True) for text in lines]
 
 
-def _training(run_curves: Curves) -> list[html.Markup]:
-    """The table of training metrics by seat, at the start and at the end."""
-    shown = [quantity for quantity in quantities(run_curves, seats(run_curves)) if quantity in SEATED]
-    if not shown:
-        return []
-    window = min(WINDOW, len(seatings(run_curves)) // 2)
-    rows = []
-    for quantity in shown:
-        values = [_seat_values(run_curves, seat, quantity) for seat in seats(run_curves)]
-        changes = [change(v[:window], v[-window:]) if window else number(v) for v in values]
-        rows.append([label(quantity), *changes])
-    note = f"Means over the first and the last {max(1, window)} iterations, whichever policy sat in the seat."
-    table = html.table(["", *seats(run_curves)], rows, kind="numbers")
-    return [html.heading("Training, by seat", anchor="training"), table, html.paragraph(note, muted=True)]
-
-
 def _files(run: Path) -> list[html.Markup]:
     """The contents of the configuration and environment files."""
     paths = [run / name for name in ("config.yaml", "environment.json") if (run / name).is_file()]
@@ -153,12 +200,3 @@ def _files(run: Path) -> list[html.Markup]:
         html.collapsible(path.name, html.preformatted(path.read_text(encoding="utf-8"))) for path in paths
     ]
     return [html.heading("Settings and environment", anchor="settings"), *contents] if contents else []
-
-
-def _seat_values(run_curves: Curves, seat: str, quantity: str) -> list[float]:
-    """The values of a seat by iteration, whichever policy sat in it."""
-    seat_curves = [
-        curve for key, curve in run_curves.items() if (key.place, key.quantity) == (seat, quantity)
-    ]
-    points = sorted(point for curve in seat_curves for point in zip(*curve, strict=True))
-    return [value for _, value in points]

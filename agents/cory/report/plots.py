@@ -67,7 +67,7 @@ def draw(curves: Curves, folder: Path) -> list[Plot]:
     """Draw every plot the run has metrics for, as `folder/*.png`."""
     kinds: list[Kind[Curves]] = [
         ("objective", "Objective", OBJECTIVE, _objective),
-        ("training", "Training", TRAINING, _training),
+        ("training", "Training, by seat", TRAINING, _training),
         ("held_out", "Held-out evaluation, each policy standalone", HELD_OUT, _held_out),
         ("team", "Held-out games of the team", TEAM, _team),
         ("pass_at_k", "pass@k", PASS_AT_K, _pass_at_k),

@@ -29,9 +29,8 @@ def sections(
             text = "Responses of this task are scored in games only: see the held-out games of the team."
         parts.append(html.paragraph(text))
     else:
-        parts.append(html.paragraph(_sentence(curves, names)))
-        signs = [f"{name}: {sign}" for name in names for sign in _collapse(curves, name)]
-        parts += [html.alert(f"Sign of collapse, {sign}.") for sign in signs]
+        held_out, *signs = _lines(curves, names)
+        parts += [html.paragraph(held_out), *map(html.alert, signs)]
         parts += [] if signs else [html.paragraph("No sign of collapse against the reference.")]
     return [
         html.heading("Summary", anchor="summary"),
@@ -83,10 +82,7 @@ def headline(run: Path) -> list[str]:
     """The change in a run's held-out evaluation, and every sign of collapse; empty if unevaluated."""
     of_run = curves(read(run))
     names = _evaluated(of_run)
-    if not names:
-        return []
-    signs = [f"Sign of collapse, {name}: {sign}." for name in names for sign in _collapse(of_run, name)]
-    return [_sentence(of_run, names), *signs]
+    return _lines(of_run, names) if names else []
 
 
 class Outcome(NamedTuple):
@@ -170,8 +166,8 @@ def _evaluated(curves: Curves) -> list[str]:
     return sorted(names, key=lambda name: name == averaging.NAME)
 
 
-def _sentence(curves: Curves, names: Sequence[str]) -> str:
-    """What happened to the main quantity, at what KL, after how many iterations."""
+def _lines(curves: Curves, names: Sequence[str]) -> list[str]:
+    """What happened to the main quantity, at what KL, after how many iterations; and signs of collapse."""
     main = ("accuracy", "probability", "task_reward")
     quantity = next(name for name in main if Key("eval", names[0], name) in curves)
     changes = []
@@ -181,7 +177,8 @@ def _sentence(curves: Curves, names: Sequence[str]) -> str:
         at = f" at a KL of {number(kl)}" if kl else ""
         changes.append(f"{name} {change(curve.values[:1], curve.values[-1:])}{at}")
     last = max(curves[Key("eval", name, "task_reward")].iterations[-1] for name in names)
-    return f"Held out, {label(quantity)} after {last} iterations: {'; '.join(changes)}."
+    signs = [f"Sign of collapse, {name}: {sign}." for name in names for sign in _collapse(curves, name)]
+    return [f"Held out, {label(quantity)} after {last} iterations: {'; '.join(changes)}.", *signs]
 
 
 def _collapse(curves: Curves, name: str) -> list[str]:

@@ -35,10 +35,11 @@ def cell(value: float | None, low: float | None, high: float | None, *, sign: st
     return f"{value:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"
 
 
-def on_page(table: Table) -> list[html.Markup]:
+def on_page(table: Table, *, level: int = 2) -> list[html.Markup]:
     """A heading, the note and the table."""
     note = [html.paragraph(table.note, muted=True)] if table.note else []
-    return [html.heading(table.title), *note, html.table(table.head, table.rows, kind=table.kind)]
+    heading = html.heading(table.title, level=level)
+    return [heading, *note, html.table(table.head, table.rows, kind=table.kind)]
 
 
 def markdown(table: Table) -> list[str]:

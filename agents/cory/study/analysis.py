@@ -38,13 +38,6 @@ def run_value(
     """
     if metric in survival.METRICS:
         return survival.lifetime(run, metric, horizon)[0]
-    if metric == GAME_TOTAL:
-        scores = [_last(seat.get("task_reward")) for seat in run["game"].values()]
-        return sum(scores) if scores else math.nan
-    if metric.startswith("team/"):
-        return _last(_team(run, metric))
-    if metric.startswith("game/"):
-        return _mean([_last(seat.get(metric.partition("/")[2])) for seat in run["game"].values()])
     if _is_of_frontier(metric):
         values = []
         for name in trained(run["eval"]):
@@ -52,7 +45,7 @@ def run_value(
             kl, reward = ([v for _, v in metrics.get(quantity, ())] for quantity in ("kl", "task_reward"))
             values.append(_frontier_value(kl, reward, metric, frontier, run, [name]))
         return _mean(values)
-    ends = [points[-1][1] for points in _quantities(run, metric.removeprefix(APART), kl_coef) if points]
+    ends = [points[-1][1] for points in _series(run, metric.removeprefix(APART), kl_coef) if points]
     if metric.startswith(APART):
         return max(ends) - min(ends) if len(ends) > 1 else math.nan
     return _mean(ends)
@@ -60,21 +53,12 @@ def run_value(
 
 def curve(run: Run, metric: str, *, kl_coef: float) -> dict[int, float]:
     """A metric of the standalone evaluations over the iterations, mean over the policies; or of the game."""
-    if metric.startswith("game/"):
-        quantity, seats = metric.partition("/")[2], list(run["game"].values())
-        series = [seat.get("task_reward" if metric == GAME_TOTAL else quantity, []) for seat in seats]
-        factor = len(series) if metric == GAME_TOTAL else 1
-    elif metric.startswith("team/"):
-        series, factor = [_team(run, metric)], 1
-    else:
-        series, factor = _quantities(run, metric, kl_coef), 1
+    series = _series(run, metric, kl_coef)
     by_iteration: dict[int, list[float]] = {}
     for points in series:
         for iteration, value in points:
             by_iteration.setdefault(int(iteration), []).append(value)
-    return {
-        i: factor * _mean(values) for i, values in sorted(by_iteration.items()) if len(values) == len(series)
-    }
+    return {i: _mean(values) for i, values in sorted(by_iteration.items()) if len(values) == len(series)}
 
 
 def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[int, float]:
@@ -296,41 +280,38 @@ def _frontier_value(
     return statistics.hypervolume(kl, reward, kl=frontier["kl"], reward=base)
 
 
-def _team(run: Run, metric: str) -> Points:
-    """`team/<seat>/<quantity>`, or `team/<quantity>` of all seats."""
-    *seat, quantity = metric.removeprefix("team/").split("/")
-    points: Points = run.get("team", {}).get(seat[0] if seat else "all", {}).get(quantity, [])
-    return points
+def _series(run: Run, metric: str, kl_coef: float) -> list[Points]:
+    """The points of every trained policy, or seat, over which a metric is the mean.
 
-
-def _quantities(run: Run, metric: str, kl_coef: float) -> list[Points]:
-    """A quantity of every trained policy; combined reward with the coefficient that all arms share.
-
-    With the prefix `average/` it is that of the mean of their weights, with `on/<task>/` on another task.
+    Combined reward has the coefficient that all arms share. With the prefix `average/` it is that of the mean
+    of the policies' weights, with `on/<task>/` on another task. `team/<seat>/<quantity>` is that of a seat,
+    `team/<quantity>` of all.
     """
+    if metric.startswith("team/"):
+        *seat, quantity = metric.removeprefix("team/").split("/")
+        return [run.get("team", {}).get(seat[0] if seat else "all", {}).get(quantity, [])]
+    if metric.startswith("game/"):
+        quantity = "task_reward" if metric == GAME_TOTAL else metric.removeprefix("game/")
+        seats = [seat.get(quantity, []) for seat in run["game"].values()]
+        if not all(seats) or metric != GAME_TOTAL:
+            return seats if all(seats) else []
+        return [
+            [[of_seats[0][0], sum(value for _, value in of_seats)] for of_seats in zip(*seats, strict=True)]
+        ]
     tested, metric = tested_on(metric)
     evaluated = run["eval"] if tested is None else run.get("on", {}).get(tested, {}).get("eval", {})
-    of_average, quantity = metric.startswith(OF_AVERAGE), metric.removeprefix(OF_AVERAGE)
-    if quantity != "combined_reward":
-        return [metrics.get(quantity, []) for metrics in _trained(evaluated, of_average=of_average)]
+    names = [averaging.NAME] if metric.startswith(OF_AVERAGE) else trained(evaluated)
+    policies = [evaluated[name] for name in names if name in evaluated]
+    if (quantity := metric.removeprefix(OF_AVERAGE)) != "combined_reward":
+        return [metrics.get(quantity, []) for metrics in policies]
     return [
         [
             [iteration, reward - kl_coef * kl]
-            for (iteration, reward), (_, kl) in zip(
-                metrics.get("task_reward", []), metrics.get("kl", []), strict=True
-            )
+            for (iteration, reward), (_, kl) in zip(metrics["task_reward"], metrics["kl"], strict=True)
         ]
-        for metrics in _trained(evaluated, of_average=of_average)
+        for metrics in policies
         if "kl" in metrics  # of a player it cannot be measured
     ]
-
-
-def _trained(
-    evaluated: Mapping[str, Mapping[str, Points]], *, of_average: bool = False
-) -> list[Mapping[str, Points]]:
-    """Evaluations of the trained policies, or of the mean of their weights."""
-    names = [averaging.NAME] if of_average else trained(evaluated)
-    return [evaluated[name] for name in names if name in evaluated]
 
 
 def _last(points: Points | None) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cory.config import presets
 from cory.config.schema import Config
-from cory.study.spec import flattened
+from cory.config.values import dotted
 
 METRICS = ("combined_reward", "game/collective_reward")
 """Metrics that arms are compared by; the second one with several seats."""
@@ -23,7 +23,7 @@ def values_of(
             "ppo,mine=my_algorithm.py, or a study file"
         )
     config = Config.from_flat(settings, presets.get(preset))
-    changed = flattened(settings)
+    changed = dotted(settings)
     if {"seed", "algorithm"} & changed.keys():
         raise ValueError("a study has `seeds` and `arms` in the place of seed and algorithm; give these")
     first, *others = named

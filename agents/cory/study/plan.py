@@ -10,6 +10,8 @@ from typing import Any
 from cory.config import parsing, presets
 from cory.config.parsing import as_json
 from cory.config.schema import Config
+from cory.config.values import dotted
+from cory.evaluation.records import differing
 from cory.runtime.sources import sources_of
 from cory.runtime.yaml_files import read_yaml
 from cory.study.spec import (
@@ -19,7 +21,6 @@ from cory.study.spec import (
     WITH_STRANGERS,
     Settings,
     Spec,
-    flattened,
     on_task,
     tested_on,
 )
@@ -76,19 +77,15 @@ class Plan:
     runs: tuple[PlannedRun, ...]
     kl_coef: Mapping[str, float]
     """By task: the coefficient of the combined reward in tables, that of the base settings."""
-    evaluation: Mapping[str, Mapping[str, Any]]
-    """By task: the evaluation settings."""
 
 
 def make_plan(spec: Spec) -> Plan:
     """Build every configuration; ValueError for one that cannot be built or is evaluated differently."""
     tasks = spec.tasks or {_config(spec, {}, {}, "the base settings").task: {}}
-    runs, kl_coef, evaluation = [], {}, {}
+    runs, kl_coef = [], {}
     by_task: dict[str, dict[str, Config]] = {}
     for task, task_settings in tasks.items():
-        base = _config(spec, task_settings, {}, f"task {task!r}")
-        kl_coef[task] = base.kl.coef
-        evaluation[task] = {k: v for k, v in as_json(base).items() if k.startswith("evaluation.")}
+        kl_coef[task] = _config(spec, task_settings, {}, f"task {task!r}").kl.coef
         by_task[task] = configs = {
             arm: _config(spec, task_settings, on_task(settings, task), f"arm {arm!r} on task {task!r}")
             for arm, settings in spec.arms.items()
@@ -120,7 +117,7 @@ def make_plan(spec: Spec) -> Plan:
             for seed in spec.seeds
             for arm, config in configs.items()
         ]
-    return Plan(runs=tuple(runs), kl_coef=kl_coef, evaluation=evaluation)
+    return Plan(runs=tuple(runs), kl_coef=kl_coef)
 
 
 def _check_measured(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) -> None:
@@ -241,7 +238,7 @@ def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:
     """One configuration: the preset, changed by base settings, task, evaluation and arm, in this order."""
     merged: dict[str, Any] = {"preset": spec.preset, "threads": 1}
     for part in (spec.settings, {"evaluation": spec.evaluation}, task, arm):
-        merged |= flattened(part)
+        merged |= dotted(part)
     try:
         default = presets.get(str(merged.pop("preset")))
         merged.pop(TARGET, None)
@@ -283,12 +280,16 @@ def _check_equal_evaluation(arms: Mapping[str, Mapping[str, Any]], spec: Spec, t
     """Raise ValueError if arms of a task are scored differently, but for settings that may differ."""
     first, settings = next(iter(arms.items()))
     for arm, other in arms.items():
-        for name in sorted({*settings, *other}):
+        for name in evaluated_unlike(settings, other):
             group = name.split(".")[0]
-            allowed = group != "evaluation" and bool({name, group} & set(spec.may_differ))
-            if group in EQUAL and not allowed and settings.get(name) != other.get(name):
+            if group == "evaluation" or not {name, group} & set(spec.may_differ):
                 hint = "" if group == "evaluation" else f", or list {name!r} under may_differ"
                 raise ValueError(
                     f"arms {first!r} and {arm!r} are evaluated differently on task {task!r}: {name} is "
                     f"{settings.get(name)!r} and {other.get(name)!r}; make it equal{hint}"
                 )
+
+
+def evaluated_unlike(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The settings on which scores depend in which two runs differ."""
+    return [name for name in differing([first, other]) if name.split(".")[0] in EQUAL]

@@ -5,10 +5,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from cory.config.values import convert
+from cory.config.values import convert, dotted
 from cory.runtime.yaml_files import read_yaml
 from cory.study import survival
 from cory.study.spec import GAME, WITH_STRANGERS, Spec, flattened, seeds_of
@@ -21,6 +20,12 @@ STANDALONE = (
     *("distinct_1", "distinct_2", "repetition", "reference_perplexity", "length", "eos_share"),
 )
 """Quantities of standalone evaluations, beside pass_at_k."""
+OF_PLACE = {
+    "game": ("collective_reward", *GAME),
+    "team": ("collective_reward", "best_reward", "payoff", *STANDALONE),
+    **dict.fromkeys(WITH_STRANGERS, ("collective_reward", "best_reward", "combined_reward")),
+}
+"""Quantities of other places; seats of teams have those of standalone evaluations, and two more."""
 
 
 def read_spec(path: Path) -> Spec:
@@ -53,8 +58,8 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
         spec,
         question=" ".join(spec.question.split()),
         notes=" ".join(spec.notes.split()),
-        arms={name: flattened(arm, keep=spec.tasks) for name, arm in spec.arms.items()},
-        tasks={name: flattened(task) for name, task in spec.tasks.items()},
+        arms={name: flattened(arm, spec.tasks) for name, arm in spec.arms.items()},
+        tasks={name: dotted(task) for name, task in spec.tasks.items()},
     )
     check(spec)
     return spec
@@ -66,8 +71,6 @@ def typed(kind: Any, value: Any, where: str) -> Any:
     ValueError that begins with `where` if it is none; a mapping or a list without a value is empty.
     """
     origin, inner = get_origin(kind), get_args(kind)
-    if origin is UnionType:
-        return None if value is None else typed(inner[0], value, where)
     if origin is tuple:
         items = value if isinstance(value, list | tuple | None) else [value]
         return tuple(typed(inner[0], item, where) for item in items or ())
@@ -149,15 +152,8 @@ def _check_metric(metric: str, where: str) -> None:
     place, _, rest = metric.rpartition("/")
     if re.fullmatch(r"pass_at_\d+", rest) and place != "game":
         return
-    known: tuple[str, ...] = STANDALONE
-    if place == "game":
-        known = ("collective_reward", *GAME)
-    elif place == "team":
-        known = ("collective_reward", "best_reward", "payoff", *STANDALONE)
-    elif place in WITH_STRANGERS:
-        known = ("collective_reward", "best_reward", "combined_reward")
-    elif place.startswith("team/"):
-        known = (*STANDALONE, "honesty", "belief")
+    of_seat = (*STANDALONE, "honesty", "belief")
+    known = OF_PLACE.get(place, of_seat if place.startswith("team/") else STANDALONE)
     if rest not in known or not re.fullmatch(r"|average|apart|game|team(/\w+)?|on/[^/]+", place):
         names = [f"{place}/{name}" if place else name for name in known]
         hint = (

@@ -18,8 +18,8 @@ from cory.tracking.tracker import METRICS, Key, read, read_lines, split
 WINDOW, WINDOWS = 10, 20
 """Iterations of a window, more where that many windows would not hold the run."""
 
-CROSS = "cross"
-"""Folder in a run directory of evaluations on other tasks, one file for each measurement."""
+CROSS, STRANGERS = "cross", "strangers"
+"""Folder in a run directory of evaluations on other tasks, a file for each, and with strangers."""
 
 Points = list[list[float]]
 """[[iteration, value], ...]"""
@@ -98,17 +98,17 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
     }
 
 
-def cross_path(folder: Path, task: str) -> Path:
-    """The file of the evaluation of a run's policies on another task of the study."""
-    return folder / CROSS / f"{task}.json"
+def evaluated_after(folder: Path, name: str) -> dict[str, Any]:
+    """What was evaluated after training: on the task of this name, or with `STRANGERS`; empty if nothing."""
+    path = folder / CROSS / f"{name}.json"
+    return read_json(path) if path.is_file() else {}
 
 
 def cross_evaluations(planned: PlannedRun, folder: Path) -> dict[str, dict[str, Any]]:
     """By other task: the evaluations on it, as in `evaluations`, by the plan's settings, and commit."""
     evaluated = {}
     for task, settings in planned.cross.items():
-        path = cross_path(folder, task)
-        stored = read_json(path) if path.is_file() else {}
+        stored = evaluated_after(folder, task)
         same = stored and not changes({"seed": 0, **stored["settings"]}, {"seed": 0, **settings})
         if same and not changed(stored.get("sources", {}), sources_of(settings)):
             rows = [{"iteration": planned.iterations, **stored["metrics"]}]
@@ -116,18 +116,12 @@ def cross_evaluations(planned: PlannedRun, folder: Path) -> dict[str, dict[str, 
     return evaluated
 
 
-def strangers_path(folder: Path) -> Path:
-    """The file of the games of a run's pioneer with the observers of the other seeds."""
-    return folder / CROSS / "strangers.json"
-
-
 def with_strangers(
     planned: PlannedRun, folder: Path, team: Mapping[str, Points]
 ) -> dict[str, dict[str, Points]]:
     """The games with the plan's strangers, and the `gap` by which the run's own team is ahead; or nothing."""
-    path = strangers_path(folder)
-    stored = read_json(path) if planned.strangers and path.is_file() else {}
-    if stored.get("seeds") != list(planned.strangers):
+    stored = evaluated_after(folder, STRANGERS)
+    if not planned.strangers or stored.get("seeds") != list(planned.strangers):
         return {}
     met = evaluations([{"iteration": planned.iterations, **stored["metrics"]}], place="team")["all"]
     gap = {name: [[end, team[name][-1][1] - value]] for name, [(end, value)] in met.items()}

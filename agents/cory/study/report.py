@@ -8,7 +8,7 @@ import numpy as np
 
 from cory.evaluation.records import differing, written
 from cory.report import html
-from cory.report.figures import on_page
+from cory.report.figures import section
 from cory.report.tables import Table
 from cory.report.tables import markdown as table_markdown
 from cory.report.tables import on_page as table_on_page
@@ -76,10 +76,7 @@ def tables_and_figures(
     results: Results, tables: Sequence[Table], folder: Path, note: str = ""
 ) -> list[html.Markup]:
     """Badges, the first figure, tables, the other figures and the settings; figures go to `folder` too."""
-    first, *others = [
-        [html.heading(plot.title), on_page(plot.figure, title=plot.title, caption=plot.caption)]
-        for plot in draw(results, folder)
-    ] or [[]]
+    first, *others = [section(plot) for plot in draw(results, folder)] or [[]]
     return [
         badges(results),
         *first,

@@ -64,7 +64,6 @@ def assemble(spec: Spec, plan: Plan, runs: Iterable[Mapping[str, Any]]) -> Resul
         "made": made["started"],
         "learning_version": LEARNING_VERSION,
         "kl_coef": dict(plan.kl_coef),
-        "evaluation": {task: dict(settings) for task, settings in plan.evaluation.items()},
         "frontier": asdict(spec.frontier),
         "sweeps": {name: asdict(sweep) for name, sweep in spec.sweeps.items()},
         "pools": {name: list(arms) for name, arms in spec.pools.items()},

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from cory.config.values import dotted
 from cory.rng import check_seed
 
 Settings = Mapping[str, Any]
@@ -130,18 +131,12 @@ class Spec:
         return replace(self, arms=arms, seeds=self.seeds[:1], out=self.out / "quick", results=None)
 
 
-def flattened(settings: Settings, prefix: str = "", *, keep: Collection[str] = ()) -> dict[str, Any]:
-    """Settings as `kl.coef: 0.1`, from dotted and nested ones alike.
-
-    Values by task stay as they are: mappings whose keys are all in `keep`, the names of tasks.
-    """
+def flattened(settings: Settings, tasks: Collection[str]) -> dict[str, Any]:
+    """Settings of an arm as `kl.coef: 0.1`; values by task, with keys among `tasks`, stay as they are."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
-        key = prefix + str(name).replace("-", "_")
-        if isinstance(value, Mapping) and not (value and value.keys() <= set(keep)):
-            flat |= flattened(value, f"{key}.", keep=keep)
-        else:
-            flat[key] = value
+        by_task = isinstance(value, Mapping) and value and value.keys() <= set(tasks)
+        flat |= {str(name): value} if by_task else dotted({name: value})
     return flat
 
 

@@ -21,7 +21,7 @@ from cory.study.plan import Plan, PlannedRun, make_plan
 from cory.study.reading import check, check_keys, make_spec, read_spec
 from cory.study.report import PAGE, check_folder, write_report
 from cory.study.results import Results
-from cory.study.spec import Comparison, Spec
+from cory.study.spec import Comparison, Spec, seeds_of
 from cory.study.statistics import MIN_RUNS
 
 FILE = "study.yaml"
@@ -128,27 +128,29 @@ class Study:
         path = spec.results if spec.results is not None else spec.out / "results.json"
         plan = make_plan(spec)
         check_keys(arms or (), list(spec.arms), "the study's arms")
-        check_keys(tasks or (), list(plan.evaluation), "the study's tasks")
+        check_keys(tasks or (), list(plan.kl_coef), "the study's tasks")
         check_folder(spec.out)
         check_writable(spec.out, path.parent)
         if self.text:
             check_output(spec.out / FILE, f"name: {spec.name}")
             write_text(spec.out / FILE, self.text)
-        known = results.stored_runs(path, plan, retrain=retrain)
-        if self.spec.results is not None and not quick:
-            known = results.stored_runs(self.spec.results, plan, retrain=retrain) | known
+        files = [path] if quick or self.spec.results in (None, path) else [self.spec.results, path]
+        known = _known_runs(spec.out, plan, files, retrain=retrain)
         warn_of_changed_comparisons(spec, path, say)
-        missing = _missing(spec, plan, known, retrain=retrain)
         todo = [
             run
-            for run in missing
+            for run in plan.runs
             if train and (arms is None or run.arm in arms) and (tasks is None or run.task in tasks)
+            if _is_missing(run, spec.out / run.name, known, retrain=retrain)
         ]
         check_runs(todo)
         needed = f"; verdicts need {MIN_RUNS} seeds" if spec.primary and len(spec.seeds) < MIN_RUNS else ""
         say(f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {len(todo)} to run{needed}")
-        failed = _train(chosen_engine(spec.out, jobs=jobs, say=say), todo, known) if todo else []
-        counted = _count_and_save(spec, plan, path, known, retrain=retrain)
+        failed = _train(chosen_engine(spec.out, jobs=jobs, say=say), todo) if todo else []
+        with FileLock(path.with_name(f"{path.name}.lock")):  # another process may have added runs meanwhile
+            known = _known_runs(spec.out, plan, files, retrain=retrain)
+            counted = analyse(results.assemble(spec, plan, known.values()))
+            results.save(path, counted)
         lines = [f"{outcome.run.name} failed: {outcome.error}" for outcome in failed]
         with FileLock(spec.out / f"{PAGE}.lock"):  # another process may draw the same figures
             page = write_report(counted, spec.out, lines)
@@ -173,9 +175,7 @@ def _changed(spec: Spec, *, seeds: int | None, quick: bool, out: str | Path | No
     """The study with other seeds, in another folder, or tried quickly."""
     spec = spec if out is None else replace(spec, out=Path(out).expanduser())
     spec = spec.quick() if quick else spec
-    if seeds is not None and seeds < 1:
-        raise ValueError(f"seeds is {seeds}; give 1 or more")
-    return spec if seeds is None else replace(spec, seeds=tuple(range(seeds)))
+    return spec if seeds is None else replace(spec, seeds=seeds_of(seeds))
 
 
 def warn_of_changed_comparisons(spec: Spec, path: Path, say: Callable[[str], None]) -> None:
@@ -192,10 +192,8 @@ def warn_of_changed_comparisons(spec: Spec, path: Path, say: Callable[[str], Non
         )
 
 
-def _train(
-    engine: Engine[Any], runs: Sequence[PlannedRun], known: dict[str, dict[str, Any]]
-) -> list[Outcome]:
-    """Train runs, and add those that finish to `known`; the failed ones."""
+def _train(engine: Engine, runs: Sequence[PlannedRun]) -> list[Outcome]:
+    """Train runs; the failed ones."""
     for run in runs:
         if records.why_holds_another(engine.out / run.name, run):
             move_aside(engine.out / run.name)
@@ -207,36 +205,19 @@ def _train(
     except Stopped as stopped:
         stopped.add_note("finished runs stand; the same command goes on")
         raise
-    for outcome in outcomes.values():
-        folder = engine.out / outcome.run.name
-        if not outcome.error or records.finished(folder, outcome.run):
-            known[outcome.run.name] = records.record(outcome.run, folder)
     return [outcome for outcome in outcomes.values() if outcome.error]
 
 
-def _count_and_save(
-    spec: Spec, plan: Plan, path: Path, known: Mapping[str, dict[str, Any]], *, retrain: bool
-) -> Results:
-    """Count the known runs, and those that another process or a pull has added to the file meanwhile.
+def _known_runs(out: Path, plan: Plan, files: Sequence[Path], *, retrain: bool) -> dict[str, dict[str, Any]]:
+    """The finished runs by name: those of results files, and before them those of run directories.
 
-    ValueError if those are not the plan's, unless with `retrain`; the finished runs stand in their folders.
+    ValueError for a directory or a row that holds another run than the plan's, unless with `retrain`.
     """
-    with FileLock(path.with_name(f"{path.name}.lock")):
-        runs = {**results.stored_runs(path, plan, retrain=retrain), **known}
-        counted = analyse(results.assemble(spec, plan, runs.values()))
-        results.save(path, counted)
-    return counted
-
-
-def _missing(spec: Spec, plan: Plan, known: dict[str, dict[str, Any]], *, retrain: bool) -> list[PlannedRun]:
-    """The runs that are to be trained, or evaluated on other tasks; finished ones are added to `known`.
-
-    A run directory counts before a row of the results file. ValueError for one that holds another run, unless
-    with `retrain`.
-    """
-    missing = []
+    known: dict[str, dict[str, Any]] = {}
+    for file in files:
+        known |= results.stored_runs(file, plan, retrain=retrain)
     for run in plan.runs:
-        folder = spec.out / run.name
+        folder = out / run.name
         if why := records.why_holds_another(folder, run):
             if not retrain:
                 raise ValueError(
@@ -246,8 +227,13 @@ def _missing(spec: Spec, plan: Plan, known: dict[str, dict[str, Any]], *, retrai
             known.pop(run.name, None)
         elif records.finished(folder, run):
             known[run.name] = records.record(run, folder)
-        elif run.name in known and not (retrain and not records.is_complete(run, known[run.name])):
-            continue  # its directory is gone
-        if run.name not in known or not records.is_complete(run, known[run.name]):
-            missing.append(run)
-    return missing
+    return known
+
+
+def _is_missing(
+    run: PlannedRun, folder: Path, known: Mapping[str, Mapping[str, Any]], *, retrain: bool
+) -> bool:
+    """Whether a run is to be trained, or evaluated on more; without its directory only to `retrain`."""
+    if run.name not in known:
+        return True
+    return not records.is_complete(run, known[run.name]) and (retrain or records.finished(folder, run))

@@ -1,8 +1,8 @@
-"""Trackers outside the run directory, through `accelerate.tracking`: Weights & Biases, Trackio, MLflow.
+"""TensorBoard, and through `accelerate.tracking` Weights & Biases, Trackio and MLflow.
 
-Each is set up by its own environment variables (`WANDB_PROJECT`, `WANDB_MODE`, `TRACKIO_PROJECT`,
-`MLFLOW_TRACKING_URI`, ...). Keys are those of `metrics.jsonl`, whose first part, the seat or `eval`, is the
-section that these tools fold. A run that resumes goes on with its own run there.
+Each of these three is set up by its own environment variables (`WANDB_PROJECT`, `WANDB_MODE`,
+`TRACKIO_PROJECT`, `MLFLOW_TRACKING_URI`, ...). Keys are those of `metrics.jsonl`, whose first part, the seat
+or `eval`, is the section that these tools fold. A run that resumes goes on with its own run there.
 """
 
 import json
@@ -35,10 +35,35 @@ PROJECT_VARIABLES = {
 }
 
 
+class TensorBoard:
+    """Curves in `tensorboard/` of a run directory, as a tracker of accelerate."""
+
+    name = TENSORBOARD
+
+    def __init__(self, run: Path) -> None:
+        """Write nothing before the first metrics come."""
+        self._folder = run / TENSORBOARD
+        self._writer: Any = None
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Add points, in place of those that a run resumed at `step` had already there."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = self._writer or SummaryWriter(str(self._folder), purge_step=step)
+        for key, value in values.items():
+            self._writer.add_scalar(key, value, step)
+        self._writer.flush()
+
+    def finish(self) -> None:
+        """Write what is left."""
+        if self._writer is not None:
+            self._writer.close()
+
+
 class ExternalTrackers:
     """Several trackers as one; what fails is left out for the rest of the run, with one warning."""
 
-    def __init__(self, trackers: Iterable["GeneralTracker"], *, warn: Callable[[str], None]) -> None:
+    def __init__(self, trackers: Iterable[Any], *, warn: Callable[[str], None]) -> None:
         """Take trackers that have been started; `warn` prints a line."""
         self._trackers, self._warn = list(trackers), warn
 
@@ -51,7 +76,7 @@ class ExternalTrackers:
         """End the run at every tracker, which sends what is left."""
         self._call(lambda tracker: tracker.finish())
 
-    def _call(self, do: Callable[["GeneralTracker"], Any]) -> None:
+    def _call(self, do: Callable[[Any], Any]) -> None:
         for tracker in list(self._trackers):
             try:
                 do(tracker)
@@ -91,13 +116,14 @@ def start(
     resumed: bool,
     warn: Callable[[str], None],
 ) -> ExternalTrackers:
-    """Start a run named like the run directory at each external tracker, or continue it; send the settings.
+    """Start a run named like the run directory at each tracker, or continue it; send the settings.
 
     ValueError if a tracker cannot be started.
     """
+    started: list[GeneralTracker | TensorBoard] = [TensorBoard(run)] if TENSORBOARD in places else []
     names = [name for name in places if name in EXTERNAL]
     if not names:
-        return ExternalTrackers([], warn=warn)
+        return ExternalTrackers(started, warn=warn)
     from accelerate import PartialState
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
@@ -105,7 +131,6 @@ def start(
     path = run / IDS
     ids = read_json(path) if resumed and path.is_file() else {}
     values = {key: str(value) if isinstance(value, list) else value for key, value in settings.items()}
-    started = []
     for name in names:
         project = os.environ.get(PROJECT_VARIABLES[name], PROJECT)
         try:

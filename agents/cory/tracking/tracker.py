@@ -1,20 +1,17 @@
-"""Tracker: metrics and samples of a run as JSON lines, TensorBoard curves, and in external trackers.
+"""Tracker: metrics and samples of a run as JSON lines, and in TensorBoard and other trackers.
 
 Imports no policy, game or plot. Every key has three parts, so that the curves of two seats never mix:
 `pioneer_0/llm_1/kl`, `eval/llm_1/kl`, `time/sample/seconds`.
 """
 
-import contextlib
 import errno
 import json
 import math
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from cory.runtime import terminal
 from cory.tracking.external import ExternalTrackers
 
 METRICS = "metrics.jsonl"
@@ -47,26 +44,16 @@ NO_CURVE = Curve([], [])
 class Tracker:
     """Writes the metrics and samples of a run; each line is on disk before the call returns."""
 
-    def __init__(
-        self, run: Path, *, tensorboard: bool = True, external: ExternalTrackers | None = None,
-        say: Callable[[str], None] = lambda text: terminal.say(text, file=sys.stderr),
-    ) -> None:  # fmt: skip
-        """Open the files in `run`; `say` prints a warning where TensorBoard cannot be written.
-
-        `external` trackers also receive all metrics, and are closed with this one.
-        """
+    def __init__(self, run: Path, *, external: ExternalTrackers | None = None) -> None:
+        """Open the files in `run`; `external` trackers also receive all metrics, and are closed with it."""
         run.mkdir(parents=True, exist_ok=True)
         self._metrics, self._samples = _Lines(run / METRICS), _Lines(run / SAMPLES)
-        self._run, self._say = run, say
-        self._tensorboard, self._external = tensorboard, external
-        self._board: Any = None
+        self._external = external
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
         """Append one line of metrics keyed `place/policy/quantity`; values not finite become null."""
         metrics = {"/".join(split(key)): float(value) for key, value in metrics.items()}
         self._metrics.write([{"iteration": iteration, **metrics}])
-        if self._tensorboard:
-            self._add_to_tensorboard(iteration, metrics)
         if self._external is not None:
             self._external.log(iteration, metrics)
 
@@ -84,11 +71,8 @@ class Tracker:
             os.fsync(lines.file.fileno())
 
     def close(self) -> None:
-        """Close every file, which also writes the last TensorBoard points."""
+        """Close every file and tracker."""
         try:
-            if self._board is not None:
-                with contextlib.suppress(OSError):  # its points are in the lines
-                    self._board.close()
             if self._external is not None:
                 self._external.close()
         finally:
@@ -101,26 +85,6 @@ class Tracker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _add_to_tensorboard(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        """Add points to TensorBoard, in place of those that a run resumed at `iteration` had already there.
-
-        A file that cannot be written to ends TensorBoard, not the run: the points are in the lines.
-        """
-        from torch.utils.tensorboard import SummaryWriter
-
-        try:
-            if self._board is None:
-                self._board = SummaryWriter(str(self._run / "tensorboard"), purge_step=iteration)
-            for key, value in metrics.items():
-                if math.isfinite(value):
-                    self._board.add_scalar(key, value, iteration)
-            self._board.flush()
-        except OSError as error:
-            self._say(
-                f"warning: TensorBoard's file cannot be written ({error}); metrics.jsonl has all metrics"
-            )
-            self._tensorboard, self._board = False, None
 
 
 def read(run: Path) -> list[dict[str, Any]]:

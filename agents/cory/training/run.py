@@ -86,11 +86,7 @@ def train(
             warn(warning)
         folder = run if is_main else Path(stack.enter_context(TemporaryDirectory()))
         trackers = external.start(places, run, flat(config), resumed=plan.resumed is not None, warn=warn)
-        board = external.TENSORBOARD in places
-        with (
-            Signals(),
-            Tracker(folder, tensorboard=board, external=trackers, say=warn) as tracker,
-        ):
+        with Signals(), Tracker(folder, external=trackers) as tracker:
             loop = Loop(
                 trainer,
                 run,

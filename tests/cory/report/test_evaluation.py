@@ -90,7 +90,7 @@ def test_a_file_that_is_no_evaluation_is_left_out(tmp_path, content):
 
 
 def test_pass_at_k_of_the_last_evaluation_during_training_is_drawn_too(tmp_path):
-    with Tracker(tmp_path, tensorboard=False) as tracker:
+    with Tracker(tmp_path) as tracker:
         for iteration, share in ((0, 0.25), (5, 0.5)):
             tracker.log(iteration, {"eval/llm_1/pass_at_1": share, "eval/llm_1/pass_at_2": share + 0.25})
     page = write_report(tmp_path).read_text(encoding="utf-8")

@@ -103,7 +103,7 @@ def test_every_kind_of_run_has_a_report_that_loads_nothing(tmp_path, options, fi
 
 @pytest.mark.usefixtures("no_plots")
 def test_before_and_after_are_the_first_and_the_last_evaluation(tmp_path):
-    with Tracker(tmp_path, tensorboard=False) as tracker:
+    with Tracker(tmp_path) as tracker:
         tracker.log(0, {"eval/reference/probability": 0.5, "eval/llm_1/probability": 0.5})
         tracker.log(5, {"eval/reference/probability": 0.5, "eval/llm_1/probability": 0.625})
         tracker.log(9, {"eval/reference/probability": 0.5, "eval/llm_1/probability": 0.75})
@@ -112,7 +112,7 @@ def test_before_and_after_are_the_first_and_the_last_evaluation(tmp_path):
 
 
 def test_numbers_that_are_not_finite_leave_a_dash_and_no_panel(tmp_path):
-    with Tracker(tmp_path, tensorboard=False) as tracker:
+    with Tracker(tmp_path) as tracker:
         tracker.log(0, {"pioneer_0/llm_1/kl": math.nan, "eval/llm_1/kl": math.inf, "eval/llm_1/length": 4.0})
         tracker.log(1, {"pioneer_0/llm_1/kl": math.nan, "eval/llm_1/length": math.nan})
     page = page_of(tmp_path)
@@ -124,7 +124,7 @@ def test_numbers_that_are_not_finite_leave_a_dash_and_no_panel(tmp_path):
 @pytest.mark.usefixtures("no_plots")
 def test_text_of_models_and_users_is_shown_as_text(tmp_path):
     evil = '<script>alert(1)</script> & <img src="http://example.org/x.png" onerror=alert(2)>'
-    with Tracker(tmp_path, tensorboard=False) as tracker:
+    with Tracker(tmp_path) as tracker:
         tracker.log(0, {"pioneer_0/llm_1/kl": 0.5})
         row = {
             "query": evil,
@@ -161,7 +161,7 @@ def test_samples_show_the_last_evaluation_open_and_name_the_policy_of_each_seat(
 def test_report_begins_with_gains_and_three_samples(tmp_path):
     page = page_of(write_run(tmp_path, iterations=12, evaluate=5))
     sections = re.findall(r'<h2 id="([^"]*)">', page)
-    assert sections == ["summary", "samples", "held-out", "training", "sample-games", "settings"]
+    assert sections == ["summary", "samples", "held-out", "sample-games", "settings"]
     assert re.findall(r'<a href="#([^"]*)">', page) == sections
     samples = page[page.index('id="samples"') : page.index('id="held-out"')]
     assert samples.count(">This movie was<") == 3
@@ -171,7 +171,7 @@ def test_report_begins_with_gains_and_three_samples(tmp_path):
 @pytest.mark.usefixtures("no_plots")
 def test_the_summary_has_the_change_its_kl_and_signs_of_collapse(tmp_path):
     """0.375 is below half of 0.875."""
-    with Tracker(tmp_path, tensorboard=False) as tracker:
+    with Tracker(tmp_path) as tracker:
         for iteration, reward, kl, distinct in ((0, 1.0, 0.0, 0.875), (9, 3.0, 5.0, 0.375)):
             ours = {"task_reward": reward, "kl": kl, "distinct_2": distinct}
             tracker.log(iteration, {f"eval/llm_1/{name}": value for name, value in ours.items()})
@@ -180,7 +180,7 @@ def test_the_summary_has_the_change_its_kl_and_signs_of_collapse(tmp_path):
     assert "after 9 iterations: llm_1 1.000 → 3.000  (+2.000) at a KL of 5.000." in page
     sign = "llm_1: distinct-2 (share of bigrams) is below half of the reference&#39;s: 0.375, 0.875."
     assert f'<p class="bad">Sign of collapse, {sign}</p>' in page
-    with Tracker(tmp_path, tensorboard=False) as tracker:
+    with Tracker(tmp_path) as tracker:
         tracker.log(10, {"eval/llm_1/distinct_2": 0.5})
     assert "No sign of collapse against the reference." in page_of(tmp_path)
 
@@ -188,7 +188,7 @@ def test_the_summary_has_the_change_its_kl_and_signs_of_collapse(tmp_path):
 @pytest.mark.usefixtures("no_plots")
 def test_tokens_are_coloured_by_their_kl_and_the_rest_is_plain(tmp_path):
     tokens = [[" a", 0.09], [" <b>", 0.5], ["", 3.0], ["", None]]
-    with Tracker(tmp_path, tensorboard=False) as tracker:
+    with Tracker(tmp_path) as tracker:
         tracker.log(0, {"pioneer_0/llm_1/kl": 0.5})
         row = {"query": "Q", "pioneer_0": " a <b> rest", "score": {"pioneer_0": 1.0}, "seating": {}}
         tracker.samples(0, [{**row, "token_kl": {"pioneer_0": tokens}}])
@@ -202,7 +202,7 @@ def test_tokens_are_coloured_by_their_kl_and_the_rest_is_plain(tmp_path):
 
 
 def test_quantities_that_never_change_have_no_panel(tmp_path):
-    with Tracker(tmp_path, tensorboard=False) as tracker:
+    with Tracker(tmp_path) as tracker:
         for iteration in range(3):
             seat = {"kl": iteration, "entropy": iteration, "kl_coef": 0.25}
             tracker.log(iteration, {f"pioneer_0/llm_1/{name}": value for name, value in seat.items()})

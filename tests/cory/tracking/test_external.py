@@ -56,7 +56,7 @@ def started(run, *, resumed=False, warnings=None):
 
 def test_every_line_of_metrics_is_sent_under_its_own_keys_with_its_iteration(tmp_path, calls):
     """The first part of a key, a seat or eval, is the section that these tools fold."""
-    with Tracker(tmp_path / "mine", tensorboard=False, external=started(tmp_path / "mine")) as tracker:
+    with Tracker(tmp_path / "mine", external=started(tmp_path / "mine")) as tracker:
         tracker.log(3, METRICS)
         tracker.log(4, {"eval/llm_1/kl": math.nan, "eval/llm_1/length": 2})
     assert calls == [
@@ -86,9 +86,7 @@ def test_a_tracker_that_fails_is_left_out_with_one_warning_and_the_run_goes_on(t
 
     monkeypatch.setattr(Recorder, "log", unreachable)
     warnings = []
-    with Tracker(
-        tmp_path, tensorboard=False, external=started(tmp_path, warnings=warnings), say=warnings.append
-    ) as tracker:
+    with Tracker(tmp_path, external=started(tmp_path, warnings=warnings)) as tracker:
         tracker.log(0, METRICS)
         tracker.log(1, METRICS)
     assert warnings == ["warning: wandb failed (no route to host); metrics.jsonl has all metrics"]
@@ -156,7 +154,7 @@ def played(tmp_path, monkeypatch):
         run = tmp_path / "mine"
         run.mkdir(exist_ok=True)
         trackers = external.start([name], run, {"batch": 8}, resumed=False, warn=pytest.fail)
-        with Tracker(run, tensorboard=False, external=trackers) as tracker:
+        with Tracker(run, external=trackers) as tracker:
             tracker.log(0, METRICS)
             tracker.log(1, {"eval/llm_1/task_reward": 0.75})
         return json.loads((run / external.IDS).read_text())[name]

@@ -6,11 +6,12 @@ import math
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from cory.tracking import external
 from cory.tracking.tracker import Curve, Key, Tracker, curves, read, read_lines
 
 
 def test_a_line_is_on_disk_before_the_run_ends(tmp_path):
-    tracker = Tracker(tmp_path, tensorboard=False)
+    tracker = Tracker(tmp_path)
     tracker.log(3, {"pioneer_0/llm_1/kl": 0.5})
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"iteration": 3, "pioneer_0/llm_1/kl": 0.5}
     tracker.close()
@@ -18,7 +19,7 @@ def test_a_line_is_on_disk_before_the_run_ends(tmp_path):
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_number_that_is_not_finite_is_null_on_disk_and_nan_when_read(tmp_path, number):
-    with Tracker(tmp_path, tensorboard=False) as tracker:
+    with Tracker(tmp_path) as tracker:
         tracker.log(0, {"eval/llm_1/kl": number, "eval/llm_1/length": 2})
     assert "null" in (tmp_path / "metrics.jsonl").read_text()
     (row,) = read(tmp_path)
@@ -26,8 +27,12 @@ def test_a_number_that_is_not_finite_is_null_on_disk_and_nan_when_read(tmp_path,
     assert row["eval/llm_1/length"] == 2
 
 
+def with_tensorboard(run) -> Tracker:
+    return Tracker(run, external=external.start(["tensorboard"], run, {}, resumed=False, warn=pytest.fail))
+
+
 def test_tensorboard_shows_the_same_numbers(tmp_path):
-    with Tracker(tmp_path) as tracker:
+    with with_tensorboard(tmp_path) as tracker:
         tracker.log(0, {"pioneer_0/llm_1/kl": 0.25})
         tracker.log(1, {"pioneer_0/llm_1/kl": math.nan})
         tracker.log(2, {"pioneer_0/llm_1/kl": 0.75})
@@ -37,7 +42,7 @@ def test_tensorboard_shows_the_same_numbers(tmp_path):
 
 def test_samples_keep_their_text_and_lose_no_field(tmp_path):
     row = {"query": "Dies ist\n„gut“", "pioneer_0": "", "score": {"pioneer_0": math.nan, "observer_1": 1.5}}
-    with Tracker(tmp_path, tensorboard=False) as tracker:
+    with Tracker(tmp_path) as tracker:
         tracker.samples(7, [row, row])
     got = read_lines(tmp_path / "samples.jsonl")
     assert got == [{**row, "iteration": 7, "score": {"pioneer_0": None, "observer_1": 1.5}}] * 2
@@ -45,19 +50,19 @@ def test_samples_keep_their_text_and_lose_no_field(tmp_path):
 
 def test_a_second_tracker_appends(tmp_path):
     for iteration in (0, 1):
-        with Tracker(tmp_path, tensorboard=False) as tracker:
+        with Tracker(tmp_path) as tracker:
             tracker.log(iteration, {"a/b/c": iteration})
     assert [row["iteration"] for row in read(tmp_path)] == [0, 1]
 
 
 def test_tensorboard_of_a_resumed_run_holds_every_line_once(tmp_path):
     """Of three iterations the last is dropped, as by a resume from the start of iteration 2."""
-    with Tracker(tmp_path) as tracker:
+    with with_tensorboard(tmp_path) as tracker:
         for iteration in range(3):
             tracker.log(iteration, {"a/b/c": iteration})
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "metrics.jsonl").write_text("".join(lines[:2]))
-    with Tracker(tmp_path) as tracker:
+    with with_tensorboard(tmp_path) as tracker:
         tracker.log(2, {"a/b/c": 20})
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [(e.step, e.value) for e in board.Scalars("a/b/c")] == [(0, 0), (1, 1), (2, 20)]
@@ -65,7 +70,7 @@ def test_tensorboard_of_a_resumed_run_holds_every_line_once(tmp_path):
 
 @pytest.mark.parametrize("name", ["kl", "pioneer_0/kl", "a/b/c/d", "a//c"])
 def test_a_key_without_three_parts_is_refused(tmp_path, name):
-    tracker = Tracker(tmp_path, tensorboard=False)
+    tracker = Tracker(tmp_path)
     with pytest.raises(ValueError, match="not of the form seat/policy/quantity"):
         tracker.log(0, {name: 1.0})
     tracker.close()
@@ -79,7 +84,7 @@ def test_a_last_line_cut_short_is_left_out(tmp_path):
 
 def test_a_tracker_continues_after_a_line_cut_short(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"iteration": 0, "a/b/c": 1}\n{"iteration": 1, "a/b')
-    with Tracker(tmp_path, tensorboard=False) as tracker:
+    with Tracker(tmp_path) as tracker:
         tracker.log(1, {"a/b/c": 2})
     assert read(tmp_path) == [{"iteration": 0, "a/b/c": 1}, {"iteration": 1, "a/b/c": 2}]
 

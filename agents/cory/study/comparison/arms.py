@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from cory.evaluation.records import IRRELEVANT, differing, written
-from cory.study.plan import EQUAL, PlannedRun, completed, settings_in
+from cory.study.plan import completed, evaluated_unlike, settings_in
 from cory.tracking.curves import Curves
-from cory.tracking.tracker import METRICS, curves, read
+from cory.tracking.tracker import METRICS, SAMPLES, curves, read, read_samples
 from cory_env.nearest import did_you_mean_path
 
 CHANGE_NO_NUMBER = frozenset(IRRELEVANT) - {"evaluation.queries"}
@@ -40,10 +40,11 @@ class Arm:
         """The metrics of each run by seed."""
         return {seed: curves(read(run)) for seed, run in self.runs.items()}
 
-    def planned(self, seed: int) -> PlannedRun:
-        """The run with a seed, as a study has it."""
-        settings = {**self.settings, "seed": seed}
-        return PlannedRun(arm=self.name, task=str(self.settings["task"]), seed=seed, settings=settings)
+    @property
+    def samples(self) -> list[dict[str, Any]]:
+        """Held-out samples of the run with the smallest seed."""
+        path = self.runs[min(self.runs)] / SAMPLES
+        return [row for row in (read_samples(path) if path.is_file() else ()) if "eval" in row]
 
 
 def common_parent(folders: Sequence[Path]) -> Path:
@@ -85,8 +86,8 @@ def unlike_evaluations(arms: Sequence[Arm]) -> list[str]:
         folders = " and ".join(str(next(iter(side.runs.values()))) for side in (first, arm))
         words = [
             f"{name} is {first.settings.get(name)!r} and {arm.settings.get(name)!r}"
-            for name in differing([first.settings, arm.settings])
-            if name.split(".")[0] in EQUAL and name not in CHANGE_NO_NUMBER
+            for name in evaluated_unlike(first.settings, arm.settings)
+            if name not in CHANGE_NO_NUMBER
         ]
         if (tasks := [side.settings["task"] for side in (first, arm)])[0] != tasks[1]:
             listed = " and ".join(map(repr, tasks))

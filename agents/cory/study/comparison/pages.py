@@ -12,8 +12,9 @@ from typing import Any
 
 from cory.evaluation.records import differing
 from cory.report import html, samples
-from cory.report.figures import on_page
-from cory.report.overview import read_environment
+from cory.report.figures import section
+from cory.report.page import read_environment
+from cory.report.tables import on_page as table_on_page
 from cory.runtime.files import check_output, write_text
 from cory.runtime.provenance import LEARNING_VERSION
 from cory.study import records
@@ -26,10 +27,11 @@ from cory.study.comparison.arms import (
     unequal_lengths,
     unlike_evaluations,
 )
+from cory.study.plan import PlannedRun
 from cory.study.report import DEFINITIONS, how_it_was_made, origin, result_tables, tables_and_figures
 from cory.study.results import Results, check_one_learning_version
 from cory.study.spec import Comparison, Frontier
-from cory.tracking.tracker import METRICS, SAMPLES, read_lines, read_samples
+from cory.tracking.tracker import METRICS, read_lines
 
 PAGE, PAPER_PAGE = "comparison.html", "paper_figures.html"
 
@@ -68,7 +70,8 @@ def write_comparison(folders: Sequence[Path], out: Path | None = None) -> Path:
             *tables_and_figures(results, tables, Path(figures)),
         ]
     for arm in arms:
-        parts += _samples(arm, task)
+        title = f"Samples of {arm.name}"
+        parts += samples.first(arm.samples, title=title, continues=task == "reviews")
     parts += [*_runs(arms), *how_it_was_made([*origin(results), DEFINITIONS[0]])]
     write_text(path, html.page("Comparison of runs", parts))
     return path
@@ -109,11 +112,9 @@ def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Pat
             plots, missing = paper.draw(of_task, Path(figures))
             parts += [html.heading(f"Task {task}"), *map(html.alert, warnings)]
             for plot in plots:
-                parts.append(html.heading(plot.title, level=3))
-                parts.append(on_page(plot.figure, title=plot.title, caption=plot.caption))
+                parts += section(plot, level=3)
         for table in paper_tables.make(of_task):
-            parts += [html.heading(table.title, level=3), html.paragraph(table.note, muted=True)]
-            parts.append(html.table(table.head, table.rows, kind=table.kind))
+            parts += table_on_page(table, level=3)
         parts += [html.paragraph(f"Left out: {line}", muted=True) for line in missing]
     write_text(path, html.page("The paper's figures", [*parts, *_runs(arms)]))
     return path
@@ -156,16 +157,10 @@ def results_of(arms: Sequence[Arm]) -> Results:
     )
 
 
-def _samples(arm: Arm, task: str) -> list[html.Markup]:
-    """The first held-out responses of the last evaluation of an arm's run with the smallest seed."""
-    path = arm.runs[min(arm.runs)] / SAMPLES
-    rows = [row for row in read_samples(path) if "eval" in row] if path.is_file() else []
-    return samples.first(rows, title=f"Samples of {arm.name}", continues=task == "reviews")
-
-
 def _record(arm: Arm, seed: int) -> dict[str, Any]:
     """A run as a study records it; an unfinished one as far as it was trained."""
-    planned, folder = arm.planned(seed), arm.runs[seed]
+    settings, folder = {**arm.settings, "seed": seed}, arm.runs[seed]
+    planned = PlannedRun(arm=arm.name, task=str(settings["task"]), seed=seed, settings=settings)
     row = records.record(planned, folder)
     if records.finished(folder, planned):
         return row

@@ -6,7 +6,6 @@ seeds; so do these figures: those of a study, of results that have training game
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +65,8 @@ NEEDS = {
 
 Evaluated = dict[str, dict[str, Points]]
 Arms = Sequence[Arm]
+Lines = Mapping[str, tuple[Arm, str | None]]
+"""Lines of a figure by name: an arm, and the policy whose games count; without a policy those of all."""
 
 
 def draw(arms: Arms, folder: Path) -> tuple[list[Plot], list[str]]:
@@ -85,7 +86,8 @@ def draw(arms: Arms, folder: Path) -> tuple[list[Plot], list[str]]:
 
 def training(arms: Arms) -> Figure | None:
     """Draw task reward, KL and combined reward of each policy over the iterations."""
-    return draw_curves(_apart({arm.name: arm for arm in arms}, over_iterations), spread=deviation)
+    lines = _lines({arm.name: arm for arm in arms})
+    return draw_curves(_results(lines, over_iterations), spread=deviation) if lines else None
 
 
 def ablations(arms: Arms) -> Figure | None:
@@ -93,7 +95,8 @@ def ablations(arms: Arms) -> Figure | None:
     for base in arms:
         others = {name: arm for arm in arms if (name := ablation(base.settings, arm.settings))}
         if is_complete(base.settings) and any(name != SINGLE for name in others):
-            return draw_curves(_apart({"CORY": base, **others}, over_iterations), spread=deviation)
+            lines = _lines({"CORY": base, **others})
+            return draw_curves(_results(lines, over_iterations), spread=deviation)
     return None
 
 
@@ -107,27 +110,23 @@ def frontier(arms: Arms) -> Figure | None:
         )
         for family in families
     }
-    if not sweeps:
-        return None
-    results = _results({arm.name: arm for arm in arms}, at_end, sweeps)
-    return draw_frontier(results)
+    lines: Lines = {arm.name: (arm, None) for arm in arms}
+    return draw_frontier(_results(lines, at_end, sweeps)) if sweeps else None
 
 
 def competition(arms: Arms) -> Figure | None:
     """Draw task reward and KL of each policy over the weight of the others' scores."""
-    lines: dict[str, list[str]] = {}
-    family = {arm.name: arm for arm in _weighted(arms)}
-    for name, arm in family.items():
-        for line, policy in _lines(name, arm).items():
-            lines.setdefault(policy, []).append(line)
-    sweeps = {policy: asdict(Sweep(setting="payoff", arms=tuple(names))) for policy, names in lines.items()}
-    return draw_sweeps({**_apart(family, at_end), "sweeps": sweeps}) if family else None
+    lines = _lines({arm.name: arm for arm in _weighted(arms)})
+    by_policy: dict[str | None, list[str]] = {}
+    for line, (_, policy) in lines.items():
+        by_policy.setdefault(policy, []).append(line)
+    sweeps = {str(policy): Sweep(setting="payoff", arms=tuple(names)) for policy, names in by_policy.items()}
+    return draw_sweeps(_results(lines, at_end, sweeps)) if lines else None
 
 
 def competing(arms: Arms) -> Figure | None:
     """Draw task reward and KL of each policy and weight over the iterations."""
-    family = {arm.name: arm for arm in _weighted(arms)}
-    return draw_curves(_apart(family, over_iterations), spread=deviation) if family else None
+    return training(_weighted(arms))
 
 
 def pass_at_k(arms: Arms) -> Figure | None:
@@ -182,45 +181,34 @@ def deviation(values_n: np.ndarray) -> tuple[Any, Any]:
     return mean - spread, mean + spread
 
 
-def _lines(name: str, arm: Arm) -> dict[str, str]:
-    """The policies of an arm by the names of their lines: the arm's own if it has one policy."""
-    names = dict.fromkeys(policy for metrics in arm.metrics.values() for policy in policies(metrics))
-    names.pop(averaging.NAME, None)
-    return {f"{name}, {policy}" if len(names) > 1 else name: policy for policy in names}
-
-
-def _apart(arms: Mapping[str, Arm], evaluated: Callable[..., Evaluated]) -> Results:
-    """Results in which each policy of an arm is an arm, LLM1 and LLM2 of the paper."""
-    parts = [
-        _results({line: arm}, partial(evaluated, policy=policy))
-        for name, arm in arms.items()
-        for line, policy in _lines(name, arm).items()
-    ]
-    return {
-        **_results(arms, evaluated),
-        "arms": {line: shown for part in parts for line, shown in part["arms"].items()},
-        "runs": [run for part in parts for run in part["runs"]],
-    }
+def _lines(arms: Mapping[str, Arm]) -> Lines:
+    """A line for each policy of an arm, LLM1 and LLM2 of the paper; it has the arm's name if it is alone."""
+    lines: dict[str, tuple[Arm, str | None]] = {}
+    for name, arm in arms.items():
+        names = dict.fromkeys(policy for metrics in arm.metrics.values() for policy in policies(metrics))
+        names.pop(averaging.NAME, None)
+        lines |= {f"{name}, {policy}" if len(names) > 1 else name: (arm, policy) for policy in names}
+    return lines
 
 
 def _results(
-    arms: Mapping[str, Arm],
-    evaluated: Callable[[Curves], Evaluated],
+    lines: Lines,
+    evaluated: Callable[[Curves, str | None], Evaluated],
     sweeps: Mapping[str, Sweep] | None = None,
 ) -> Results:
-    """Results of a study with what training measured in the place of evaluations."""
-    first = next(iter(arms.values())).settings
+    """Results of a study whose arms are the lines, with what training measured instead of evaluations."""
+    first = next(iter(lines.values()))[0].settings
     task = str(first["task"])
     return {
         "kl_coef": {task: float(first["kl.coef"])},
-        "arms": {name: {"config": {task: arm.settings}} for name, arm in arms.items()},
+        "arms": {name: {"config": {task: arm.settings}} for name, (arm, _) in lines.items()},
         "sweeps": {name: asdict(sweep) for name, sweep in (sweeps or {}).items()},
         "pools": {},
         "primary": [],
         "frontier": {},
         "runs": [
-            {"arm": name, "task": task, "seed": seed, "eval": evaluated(metrics)}
-            for name, arm in arms.items()
+            {"arm": name, "task": task, "seed": seed, "eval": evaluated(metrics, policy)}
+            for name, (arm, policy) in lines.items()
             for seed, metrics in arm.metrics.items()
         ],
     }

@@ -6,7 +6,6 @@ from cory.evaluation import averaging
 from cory.report.tables import Table
 from cory.study.comparison.arms import Arm
 from cory.study.comparison.paper import pass_at_k_points
-from cory.tracking.tracker import SAMPLES, read_samples
 
 SETTINGS = (
     *("policy.model", "policy.kind", "lora.four_bit", "seats", "sees", "payoff", "exchange.every"),
@@ -52,8 +51,7 @@ def samples(arms: Sequence[Arm]) -> Table:
     """Held-out responses of each policy at the last evaluation of each arm's run with the smallest seed."""
     columns: dict[str, dict[str, str]] = {}
     for arm in arms:
-        path = arm.runs[min(arm.runs)] / SAMPLES
-        games = [row for row in (read_samples(path) if path.is_file() else ()) if "eval" in row]
+        games = arm.samples
         for row in (row for row in games if row["iteration"] == games[-1]["iteration"]):
             for policy, response in row["eval"].items():
                 if policy != averaging.NAME:

@@ -1,7 +1,5 @@
 """Engines train the runs of a study: processes of this machine, or tasks of a Ray cluster."""
 
-from typing import Any
-
 from cory.study.engines.base import Engine, Outcome
 from cory_env.nearest import did_you_mean
 
@@ -10,7 +8,7 @@ ENGINES = ("local", "ray")
 __all__ = ["ENGINES", "Engine", "Outcome", "load_engine"]
 
 
-def load_engine(name: str) -> type[Engine[Any]]:
+def load_engine(name: str) -> type[Engine]:
     """The engine of a name; ValueError for an unknown one, ImportError if its package is not installed."""
     if name not in ENGINES:
         hint = did_you_mean(name, ENGINES) or f"; there are {', '.join(ENGINES)}"

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any
 
 from cory.runtime.signals import Signals
 from cory.study.plan import PlannedRun
@@ -20,7 +20,7 @@ SAY_EVERY = 30.0
 POLL = 0.2
 """Seconds that are waited for the end of a run before signals are looked at."""
 
-Handle = TypeVar("Handle")
+Handle = Any
 """What an engine knows a run by that it has started."""
 
 
@@ -35,8 +35,11 @@ class Outcome:
     """The last lines of a failed run's log."""
 
 
-class Engine(ABC, Generic[Handle]):
+class Engine(ABC):
     """Trains runs; a subclass starts them, waits for them and stops them."""
+
+    places: int
+    """Runs at a time where the user does not say."""
 
     def __init__(self, out: Path, *, jobs: int | None, say: Callable[[str], None]) -> None:
         """`jobs`: runs at a time, None = as many as there are cores. `say` prints a line of progress."""
@@ -51,7 +54,7 @@ class Engine(ABC, Generic[Handle]):
             try:
                 while todo or running:
                     signals.check()
-                    while todo and len(running) < (self.jobs or self.places()):
+                    while todo and len(running) < (self.jobs or self.places):
                         run = todo.popleft()
                         resumed += self._iterations(run)
                         running[self.start(run)] = run
@@ -84,10 +87,6 @@ class Engine(ABC, Generic[Handle]):
             log = tuple(path.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:])
         self.say("\n  | ".join([f"{run.name} failed: {error}", *log]) if error else f"{run.name} finished")
         return Outcome(run=run, error=error, log=log)
-
-    @abstractmethod
-    def places(self) -> int:
-        """Runs at a time where the user does not say."""
 
     @abstractmethod
     def start(self, run: PlannedRun) -> Handle:

@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 
 from cory.config.schema import Config
-from cory.runtime.files import read_json, write_text
+from cory.runtime.files import write_text
 from cory.runtime.provenance import commit, environment
 from cory.runtime.signals import Signals
 from cory.runtime.sources import sources_of
 from cory.study.plan import PlannedRun, make_target
-from cory.study.records import cross_evaluations, cross_path, finished, strangers_path
+from cory.study.records import CROSS, STRANGERS, cross_evaluations, evaluated_after, finished
 from cory.tracking.tracker import METRICS, Tracker
 from cory.training.evaluate import target_metrics, team_with_observers_of
 from cory.training.factory import configure_runtime, silence_transformers
@@ -46,7 +46,7 @@ def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
     seconds = {"time/evaluate/seconds": time.perf_counter() - start}
     (folder / METRICS).unlink(missing_ok=True)
     every = config.evaluation.every or max(1, config.iterations)
-    with Tracker(folder, tensorboard=False) as tracker:
+    with Tracker(folder) as tracker:
         for iteration in sorted({*range(0, config.iterations, every), config.iterations}):
             tracker.log(iteration, metrics | (seconds if iteration == 0 else {}))
 
@@ -57,12 +57,11 @@ def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
     with Signals():
         for name, settings in run.cross.items():
             if name not in cross_evaluations(run, folder):
-                path = cross_path(folder, name)
                 target = replace(find(str(folder)), config=Config.from_flat(settings))
                 configure_runtime(target.config)
                 print(f"evaluating {name}", flush=True)
                 made = {"settings": dict(settings), "sources": sources_of(settings)}
-                _store(path, {**made, "metrics": target_metrics(target)})
+                _store(folder, name, {**made, "metrics": target_metrics(target)})
 
 
 def evaluate_with_strangers(folder: Path, run: PlannedRun) -> None:
@@ -71,8 +70,7 @@ def evaluate_with_strangers(folder: Path, run: PlannedRun) -> None:
     Means over these teams are written once all of those runs are finished; before, nothing is.
     """
     others = {seed: folder.with_name(f"seed-{seed}") for seed in run.strangers}
-    path = strangers_path(folder)
-    done = path.is_file() and read_json(path)["seeds"] == list(others)
+    done = evaluated_after(folder, STRANGERS).get("seeds") == list(others)
     if done or not others or not all(finished(other, run) for other in others.values()):
         return
     silence_transformers()
@@ -82,10 +80,11 @@ def evaluate_with_strangers(folder: Path, run: PlannedRun) -> None:
         print(f"playing with the observers of seeds {', '.join(map(str, others))}", flush=True)
         teams = [team_with_observers_of(target, find(str(other))) for other in others.values()]
         means = {name: fmean(metrics[name] for metrics in teams) for name in teams[0]}
-        _store(path, {"seeds": list(others), "metrics": means})
+        _store(folder, STRANGERS, {"seeds": list(others), "metrics": means})
 
 
-def _store(path: Path, content: Mapping[str, Any]) -> None:
+def _store(folder: Path, name: str, content: Mapping[str, Any]) -> None:
     """Write an evaluation with the commit that made it."""
+    path = folder / CROSS / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
     write_text(path, json.dumps({"commit": commit(), **content}, indent=1))

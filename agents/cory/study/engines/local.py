@@ -28,12 +28,10 @@ class Process(NamedTuple):
     result: Connection
 
 
-class LocalEngine(Engine[Process]):
+class LocalEngine(Engine):
     """Trains runs in processes of this machine."""
 
-    def places(self) -> int:
-        """One run per core."""
-        return os.cpu_count() or 1
+    places = os.cpu_count() or 1
 
     def start(self, run: PlannedRun) -> Process:
         """Start the process of a run."""

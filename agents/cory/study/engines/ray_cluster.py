@@ -33,8 +33,10 @@ RELEASE_SECONDS = 60.0
 """Seconds that a run which is started again waits for its dead process to release the run directory."""
 
 
-class RayEngine(Engine[Any]):
+class RayEngine(Engine):
     """Trains runs as Ray tasks, on the cluster that Ray is connected to, finds or starts."""
+
+    places = sys.maxsize  # Ray has the runs wait for a CPU
 
     def train(self, runs: Sequence[PlannedRun]) -> list[Outcome]:
         """Train every run; how each ended. A Ray that is started here ends with it."""
@@ -46,10 +48,6 @@ class RayEngine(Engine[Any]):
         finally:
             if started:
                 ray.shutdown()
-
-    def places(self) -> int:
-        """All that there are: Ray has the runs wait for a CPU."""
-        return sys.maxsize
 
     def start(self, run: PlannedRun) -> Any:
         """Hand a run to Ray."""

@@ -49,13 +49,9 @@ def draw_frontier(results: Results) -> Figure | None:
         axes.set_ylabel(label("task_reward"))
         return True
 
-    return grid(results, ["frontier"], panel, frontier_groups(results))
-
-
-def frontier_groups(results: Results) -> list[list[str]]:
-    """The arms of each panel: all together if sweeps, each in one colour, and other arms are few."""
-    arms = list(results["arms"])
-    return [arms] if len({sweep_of(results, arm) or arm for arm in arms}) <= TOGETHER else groups_of(results)
+    arms = list(results["arms"])  # all together if sweeps, each in one colour, and other arms are few
+    few = len({sweep_of(results, arm) or arm for arm in arms}) <= TOGETHER
+    return grid(results, ["frontier"], panel, [arms] if few else groups_of(results))
 
 
 def _draw(

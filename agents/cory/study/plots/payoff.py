@@ -37,14 +37,10 @@ def collective_by_payoff(results: Results, task: str) -> dict[float, list[float]
     return {at: values for at, values in sorted(by_lambda.items()) if values}
 
 
-def has_team(results: Results, task: str) -> bool:
-    """Whether the runs on a task played held-out games."""
-    return all(run.get("team") for run in results["runs"] if run["task"] == task)
-
-
 def collective_metric(results: Results, task: str) -> str:
     """The collective reward of held-out games where the runs played them, else of the last training games."""
-    return "team/collective_reward" if has_team(results, task) else GAME_TOTAL
+    played = all(run.get("team") for run in results["runs"] if run["task"] == task)
+    return "team/collective_reward" if played else GAME_TOTAL
 
 
 def draw_payoff(results: Results) -> Figure | None:
@@ -82,7 +78,8 @@ def _draw_seats(axes: Axes, results: Results, task: str, norm: Normalize) -> Non
     """The runs and their means: the last observer's score over the pioneer's."""
     sweep = payoff_sweep(results)
     assert sweep is not None
-    place, seats = ("team", "held-out") if has_team(results, task) else ("game", "training")
+    place = collective_metric(results, task).partition("/")[0]
+    seats = "held-out" if place == "team" else "training"
     for arm, at in zip(sweep["arms"], sweep_settings(results, sweep, task), strict=True):
         points = []
         for run in results["runs"]:

@@ -26,7 +26,7 @@ def page_of(run, **changed):
 def run_with_best(run, *, best):
     """Three iterations with validation scores -1, 0.5 and 0.25 of two policies, 0.5 apart; exported."""
     write_run(run, iterations=3)
-    with Tracker(run, tensorboard=False) as tracker:
+    with Tracker(run) as tracker:
         for iteration, score in ((0, -1.0), (1, 0.5), (3, 0.25)):
             scores = {"llm_1": score - 0.25, "llm_2": score + 0.25}
             tracker.log(
@@ -80,22 +80,3 @@ def test_validation_is_no_seat():
     assert curves.seats(found) == ["pioneer_0"]
     assert curves.policies(found) == ["llm_1"]
     assert curves.seatings(found) == {0: {"pioneer_0": "llm_1"}}
-
-
-@pytest.mark.parametrize(
-    ("iterations", "cell", "note"),
-    [
-        (1, "<td>0.000</td>", "Means over the first and the last 1 iterations,"),
-        (2, "<td>0.000 → 1.000  (+1.000)</td>", "Means over the first and the last 1 iterations,"),
-        (5, "<td>0.500 → 3.500  (+3.000)</td>", "Means over the first and the last 2 iterations,"),
-        (12, "<td>2.000 → 9.000  (+7.000)</td>", "Means over the first and the last 5 iterations,"),
-    ],
-)
-def test_first_and_last_iterations_do_not_overlap(tmp_path, iterations, cell, note):
-    """KL is 0, 1, 2, ...: of 5 iterations the means of 0, 1 and of 3, 4."""
-    with Tracker(tmp_path, tensorboard=False) as tracker:
-        for iteration in range(iterations):
-            tracker.log(iteration, {"pioneer_0/llm_1/kl": float(iteration)})
-    page = page_of(tmp_path)
-    assert f"<tr><td>KL to the reference (nats per response)</td>{cell}</tr>" in page
-    assert note in page
