@@ -106,7 +106,7 @@ def table(results: Results) -> list[Table]:
         + (f" Without runs on every task: {', '.join(missing)}." if missing else "")
     )
     head = ["arm", "runs", "interquartile mean", f"ahead of {first}", *results["suite"]]
-    return [Table("All tasks", head, rows, note=note)]
+    return [Table("Scores over all tasks", head, rows, note=note)]
 
 
 def badge(results: Results) -> Sequence[tuple[str, str, str]]:
