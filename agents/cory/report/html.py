@@ -45,6 +45,11 @@ collapsible = ELEMENTS.collapsible
 preformatted = ELEMENTS.preformatted
 
 
+def definitions(rows: list[list[str]]) -> list[Markup]:
+    """What the quantities of a page are, to be unfolded; nothing without any."""
+    return [collapsible("What the quantities are", table(["", ""], rows, kind="text"))] if rows else []
+
+
 def contents(parts: Iterable[Markup]) -> Markup:
     """Links to the headings of `parts` that have an anchor."""
     links = re.findall(r'<h2 id="([^"]*)">(.*?)</h2>', "\n".join(parts))

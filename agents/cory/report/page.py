@@ -16,7 +16,7 @@ from cory.report.summary import change, number
 from cory.runtime.files import check_output, read_json, write_text
 from cory.runtime.yaml_files import read_yaml
 from cory.tracking.curves import Curves, exchanges, policies, quantities, seatings, seats
-from cory.tracking.labels import label
+from cory.tracking.labels import defined, label
 from cory.tracking.tracker import METRICS, NO_CURVE, SAMPLES, Key, curves, read, read_samples
 from cory_env.nearest import did_you_mean_path
 
@@ -75,7 +75,8 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
         *summary.badges(run_curves, config, environment, run),
         *plots.get("objective", ())[1:],
     ]
-    parts = [name, *first, *_head(config, run_curves), html.contents(parts), *parts]
+    meanings = html.definitions(defined(quantities(run_curves, [*seats(run_curves), "eval", "team"])))
+    parts = [name, *first, *_head(config, run_curves), html.contents(parts), *meanings, *parts]
     write_text(path, html.page(f"CORY: {run.resolve().name}", parts))
     return path
 

@@ -19,6 +19,7 @@ from cory.study.badges import badges, payoff_lines
 from cory.study.plots import draw
 from cory.study.results import Results
 from cory.study.spec import tested_on
+from cory.tracking.labels import defined
 
 MARKDOWN, PAGE = "report.md", "report.html"
 RESULT_WORDS = {
@@ -81,6 +82,7 @@ def tables_and_figures(
         badges(results),
         *first,
         *map(html.paragraph, [*payoff_lines(results), *([note] if note else [])]),
+        *html.definitions(defined(metric.rpartition("/")[2] for metric in metrics_of(results))),
         *(part for table in tables for part in table_on_page(table)),
         *(part for plot in others for part in plot),
         *table_on_page(settings_table(results)),

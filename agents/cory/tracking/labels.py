@@ -39,6 +39,36 @@ LABELS = {
 }
 """Label of each quantity on axes and in tables; other quantities are labelled by their names."""
 
+DEFINITIONS = {
+    "task_reward": "The judge's score of a response.",
+    "accuracy": "Responses whose score is that of a correct one.",
+    "honesty": "Answers of the pioneer that are right.",
+    "belief": "Answers of the pioneer that the observer calls right.",
+    "collective_reward": "The scores of all seats of a game, added.",
+    "best_reward": "The highest score of a game's seats.",
+    "payoff": "What a seat is paid: its score, and the others' by the payoff rule.",
+    "kl": "KL(policy, reference), exact over the vocabulary, summed over the tokens of a response.",
+    "kl_per_token": "The same, divided by the tokens.",
+    "combined_reward": "What training raises: task reward less η times KL.",
+    "score_std": "Over the responses of a batch.",
+    "payoff_std": "Over the responses of a batch.",
+    "queries_without_spread": "Algorithms that compare responses to one query learn nothing from them.",
+    "probability": "Of a positive review, by the judge.",
+    "second_judge": "Score of another judge, that nobody was trained against.",
+    "distinct_1": "Distinct words over all words; falls when responses repeat each other.",
+    "distinct_2": "Distinct word pairs over all word pairs; falls when responses repeat each other.",
+    "repetition": "Token pairs of a response that stood in it before.",
+    "reference_perplexity": "exp(nats per token) of the responses under the reference.",
+    "clip_share": "Tokens whose ratio to the policy that sampled them was beyond the clipping range.",
+    "entropy": "Of the distribution that a token is drawn from.",
+    "kl_coef": "Weight of the KL penalty in the reward.",
+    "explained_variance": "1 - variance of (return - value) / variance of returns; at 0 it is of no use.",
+    "hypervolume": "Area between the points of most reward at least KL and a reference point.",
+    "survival": "Up to the end of the task's shortest run.",
+    "survival_kl": "Without a sign the KL of the last evaluation: what the run bore at least.",
+}
+"""What a quantity is, where its label does not say it."""
+
 SETTINGS = {
     "learner.lr": "learning rate",
     "kl.coef": "KL coefficient η",
@@ -50,6 +80,11 @@ SETTINGS = {
 def label(quantity: str) -> str:
     """Return the label of a quantity, with its unit."""
     return LABELS.get(quantity, quantity.replace("pass_at_", "pass@").replace("_", " "))
+
+
+def defined(quantities: Iterable[str]) -> list[list[str]]:
+    """Label and definition of the quantities that have one."""
+    return [[label(name), DEFINITIONS[name]] for name in in_order(quantities) if name in DEFINITIONS]
 
 
 def setting_label(name: str) -> str:

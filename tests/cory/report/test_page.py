@@ -13,6 +13,7 @@ from cory.report import plots, samples
 from cory.report.figures import COLLAPSE
 from cory.report.page import write_report
 from cory.tracking import curves
+from cory.tracking.labels import DEFINITIONS, LABELS
 from cory.tracking.tracker import Curve, Key, Tracker
 from tests.helpers.runs import contents
 from tests.helpers.synthetic_run import write_run
@@ -308,3 +309,15 @@ def test_limit_of_a_sign_of_collapse_is_drawn_and_in_sight():
     (limit,) = [line for line in axes.lines if line.get_color() == COLLAPSE]
     assert list(limit.get_ydata()) == [5.0, 5.0]
     assert axes.get_ylim()[0] < 5.0
+
+
+def test_page_says_what_its_quantities_are_and_no_others(tmp_path):
+    page = page_of(write_run(tmp_path / "run"))
+    table = page.partition("What the quantities are")[2].partition("</table>")[0]
+    shown = dict(re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td></tr>", table))
+    assert (
+        shown["combined reward (task reward \N{MINUS SIGN} η KL)"]
+        == "What training raises: task reward less η times KL."
+    )
+    assert "iterations without a sign of collapse" not in shown
+    assert set(DEFINITIONS) <= set(LABELS)
