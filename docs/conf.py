@@ -36,7 +36,7 @@ nitpick_ignore_regex = [
 nitpick_ignore = [  # types of arguments that no page describes
     ("py:class", "cory.batch.R"),
     ("py:class", "cory.distributed.sharding.Shards"),
-    ("py:class", "cory.learner.pass_metrics.PartMetrics"),
+    ("py:class", "cory.token_loss.PartMetrics"),
     ("py:class", "cory.policies.chunked_loss.KLLoss"),
     ("py:class", "cory.policies.head.Head"),
     ("py:class", "cory.runtime.clock.Clock"),

@@ -37,8 +37,7 @@ from cory.learner.optimizer import LearnerConfig
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.lora import LoraTeam
-from cory.rollout.rollout import play
-from cory.rollout.spec import RolloutSpec
+from cory.rollout.rollout import RolloutSpec, play
 from cory.runtime.clock import Clock
 from cory_env.tasks.echo import Task as Echo
 from cory_env.tokenizer import wrap

@@ -20,9 +20,9 @@ from cory.batch import Batch, Rows
 from cory.functional import kl, token_rewards
 from cory.learner.learner import Learner
 from cory.learner.optimizer import LearnerConfig
-from cory.learner.pass_metrics import combine
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.scoring import make_batch
+from cory.token_loss import combine
 
 GOLDEN = Path(os.environ.get("CORY_GOLDEN", Path(__file__).parents[1] / "golden"))
 CASES = sorted(path.stem for path in GOLDEN.glob("*.json"))

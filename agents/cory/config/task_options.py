@@ -19,27 +19,18 @@ def task_options(name: str) -> type[Any]:
     """
     kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     known = [p for p in tasks.options(name).values() if p.name not in PLAYERS and p.kind not in kinds]
+    kind: Any = tasks.kind(name)
+    own = kind.__init__ is not object.__init__ and inspect.getdoc(kind.__init__)
     return make_dataclass(
         "TaskOptions",
-        [(p.name, _type(p), field(default=_default(p))) for p in known],
+        [_field(p.name, p.annotation, None if p.default is p.empty else p.default) for p in known],
         frozen=True,
         kw_only=True,
-        namespace={"__doc__": _documentation(tasks.kind(name))},
+        namespace={"__doc__": own or inspect.getdoc(kind)},
     )
 
 
-def _documentation(kind: Any) -> str | None:
-    """What describes the arguments: the docstring of `__init__`, or that of the class where there is none."""
-    own = kind.__init__ is not object.__init__ and inspect.getdoc(kind.__init__)
-    return own or inspect.getdoc(kind)
-
-
-def _default(parameter: inspect.Parameter) -> Any:
-    return None if parameter.default is inspect.Parameter.empty else parameter.default
-
-
-def _type(parameter: inspect.Parameter) -> Any:
-    annotation, default = parameter.annotation, _default(parameter)
+def _field(name: str, annotation: Any, default: Any) -> tuple[str, Any, Any]:
     if annotation is inspect.Parameter.empty or isinstance(annotation, str):
-        return str | None if default is None else type(default)
-    return annotation | None if default is None else annotation
+        annotation = str if default is None else type(default)
+    return name, annotation | None if default is None else annotation, field(default=default)

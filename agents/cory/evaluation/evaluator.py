@@ -18,8 +18,7 @@ from cory.evaluation.external import Player
 from cory.generation import SamplingStrategy
 from cory.policies.base import Policy
 from cory.policies.scoring import evaluate
-from cory.rollout.rollout import sample_responses
-from cory.rollout.spec import RolloutSpec
+from cory.rollout.rollout import RolloutSpec, sample_responses
 from cory_env.tasks.base import Task, correct_from, validation_queries
 from cory_env.vector import VectorGame
 

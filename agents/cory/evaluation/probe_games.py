@@ -13,8 +13,7 @@ from cory import rng
 from cory.evaluation.config import ProbeConfig
 from cory.evaluation.evaluator import without_mismatch
 from cory.evaluation.external import Player
-from cory.rollout.rollout import sample_responses
-from cory.rollout.spec import RolloutSpec
+from cory.rollout.rollout import RolloutSpec, sample_responses
 from cory_env.arrays import pack
 from cory_env.vector import VectorGame
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cory.judges.config import JudgeConfig
-from cory.judges.supervisor import Call, Source, Supervisor
+from cory.judges.supervisor import Outcome, Source, Supervisor
 from cory_env.grading.reward_functions import CaseJudge, Cases
 
 FAILURE_WINDOW = 1024
@@ -26,7 +26,7 @@ MAX_LOGGED = 10
 
 
 class UserFunction(CaseJudge):
-    """Calls a function in a worker process of `pool`.
+    """Calls a function in the worker process of `supervisor`.
 
     The whole batch is passed in one call; if that fails, every response is passed in a call of its own, so
     that one bad response costs one score.
@@ -81,7 +81,7 @@ class UserFunction(CaseJudge):
 
     def check(self, cases: Cases) -> None:
         """Call the function once; ValueError if it cannot be called, or returns no list of numbers."""
-        outcome = self.supervisor.call(self._call(cases))
+        outcome = self._call(cases)
         if isinstance(outcome, str) and (problem := NO_LIST.search(outcome)):
             raise ValueError(f"judge {self.name!r} {problem[0]}")
         if all(isinstance(score, str) and ", beyond" in score for score in outcome):
@@ -95,7 +95,7 @@ class UserFunction(CaseJudge):
 
     def _outcomes(self, cases: Cases) -> Iterator[float | str]:
         """Yield a score, or the reason why there is none, for each case."""
-        whole = self.supervisor.call(self._call(cases))
+        whole = self._call(cases)
         if not isinstance(whole, str):
             yield from whole
         elif len(cases) == 1:
@@ -104,7 +104,7 @@ class UserFunction(CaseJudge):
             self.retried += 1
             sound = True
             for i in range(len(cases)):
-                outcome = self.supervisor.call(self._call(cases[i : i + 1]))
+                outcome = self._call(cases[i : i + 1])
                 sound = sound and not isinstance(outcome, str)
                 yield outcome if isinstance(outcome, str) else outcome[0]
             if sound and (number := WRONG_NUMBER.search(whole)):
@@ -113,9 +113,9 @@ class UserFunction(CaseJudge):
                     "score for each response of a call"
                 )
 
-    def _call(self, cases: Cases) -> Call:
+    def _call(self, cases: Cases) -> Outcome:
         try:
             positional, named = self.signature.arguments(cases)
         except ValueError as error:
             raise ValueError(f"judge {self.name!r}: {error}") from error
-        return Call(self.source, positional, named, len(cases))
+        return self.supervisor.call(self.source, positional, named, len(cases))

@@ -9,7 +9,6 @@ Shapes: B games, P prompt tokens, T response tokens, K chosen tokens, D width.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from cory import rng
 from cory.batch import Batch, Rows
 from cory.learner.critic_config import CriticConfig
 from cory.policies.base import Policy
+from cory_env.registry import Registry
 
 
 def transcripts(batches: Mapping[str, Batch]) -> dict[str, Rows]:
@@ -143,18 +143,18 @@ HIDDEN = 64
 METHODS = ("value", "update", "reset", "save", "restore")
 
 
-@cache
-def registry() -> Any:
-    """Critics of all seats by name (`cory_env.registry.Registry`); `own` is the policies' value heads."""
-    from cory_env.registry import Registry
-
-    kinds = {"own": None, "central": CentralCritic}
-    return Registry("critic.kind", "cory.critics", kinds, form="module:Class or file.py:Class")
+REGISTRY: Registry[Any] = Registry(
+    "critic.kind",
+    "cory.critics",
+    {"own": None, "central": CentralCritic},
+    form="module:Class or file.py:Class",
+)
+"""Critics of all seats by name; `own` is the policies' value heads."""
 
 
 def critic_class(kind: str) -> Any:
     """The class of a critic of all seats; ValueError if there is none, or if it lacks one of `METHODS`."""
-    critic = registry().load(kind)
+    critic = REGISTRY.load(kind)
     if missing := [method for method in METHODS if not hasattr(critic, method)]:
         raise ValueError(f"critic.kind {kind!r} has no {', '.join(missing)}; see CentralCritic")
     return critic

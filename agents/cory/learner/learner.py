@@ -22,12 +22,11 @@ from cory.functional import kl, token_rewards
 from cory.functional.advantage import Advantage
 from cory.learner.moving_average import ElasticReset, MovingAverage
 from cory.learner.optimizer import LearnerConfig, learning_rates, make_optimizer
-from cory.learner.pass_metrics import PartMetrics, combine, merge
 from cory.policies.base import LossSums, Policy
 from cory.policies.chunked_loss import KLLoss
 from cory.runtime import signals
 from cory.runtime.memory import Attempts, agree_on_smallest
-from cory.token_loss import LossFunction
+from cory.token_loss import LossFunction, PartMetrics, combine, merge
 
 LOWEST_MEAN_KL = -0.5
 """Mean k1 per response, in nats, that sampling noise alone does not reach in many consecutive iterations."""

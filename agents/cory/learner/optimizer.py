@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cory.runtime.checks import check_choices, check_fields
-from cory.runtime.optional import import_bitsandbytes
 
 if TYPE_CHECKING:
     import torch
@@ -63,11 +62,6 @@ class LearnerConfig:
         check_fields(self, "learner", count="minibatch microbatches", below_1="ema")
         check_choices(self, "learner", decay=get_args(Decay), optimizer=("adam", "adam8bit"))
         check_choices(self, "learner", accumulation_mean=("token", "microbatch"))
-        if self.minibatch is not None and self.minibatch % self.microbatches:
-            raise ValueError(
-                f"learner.minibatch {self.minibatch} is not divisible by learner.microbatches "
-                f"{self.microbatches}; choose numbers that divide"
-            )
 
     def check_batch(self, rows: int) -> None:
         """Raise ValueError for a batch that does not divide into equal minibatches and micro-batches."""
@@ -97,6 +91,8 @@ def make_optimizer(policy: Policy, config: LearnerConfig) -> torch.optim.Optimiz
     if config.optimizer == "adam":
         fused = not policy.is_sharded  # kernels for many tensors take no parts beside whole ones
         return torch.optim.Adam(groups, lr=config.lr, fused=fused, foreach=False)
+    from cory.runtime.device import import_bitsandbytes
+
     library = import_bitsandbytes("learner.optimizer adam8bit")
     optimizer: torch.optim.Optimizer = library.optim.Adam8bit(groups, lr=config.lr)
     return optimizer

@@ -265,10 +265,14 @@ class CausalLMPolicy(Policy):
             return super()._sample(prompt_BP, prompt_length_B, uniforms_BT=uniforms_BT, **options)
 
 
-def shard_policies(policies: Iterable[CausalLMPolicy]) -> None:
-    """Share all layers out among the ranks; ValueError for a model whose layers are not known."""
+def shard_policies(policies: Iterable[Policy]) -> None:
+    """Share all layers out among the ranks; ValueError for what is no language model with known layers."""
     shards: dict[int, Shards] = {}
     for policy in policies:
+        if not isinstance(policy, CausalLMPolicy):
+            raise ValueError(
+                f"--shard is for language models, and policy {policy.name!r} is none; leave it out"
+            )
         if id(policy.model) not in shards:
             if not (layers := layers_of(policy.model)):
                 raise ValueError(

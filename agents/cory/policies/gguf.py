@@ -41,15 +41,6 @@ def source(path: str | Path) -> tuple[str | Path, dict[str, str]]:
     return (Path(path).parent, {"gguf_file": Path(path).name}) if is_gguf(path) else (path, {})
 
 
-def unpacking(path: str | Path) -> dict[str, Any]:
-    """Return the options of a model's `from_pretrained` that unpack the weights of a GGUF file."""
-    if not is_gguf(path):
-        return {}
-    from transformers import GgufConfig
-
-    return {"quantization_config": GgufConfig(dequantize=True)}
-
-
 def forget_format(model: Any) -> None:
     """Make a model that was read from a GGUF file an ordinary one, which can be trained and saved.
 

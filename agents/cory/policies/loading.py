@@ -24,11 +24,16 @@ TOKENIZER = ("tokenizer*", "vocab*", "*.model")
 
 
 def load_model(
-    path: str | Path, *, device: str = "cpu", frozen: torch.dtype = torch.float32
+    path: str | Path,
+    *,
+    device: str = "cpu",
+    frozen: torch.dtype = torch.float32,
+    four_bit: Precision | None = None,
 ) -> tuple[Any, Any]:
     """Load model (float32) and tokenizer; adapters are merged into their base.
 
-    `frozen` is the type that a model is stored in that will not be trained (`store_frozen`). `path` is a
+    `frozen` is the type that a model is stored in that will not be trained (`store_frozen`). With `four_bit`
+    the trunk's linear layers are in NF4, and multiplied in the dtype of that precision. `path` is a
     folder, a GGUF file, the name of a model that `cory.pocket` knows, or a hub name. While the hub cannot be
     reached, a hub name is looked up in its cache.
     """
@@ -43,19 +48,10 @@ def load_model(
                     f"the folder {place} holds no config.json; give a folder in from_pretrained layout"
                 )
             _check_weights(Path(place), "*.safetensors")
-        return _load_whole(place, device=device, frozen=frozen)
-
-
-def load_four_bit(path: str | Path, *, device: str = "cpu", precision: Precision = "auto") -> tuple[Any, Any]:
-    """Load model and tokenizer with the trunk's linear layers in NF4, on any device bitsandbytes serves.
-
-    They are multiplied in the dtype of `precision`: products of 16 bits within a pass of float32 would differ
-    between sampler and learner by more than float32 rounds.
-    """
-    check_device(device)
-    options = four_bit_options(precision, torch.device(device))
-    with hub.quiet():
-        model, tokenizer = _load_whole(_located(path), device=device, device_map={"": device}, **options)
+        if four_bit is None:
+            return _load_whole(place, device=device, frozen=frozen)
+        options = four_bit_options(four_bit, torch.device(device))
+        model, tokenizer = _load_whole(place, device=device, device_map={"": device}, **options)
     freeze_format(model)
     return model, tokenizer
 
@@ -156,12 +152,13 @@ def _load_whole(
     path: str | Path, *, device: str, frozen: torch.dtype = torch.float32, **options: Any
 ) -> tuple[Any, Any]:
     """Load a model that is no adapter; `options` are those of `from_pretrained`."""
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, GgufConfig
 
     damaged = {"advice": "fetch the file again, or give a model folder"} if gguf.is_gguf(path) else {}
     with _one_paragraph(f"the model {path}", **damaged):
         tokenizer = _tokenizer(path)
         place, file = gguf.source(path)
+        unpacked = {"quantization_config": GgufConfig(dequantize=True)} if file else {}
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             place,
             dtype=torch.float32,
@@ -170,7 +167,7 @@ def _load_whole(
             trust_remote_code=False,
             output_loading_info=True,
             **file,
-            **gguf.unpacking(path) | options,
+            **unpacked | options,
         )
     model, report = loaded
     if file:

@@ -21,7 +21,6 @@ from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.loading import (
     check_device,
-    load_four_bit,
     load_model,
     load_value_head,
     merge_adapter,
@@ -61,11 +60,6 @@ class LoraPolicy(CausalLMPolicy):
     def _own_format(self, model: Any) -> Any:
         """The backbone as the team stores it."""
         return model
-
-    @classmethod
-    def load(cls, name: str, path: str | Path, *, device: str = "cpu", **options: Any) -> "LoraPolicy":
-        """A team of one; see `LoraTeam.load`."""
-        return LoraTeam.load([name], path, device=device, **options).policies[name]
 
     @property
     def model(self) -> Any:
@@ -213,11 +207,12 @@ class LoraTeam:
                 "with lora.adapter"
             )
         check_device(device)
-        if config.four_bit == "yes":
-            model, tokenizer = load_four_bit(path, device=device, precision=precision)
-        else:
-            dtype = product_dtype(precision, torch.device(device))
-            model, tokenizer = load_model(path, device=device, frozen=dtype)
+        model, tokenizer = load_model(
+            path,
+            device=device,
+            frozen=product_dtype(precision, torch.device(device)),
+            four_bit=precision if config.four_bit == "yes" else None,
+        )
         return cls(names, model, tokenizer, path=path, config=config, precision=precision, **options)
 
     @property

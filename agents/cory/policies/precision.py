@@ -12,8 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
-from cory.runtime.device import computes_bfloat16
-from cory.runtime.optional import import_bitsandbytes
+from cory.runtime.device import computes_bfloat16, import_bitsandbytes
 
 Precision = Literal["auto", "float32", "bfloat16"]
 

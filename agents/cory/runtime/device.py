@@ -1,5 +1,10 @@
-"""Accelerators: which there is, its memory, its number formats. The only file that names a type of device."""
+"""Accelerators: which there is, its memory, its number formats, and the library of those with few bits.
 
+The only file that names a type of device.
+"""
+
+import logging
+from importlib import import_module
 from typing import Any
 
 import psutil
@@ -48,3 +53,13 @@ def synchronize(device: torch.device) -> None:
     """Wait until an accelerator has done all it was asked to do, so that it can be timed; a CPU has."""
     if device.type != "cpu":
         torch.get_device_module(device).synchronize()
+
+
+def import_bitsandbytes(setting: str) -> Any:
+    """Import bitsandbytes without its advice; ImportError names the extra that `setting` needs."""
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    try:
+        import_module("bitsandbytes.optim")
+        return import_module("bitsandbytes")
+    except ImportError as error:
+        raise ImportError(f"{setting} needs bitsandbytes; pip install 'cory[quant]'") from error

@@ -18,7 +18,7 @@ from cory.judges.ngrams import NGrams
 from cory.learner import central_critic
 from cory.learner.central_critic import CentralCritic
 from cory.learner.learner import Learner
-from cory.policies import causal_lm, compiled_blocks, conformance
+from cory.policies import compiled_blocks, conformance
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.policies.loading import check_device
@@ -161,14 +161,6 @@ def make_players(
     loaded = {name: load_policy(name, config, path) for name, path in paths.items()}
     check_same_tokenizer(loaded.values())
     return _players(config, task, references, loaded, judge)
-
-
-def shard_policies(references: Mapping[str, Policy], policies: Mapping[str, Policy]) -> None:
-    """Share the weights of all policies and references out among the ranks."""
-    models = [*references.values(), *policies.values()]
-    if others := [policy.name for policy in models if not isinstance(policy, CausalLMPolicy)]:
-        raise ValueError(f"--shard is for language models, and policy {others[0]!r} is none; leave it out")
-    causal_lm.shard_policies(policy for policy in models if isinstance(policy, CausalLMPolicy))
 
 
 def _players(

@@ -13,8 +13,7 @@ import numpy as np
 from cory.evaluation import averaging
 from cory.evaluation.evaluator import SEED, Responses, Split, evaluate_in_game, evaluate_standalone
 from cory.policies.base import Policy
-from cory.rollout.rollout import play
-from cory.rollout.spec import RolloutSpec
+from cory.rollout.rollout import RolloutSpec, play
 from cory.runtime.clock import Clock
 from cory.training import metrics
 from cory.training.factory import make_measures

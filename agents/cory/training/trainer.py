@@ -22,9 +22,9 @@ from cory.learner.learner import Learner
 from cory.learner.sharing import shared_rows
 from cory.learner.team import Team
 from cory.policies.base import Policy
+from cory.policies.causal_lm import shard_policies
 from cory.rollout.role_exchange import seating_at
-from cory.rollout.rollout import play_shared
-from cory.rollout.spec import RolloutSpec
+from cory.rollout.rollout import RolloutSpec, play_shared
 from cory.runtime.clock import Clock, OnPhase
 from cory.runtime.device import synchronize
 from cory.runtime.memory import agree_on_smallest
@@ -37,7 +37,6 @@ from cory.training.factory import (
     make_learners,
     make_players,
     resolved,
-    shard_policies,
 )
 from cory.training.players import Pool, seat_players
 from cory.training.state import TrainedState
@@ -81,7 +80,7 @@ class Trainer:
             for model in dict.fromkeys([*players.policies.values(), *players.references.values()]):
                 model.compile_blocks()
         if config.shard:
-            shard_policies(self.references, self.policies)
+            shard_policies([*self.references.values(), *self.policies.values()])
         self.learners = dict(learners) if learners is not None else make_learners(config, self.policies)
         self.algorithm = algorithms.load(config.algorithm)
         self.group = self.algorithm.needs(config.algorithm_options).group

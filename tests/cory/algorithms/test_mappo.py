@@ -29,7 +29,7 @@ def test_the_central_critic_comes_with_it():
 
 
 def test_another_critic_is_refused(monkeypatch):
-    monkeypatch.setitem(central_critic.registry().items, "mine", CentralCritic)
+    monkeypatch.setitem(central_critic.REGISTRY.items, "mine", CentralCritic)
     with pytest.raises(ValueError, match="'mappo' has a critic of its own, the kind central; leave out"):
         flagged("--algorithm", "mappo", "--critic.kind", "mine")
 

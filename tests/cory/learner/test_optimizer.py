@@ -81,10 +81,6 @@ def test_gradients_are_scaled_down_to_the_norm_and_reported_as_they_were():
         ({"warmup": -1}, "learner.warmup is -1"),
         ({"decay": "sudden"}, "learner.decay is 'sudden'; there are constant, linear, cosine"),
         ({"optimizer": "sgd"}, "learner.optimizer is 'sgd'; there are adam, adam8bit"),
-        (
-            {"minibatch": 6, "microbatches": 4},
-            "learner.minibatch 6 is not divisible by learner.microbatches 4",
-        ),
     ],
 )
 def test_optimizer_settings_out_of_range_are_refused(wrong, message):
@@ -99,6 +95,8 @@ def test_a_batch_that_does_not_divide_is_refused():
         ValueError, match=r"a minibatch of 10 rows is not divisible by learner.microbatches 4"
     ):
         LearnerConfig(microbatches=4).check_batch(10)
+    with pytest.raises(ValueError, match=r"a minibatch of 6 rows is not divisible by learner.microbatches 4"):
+        LearnerConfig(minibatch=6, microbatches=4).check_batch(12)
 
 
 def test_eight_bit_adam_without_its_library_names_the_extra(monkeypatch):

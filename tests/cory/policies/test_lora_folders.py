@@ -9,7 +9,6 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.policies.lora import LoraPolicy
 from cory.policies.lora_config import LoRAConfig
 from tests.helpers.batches import B, make_batch
 from tests.helpers.learners import advantage_of, make_learner
@@ -106,7 +105,9 @@ def test_training_from_an_adapter_starts_at_a_kl_of_exactly_0(backbone, tmp_path
 def test_a_single_policy_is_a_team_of_one_with_the_targets_it_is_given(backbone):
     kind = next(name for name in CLASSES if backbone.name.startswith(name))
     target = {"gpt2": "attn.c_proj"}.get(kind, "q_proj")
-    policy = LoraPolicy.load("llm_1", backbone, config=LoRAConfig(rank=1, alpha=1, targets=(target,)))
+    policy = make_team(backbone, ["llm_1"], config=LoRAConfig(rank=1, alpha=1, targets=(target,))).policies[
+        "llm_1"
+    ]
     assert len(policy.adapter) == 2
     assert all(layer.replace("/", ".").endswith(f".{target}") for layer in policy.adapter)
 

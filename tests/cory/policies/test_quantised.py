@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from cory.cli.main import main
-from cory.policies.loading import load_four_bit, load_model, without_weights
+from cory.policies.loading import load_model, without_weights
 from cory.policies.lora import LoraTeam
 from cory.policies.lora_config import LoRAConfig
 from cory.policies.scoring import evaluate
@@ -45,7 +45,7 @@ def wide(tmp_path_factory) -> Path:
 def dequantised_team(folder: Path, bitsandbytes) -> LoraTeam:
     """A team on a float32 copy of the backbone with the weights that its 4 bits stand for."""
     model, tokenizer = load_model(folder)
-    four_bit, _ = load_four_bit(folder)
+    four_bit, _ = load_model(folder, four_bit="auto")
     layers = dict(model.named_modules())
     for name, layer in four_bit.named_modules():
         if isinstance(layer, bitsandbytes.nn.Linear4bit):
