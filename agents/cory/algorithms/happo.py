@@ -13,28 +13,25 @@ Shapes: B games, T response tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from cory import rng
 from cory.algorithms import ppo
 from cory.algorithms.base import Advantages, Batches
 from cory.algorithms.ppo import advantage, token_loss, verdict
 from cory.functional.advantage import Advantage
-from cory.runtime.checks import check_choices
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["Config", "advantage", "corrected", "token_loss", "update_all", "verdict"]
 
-Order = Literal["play", "reverse", "random"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ppo.Config):
     """Settings of PPO, the order of updates and the bound of the correction."""
 
-    order: Order = "random"
+    order: Literal["play", "reverse", "random"] = "random"
     """`play` updates the pioneer's policy first, `reverse` the last observer's; `random` draws an order each
     iteration, as in the paper."""
 
@@ -43,7 +40,6 @@ class Config(ppo.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choices(self, "algorithm", order=get_args(Order))
         if not 1 <= self.max_correction < float("inf"):
             raise ValueError(f"algorithm.max_correction is {self.max_correction}; give a number from 1")
 

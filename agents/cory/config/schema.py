@@ -22,7 +22,7 @@ from cory.learner.sharing import SharingConfig
 from cory.policies.lora_config import LoRAConfig
 from cory.rng import check_seed
 from cory.rollout.role_exchange import ExchangeConfig
-from cory.runtime.checks import check_choices, check_fields
+from cory.runtime.checks import check_fields
 from cory.tracking.alerts import AlertsConfig as AlertsConfig
 from cory.tracking.external import split
 from cory_env.nearest import did_you_mean
@@ -76,7 +76,6 @@ class PolicyConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "policy", rate="temperature")
-        check_choices(self, "policy", compile=("auto", "yes", "no"))
         if self.models and self.kind != "causal_lm":
             raise ValueError("policy.models names one model per policy; it needs policy.kind causal_lm")
 
@@ -124,7 +123,7 @@ class RunOptions:
     """Whether only warnings and errors are printed."""
 
     def __post_init__(self) -> None:
-        check_choices(self, "", resume=("never", "auto", "must"))
+        check_fields(self, "")
         if self.resume != "never" and self.overwrite:
             raise ValueError("resume goes on with a run and overwrite removes it; give one of them")
 

@@ -47,12 +47,14 @@ class Responses:
     arrays: dict[str, np.ndarray]
     """Per response, [Q, S]: task_reward, kl (exact, nats), length (tokens), eos_share, repetition,
     reference_nats, the payoff in a game, measures, and what the task measures of a game."""
+    threshold: float | None = None
+    """The task reward from which a response counts as correct; None: nothing says it."""
 
-    def per_query(self, *, kl_coef: float, threshold: float | None = None) -> dict[str, np.ndarray]:
+    def per_query(self, *, kl_coef: float) -> dict[str, np.ndarray]:
         """Every quantity as numbers [Q] whose mean is its value; see `cory.evaluation.text_metrics`.
 
         `kl_coef` is the KL coefficient of the combined reward. distinct-n covers the first response to each
-        query; accuracy and pass@k are included with a `threshold`, the task reward of a correct response.
+        query; accuracy and pass@k are included where there is a `threshold`.
         """
         per_query = {
             name: values_QS.mean(1) for name, values_QS in self.arrays.items() if name != "reference_nats"
@@ -63,8 +65,8 @@ class Responses:
         per_query["reference_perplexity"] = text_metrics.perplexity(nats_Q, tokens_Q)
         for n in (1, 2):
             per_query[f"distinct_{n}"] = text_metrics.distinct([texts[0] for texts in self.texts], n)
-        if threshold is not None:
-            correct_QS = self.arrays["task_reward"] >= threshold
+        if self.threshold is not None:
+            correct_QS = self.arrays["task_reward"] >= self.threshold
             per_query["accuracy"] = correct_QS.mean(1)
             S = correct_QS.shape[1]
             for k in range(1, S + 1) if S > 1 else ():
@@ -72,10 +74,9 @@ class Responses:
                 per_query[f"pass_at_{k}"] = np.array(passed_Q)
         return per_query
 
-    def metrics(self, *, kl_coef: float, threshold: float | None = None) -> dict[str, float]:
+    def metrics(self, *, kl_coef: float) -> dict[str, float]:
         """The mean of every quantity over the queries."""
-        per_query = self.per_query(kl_coef=kl_coef, threshold=threshold)
-        return {name: float(values_Q.mean()) for name, values_Q in per_query.items()}
+        return {name: float(values_Q.mean()) for name, values_Q in self.per_query(kl_coef=kl_coef).items()}
 
 
 def threshold(config: EvaluationConfig, task: Task) -> float | None:
@@ -138,7 +139,8 @@ def evaluate_in_game(
             for played in ranks.gather_results("an evaluation", play)[: None if shared else 1]:
                 for seat, part in played.items():
                     parts[seat].append(part)
-    responses = {seat: _gather([query.text for query in held_out], parts[seat]) for seat in game.seats}
+    texts, correct = [query.text for query in held_out], threshold(config, game.task)
+    responses = {seat: _gather(texts, parts[seat], correct) for seat in game.seats}
     if len(game.seats) > 1:  # of all games at once: a payoff may mix them
         scores = [written.arrays["task_reward"] for written in responses.values()]
         payoffs_BN = game.pay(np.stack([score.ravel() for score in scores], axis=1))
@@ -197,7 +199,7 @@ def _play(
     return parts
 
 
-def _gather(queries: list[str], parts: Sequence[_Part]) -> Responses:
+def _gather(queries: list[str], parts: Sequence[_Part], correct: float | None) -> Responses:
     """Join parts that are ordered by sample, then by query."""
     Q = len(queries)
     texts = [text for part in parts for text in part[0]]
@@ -208,4 +210,5 @@ def _gather(queries: list[str], parts: Sequence[_Part]) -> Responses:
         texts=[texts[i::Q] for i in range(Q)],
         ids=[ids[i::Q] for i in range(Q)],
         arrays={name: np.concatenate([part[2][name] for part in parts]).reshape(-1, Q).T for name in names},
+        threshold=correct,
     )

@@ -30,13 +30,6 @@ class EvaluatedTarget:
     label: str
     settings: dict[str, Any]
     """Its settings, flat."""
-    kl_coef: float
-    """The KL coefficient of its combined reward."""
-    samples: int
-    """Responses to each query."""
-    sampling: str
-    threshold: float | None
-    """The task reward from which a response counts as correct."""
     references: dict[str, str]
     """The reference of each policy."""
     standalone: dict[str, Responses]
@@ -65,16 +58,17 @@ def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
     """The evaluation summary of targets that were evaluated on the same queries, as JSON.
 
     With several targets policies are named `label:policy`; a reference whose responses equal those of the
-    first target's is listed once. The KL coefficient and the threshold of the first target apply to all.
+    first target's is listed once. The KL coefficient of the first target applies to all.
     """
     first = evaluated[0]
-    options: dict[str, Any] = {"kl_coef": first.kl_coef, "threshold": first.threshold}
+    kl_coef = first.settings["kl.coef"]
     result: dict[str, Any] = {
         "settings": {target.label: target.settings for target in evaluated},
         "queries": len(first.responses.queries),
-        "samples": first.samples,
-        "sampling": first.sampling,
-        **options,
+        "samples": first.settings["evaluation.samples"],
+        "sampling": first.settings["evaluation.sampling"],
+        "kl_coef": kl_coef,
+        "threshold": first.responses.threshold,
         "collapse_signs": collapse.definitions(),
         "data": first.data,
         "judge": {target.label: target.judge for target in evaluated},
@@ -84,10 +78,11 @@ def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
     policies: list[dict[str, PerQuery]] = []
     for target in evaluated:
         names = _display_names(target, evaluated)
-        per_query = {name: responses.per_query(**options) for name, responses in target.standalone.items()}
+        standalone = target.standalone.items()
+        per_query = {name: responses.per_query(kl_coef=kl_coef) for name, responses in standalone}
         policies.append({names[name]: per_query[name] for name in target.references if per_query})
         _add_standalone(result, target, names, per_query)
-        _add_games(result, target, names, options)
+        _add_games(result, target, names, kl_coef)
     for later in policies[1:]:
         for name, other in ((name, other) for name in later for other in policies[0]):
             comparison = differences(later[name], policies[0][other])
@@ -128,12 +123,12 @@ def _add_standalone(
 
 
 def _add_games(
-    result: dict[str, Any], target: EvaluatedTarget, names: Mapping[str, str], options: Mapping[str, Any]
+    result: dict[str, Any], target: EvaluatedTarget, names: Mapping[str, str], kl_coef: float
 ) -> None:
     """Add the metrics of every policy in every seat."""
     for seating, responses in target.games:
         for seat, written in responses.items():
-            metrics, intervals = _values(estimates(written.per_query(**options)))
+            metrics, intervals = _values(estimates(written.per_query(kl_coef=kl_coef)))
             result["in_game"][f"{seat}/{names.get(seating[seat], seating[seat])}"] = {
                 "seating": {other: names.get(name, name) for other, name in seating.items()},
                 "metrics": metrics,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from cory.runtime.checks import check_choices, check_fields
+from cory.runtime.checks import check_fields
 from cory_env.registry import Registry
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ class KLConfig:
     def __post_init__(self) -> None:
         estimator(self.kind)
         check_fields(self, "kl", weight="coef final", positive="target")
-        check_choices(self, "kl", place=("reward", "loss"))
         if self.place == "loss" and self.kind == "k1":
             raise ValueError(
                 "kl.kind k1 in the loss has a gradient of mean 0 and penalises nothing; take k2, k3 or full"

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
-from cory.runtime.checks import check_choices
+from cory.runtime.checks import check_fields
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +28,7 @@ class PayoffScalingConfig:
     """`scale` divides by the running standard deviation, `normalise` subtracts the running mean first."""
 
     def __post_init__(self) -> None:
-        check_choices(self, "payoff_scaling", scaling=get_args(Scaling))
+        check_fields(self, "payoff_scaling")
 
 
 @dataclass(frozen=True)

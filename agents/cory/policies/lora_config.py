@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from cory import pocket
-from cory.runtime.checks import check_choices, check_fields
+from cory.runtime.checks import check_fields
 
 WEIGHTS = "adapter_model.safetensors"
 SETTINGS = "adapter_config.json"
@@ -39,7 +39,6 @@ class LoRAConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "lora", count="rank alpha")
-        check_choices(self, "lora", four_bit=("no", "yes"))
         if self.adapter is not None:
             object.__setattr__(self, "adapter", self.adapter.expanduser())
         for name in (SETTINGS, WEIGHTS):

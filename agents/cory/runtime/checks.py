@@ -1,8 +1,9 @@
 """Checks of settings, with one sentence for each rule."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 RULES: dict[str, tuple[Callable[[float], bool], str]] = {
     "natural": (lambda x: x >= 0, "give 0 or more"),
@@ -23,8 +24,12 @@ RULES: dict[str, tuple[Callable[[float], bool], str]] = {
 def check_fields(settings: Any, group: str, /, **fields: str) -> None:
     """Raise ValueError for the first field, called `group.field`, that breaks the rule its name is given for.
 
-    Names are separated by spaces; None breaks no rule. Fields at the top have the group "".
+    Names are separated by spaces; None breaks no rule. Fields at the top have the group "". A field whose
+    type is `Literal` must be one of its choices, named or not.
     """
+    for name, known in _choices(type(settings)).items():
+        if (value := getattr(settings, name)) not in known:
+            raise ValueError(f"{_name(group, name)} is {value!r}; there are {', '.join(map(str, known))}")
     for rule, names in fields.items():
         holds, advice = RULES[rule]
         for name in names.split():
@@ -33,11 +38,10 @@ def check_fields(settings: Any, group: str, /, **fields: str) -> None:
                 raise ValueError(f"{_name(group, name)} is {value}; {advice}")
 
 
-def check_choices(settings: Any, group: str, /, **choices: Sequence[str]) -> None:
-    """Raise ValueError for the first field, called `group.field`, that is none of its choices."""
-    for name, known in choices.items():
-        if (value := getattr(settings, name)) not in known:
-            raise ValueError(f"{_name(group, name)} is {value!r}; there are {', '.join(known)}")
+@cache
+def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
+    hints = get_type_hints(kind).items()
+    return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
 
 
 def _name(group: str, field: str) -> str:

@@ -14,7 +14,6 @@ from cory.evaluation.evaluator import (
     Responses,
     evaluate_in_game,
     evaluate_standalone,
-    threshold,
 )
 from cory.evaluation.external import Player
 from cory.evaluation.summary import EvaluatedTarget, sample_lines, summary
@@ -81,10 +80,10 @@ def measurement(
         "judge": config.judge if judged else None,
         "split": "test",
         "queries": len(queries),
-        "samples": first.samples,
-        "sampling": first.sampling,
-        "threshold": first.threshold,
-        "kl_coef": first.kl_coef,
+        "samples": config.evaluation.samples,
+        "sampling": config.evaluation.sampling,
+        "threshold": first.responses.threshold,
+        "kl_coef": config.kl.coef,
         "game": game,
         "queries_sha256": records.texts_sha256(queries),
         "settings": settings,
@@ -128,10 +127,6 @@ def evaluate_target(
     return EvaluatedTarget(
         label=label,
         settings=flat(config),
-        kl_coef=config.kl.coef,
-        samples=config.evaluation.samples,
-        sampling=config.evaluation.sampling,
-        threshold=threshold(config.evaluation, task),
         references={name: policy.name for name, policy in references.items()},
         standalone=standalone,
         games=games,
@@ -202,13 +197,9 @@ def target_metrics(target: Target) -> dict[str, float]:
     """
     config = target.config
     loaded, measures = load_target(target), make_measures(config)
-    options: dict[str, Any] = {
-        "kl_coef": config.kl.coef,
-        "threshold": threshold(config.evaluation, loaded.task),
-    }
     with weighted_sum.closing(loaded.task):
         responses = evaluate_alone(config, loaded, measures)
-        results = metrics.evaluation_metrics(responses, **options)
+        results = metrics.evaluation_metrics(responses, kl_coef=config.kl.coef)
         if config.evaluation.team or not responses:
             results |= _team_metrics(config, loaded, loaded, measures)
     return results
@@ -229,8 +220,7 @@ def _team_metrics(
     ours, others = (next(seatings(config, side.policies, players)) for side in (loaded, theirs))
     by_seat = {**others, game.seats[0]: ours[game.seats[0]]}
     team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
-    level = threshold(config.evaluation, loaded.task)
-    return metrics.team_metrics(team, kl_coef=config.kl.coef, threshold=level)
+    return metrics.team_metrics(team, kl_coef=config.kl.coef)
 
 
 def evaluate_alone(

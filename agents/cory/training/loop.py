@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from cory.batch import Batch, columns
 from cory.config.schema import Config
 from cory.distributed import ranks
-from cory.evaluation import evaluator
 from cory.judges import weighted_sum
 from cory.runtime import signals
 from cory.runtime.memory import REMEDIES, NoSmallerPassError
@@ -147,17 +146,14 @@ class Loop:
         """Evaluate policies standalone and as a team, log sample games, keep the best checkpoint so far."""
         start = time.perf_counter()
         responses = self.held_out.evaluate(lambda name: on_progress(f"evaluating {name}", {}))
-        options: dict[str, Any] = {
-            "kl_coef": self.config.kl.coef,
-            "threshold": evaluator.threshold(self.config.evaluation, self.trainer.task),
-        }
-        row = metrics.evaluation_metrics(responses, **options)
+        kl_coef = self.config.kl.coef
+        row = metrics.evaluation_metrics(responses, kl_coef=kl_coef)
         if self.config.evaluation.team or not responses:
             on_progress("evaluating the team", {})
-            row |= metrics.team_metrics(self.held_out.play_as_team(iteration), **options)
+            row |= metrics.team_metrics(self.held_out.play_as_team(iteration), kl_coef=kl_coef)
         if self.validates:
             validation = self.held_out.validate(lambda name: on_progress(f"validating {name}", {}))
-            row |= metrics.validation_metrics(validation, **options)
+            row |= metrics.validation_metrics(validation, kl_coef=kl_coef)
         row["time/evaluate/seconds"] = time.perf_counter() - start
         sampled = partial(self.held_out.sample_rows, iteration, responses)
         samples = ranks.gather_results("samples", sampled)[0]

@@ -4,7 +4,6 @@ Shapes: B games, T response tokens.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -133,30 +132,28 @@ VALIDATION = ("task_reward", "kl", "combined_reward", "accuracy")
 """What is logged of the validation split, which is for choices only."""
 
 
-def response_metrics(
-    place: str, responses: Mapping[str, Responses], *, kl_coef: float, threshold: float | None
-) -> dict[str, float]:
+def response_metrics(place: str, responses: Mapping[str, Responses], *, kl_coef: float) -> dict[str, float]:
     """Metrics of responses by name as `<place>/<name>/<quantity>`."""
     return {
         f"{place}/{name}/{quantity}": value
         for name, of_name in responses.items()
-        for quantity, value in of_name.metrics(kl_coef=kl_coef, threshold=threshold).items()
+        for quantity, value in of_name.metrics(kl_coef=kl_coef).items()
     }
 
 
-def validation_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str, float]:
-    """Metrics of the validation split, which is for choices only; `options` as `response_metrics`."""
-    metrics = response_metrics("validation", responses, **options)
+def validation_metrics(responses: Mapping[str, Responses], *, kl_coef: float) -> dict[str, float]:
+    """Metrics of the validation split, which is for choices only."""
+    metrics = response_metrics("validation", responses, kl_coef=kl_coef)
     return {key: value for key, value in metrics.items() if key.rpartition("/")[2] in VALIDATION}
 
 
-def team_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str, float]:
+def team_metrics(responses: Mapping[str, Responses], *, kl_coef: float) -> dict[str, float]:
     """Metrics of games of the team: `team/<seat>/<quantity>`, and under `team/all` those of all seats.
 
     Of all seats: the collective reward (sum of the scores), the best score of a game, and the sum of the
-    seats' combined rewards. `options` as `response_metrics`.
+    seats' combined rewards.
     """
-    metrics = response_metrics("team", responses, **options)
+    metrics = response_metrics("team", responses, kl_coef=kl_coef)
     scores_NQS = np.stack([written.arrays["task_reward"] for written in responses.values()])
     return metrics | {
         "team/all/collective_reward": float(scores_NQS.sum(0).mean()),
@@ -165,9 +162,9 @@ def team_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str
     }
 
 
-def evaluation_metrics(responses: Mapping[str, Responses], **options: Any) -> dict[str, float]:
-    """Standalone metrics as `eval/<policy>/<quantity>`; `options` as `response_metrics`."""
-    metrics = response_metrics("eval", responses, **options)
+def evaluation_metrics(responses: Mapping[str, Responses], *, kl_coef: float) -> dict[str, float]:
+    """Standalone metrics as `eval/<policy>/<quantity>`."""
+    metrics = response_metrics("eval", responses, kl_coef=kl_coef)
     for name, written in responses.items():
         metrics[f"eval/{name}/score_std"] = standard_deviation(written.arrays["task_reward"])
     return metrics

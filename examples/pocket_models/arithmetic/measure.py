@@ -60,7 +60,7 @@ def respond(config: Config, *, terms: int) -> Responses:
 
 def figures(responses: Responses) -> dict[str, float]:
     """pass@k, and pass@1 of responses with steps and without; NaN if there are none."""
-    metrics = responses.metrics(kl_coef=0.0, threshold=1.0)
+    metrics = responses.metrics(kl_coef=0.0)
     right_QS = responses.arrays["task_reward"]
     steps_QS = np.array([["=" in text for text in texts] for texts in responses.texts])
     passed = {name.replace("pass_at_", "pass@"): n for name, n in metrics.items() if name.startswith("pass")}

@@ -133,7 +133,7 @@ def test_accuracy_and_pass_at_k_count_the_scores_from_the_threshold(policy):
     found = responses_of(policy, replace(FEW, samples=3))
     correct = [[len(ids) % 2 == 0 for ids in of_query] for of_query in found.ids]
     assert {sum(of_query) for of_query in correct} >= {1, 2}
-    metrics = found.metrics(kl_coef=0, threshold=1)
+    metrics = replace(found, threshold=1).metrics(kl_coef=0)
     assert metrics["accuracy"] == pytest.approx(np.mean(correct))
     assert metrics["pass_at_1"] == pytest.approx(np.mean(correct))
     hits = {0: 0.0, 1: 2 / 3, 2: 1.0, 3: 1.0}
@@ -145,7 +145,7 @@ def test_other_scores_have_an_accuracy_only_with_a_threshold(policy):
     found = responses_of(policy, task=Letters(policy, score_of=lambda response: len(response.ids) / 10))
     assert "accuracy" not in found.metrics(kl_coef=0)
     share = np.mean([len(ids) >= 4 for of_query in found.ids for ids in of_query])
-    assert found.metrics(kl_coef=0, threshold=0.4)["accuracy"] == pytest.approx(share)
+    assert replace(found, threshold=0.4).metrics(kl_coef=0)["accuracy"] == pytest.approx(share)
 
 
 def test_greedy_responses_are_the_likeliest_tokens_and_their_kl_is_the_policys_own(policy):
@@ -165,7 +165,7 @@ def test_the_papers_sampling_differs_from_the_policys_own(policy):
 
 def test_training_logs_standalone_metrics(policy):
     own = responses_of(policy)
-    metrics = evaluation_metrics({"reference": own, "llm_1": own, "llm_2": own}, kl_coef=0, threshold=None)
+    metrics = evaluation_metrics({"reference": own, "llm_1": own, "llm_2": own}, kl_coef=0)
     assert metrics["eval/llm_1/repetition"] == metrics["eval/reference/repetition"]
     assert all(key.count("/") == 2 for key in metrics)
 

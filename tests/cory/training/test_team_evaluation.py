@@ -18,7 +18,7 @@ def responses(scores: list[list[float]], kl: float) -> Responses:
     others = dict.fromkeys(("length", "reference_nats"), np.ones_like(rewards_QS))
     arrays = {"task_reward": rewards_QS, "kl": np.full_like(rewards_QS, kl), **others}
     texts = [["a"] * rewards_QS.shape[1]] * len(scores)
-    return Responses(queries=["q"] * len(scores), texts=texts, ids=[], arrays=arrays)
+    return Responses(queries=["q"] * len(scores), texts=texts, ids=[], arrays=arrays, threshold=1.0)
 
 
 def test_collective_and_best_reward_by_hand():
@@ -27,7 +27,7 @@ def test_collective_and_best_reward_by_hand():
         "pioneer_0": responses([[1.0, 0.0], [1.0, 0.0]], kl=2.0),
         "observer_1": responses([[0.0, 1.0], [1.0, 0.0]], kl=4.0),
     }
-    found = team_metrics(team, kl_coef=0.1, threshold=1.0)
+    found = team_metrics(team, kl_coef=0.1)
     assert found["team/all/collective_reward"] == 1.0
     assert found["team/all/best_reward"] == 0.75
     assert found["team/all/combined_reward"] == pytest.approx(1.0 - 0.1 * (2 + 4))
