@@ -179,45 +179,31 @@ class Policy(nn.Module):
         """
         self._check_window(int((prompt_length_B + caps_B).max()))
         columns = int(prompt_length_B.max() + caps_B.max())  # of a KV cache: its rows end in the same column
+        uniforms = uniforms_BT.float()  # as the probabilities are; not every accelerator has float64
+        inputs = [tensor.to(self.device) for tensor in (prompt_BP, prompt_length_B, uniforms, caps_B)]
         attempts = Attempts("while sampling", budget=self.memory, device=self.device)
         with self.unsharded():
             while attempts.should_retry():
-                with attempts:
-                    sampled = self._sample(
-                        prompt_BP,
-                        prompt_length_B,
-                        uniforms_BT=uniforms_BT,
-                        caps_B=caps_B,
-                        size=min(self.max_logit_rows(), self.max_rows(columns, learning=False)),
-                        strategy=strategy,
-                    )
+                with attempts, self.sampling_context(uniforms_BT):
+                    size = min(self.max_logit_rows(), self.max_rows(columns, learning=False))
+                    sampled = merge([
+                        sample(
+                            with_strategy(self.decoder(), strategy),
+                            prompt_NP,
+                            length_N,
+                            uniforms_BT=uniforms_NT,
+                            caps_B=caps_N,
+                            eos=self.eos,
+                        )
+                        for prompt_NP, length_N, uniforms_NT, caps_N in zip(
+                            *(tensor.split(size) for tensor in inputs), strict=True
+                        )
+                    ])  # fmt: skip
         return sampled
 
-    def _sample(
-        self,
-        prompt_BP: Tensor,
-        prompt_length_B: Tensor,
-        *,
-        uniforms_BT: Tensor,
-        caps_B: Tensor,
-        size: int,
-        strategy: SamplingStrategy,
-    ) -> Sampled:
-        """`sample` in passes of `size` rows."""
-        uniforms_BT = uniforms_BT.float()  # as the probabilities are; not every accelerator has float64
-        inputs = (tensor.to(self.device) for tensor in (prompt_BP, prompt_length_B, uniforms_BT, caps_B))
-        parts = zip(*(tensor.split(size) for tensor in inputs), strict=True)
-        return merge([
-            sample(
-                with_strategy(self.decoder(), strategy),
-                prompt_NP,
-                length_N,
-                uniforms_BT=uniforms_NT,
-                caps_B=caps_N,
-                eos=self.eos,
-            )
-            for prompt_NP, length_N, uniforms_NT, caps_N in parts
-        ])  # fmt: skip
+    def sampling_context(self, uniforms_BT: Tensor) -> AbstractContextManager[None]:
+        """What holds while responses are sampled by these random numbers."""
+        return nullcontext()
 
     def act(self, observation: Any, info: Mapping[str, Any], *, seed: int = 0) -> int:
         """The token id to play next in the PettingZoo AEC env, for `env.last()`'s observation and info.

@@ -7,8 +7,8 @@ Shapes: B rows, P prompt tokens, L tokens of prompt + response, K chosen tokens,
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from cory.batch import Rows
 from cory.distributed.sharding import Shards, load_state, whole_state
-from cory.generation.sampling import Decoder, Sampled
+from cory.generation.sampling import Decoder
 from cory.generation.strategies import PenalisedDecoder, dropout_from
 from cory.policies import conformance
 from cory.policies.base import Policy
@@ -244,13 +244,9 @@ class CausalLMPolicy(Policy):
         )
         return decoder if self.mismatch == "none" else PenalisedDecoder(decoder, RELEASED_PENALTY)
 
-    def _sample(
-        self, prompt_BP: Tensor, prompt_length_B: Tensor, *, uniforms_BT: Tensor, **options: Any
-    ) -> Sampled:
-        """Sample as every policy does, with weights cast once per call.
-
-        With `mismatch` released, with repetition penalty and dropout.
-        """
+    @contextmanager
+    def sampling_context(self, uniforms_BT: Tensor) -> Iterator[None]:
+        """Inside, weights are cast once; with `mismatch` released, dropout is on."""
         with ExitStack() as contexts:
             contexts.enter_context(self.forward_context())
             if self.precision == "bfloat16":
@@ -259,10 +255,10 @@ class CausalLMPolicy(Policy):
                 warnings.warn(
                     "sampling.mismatch is 'released': tokens are sampled with repetition penalty and dropout "
                     "and scored without, so ratios and KL are off from the first step; for comparison only",
-                    stacklevel=6,  # the caller of `sample`
+                    stacklevel=4,  # the caller of `sample`
                 )
                 contexts.enter_context(dropout_from(uniforms_BT, self.model, self.device))
-            return super()._sample(prompt_BP, prompt_length_B, uniforms_BT=uniforms_BT, **options)
+            yield
 
 
 def shard_policies(policies: Iterable[Policy]) -> None:
