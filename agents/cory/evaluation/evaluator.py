@@ -3,8 +3,7 @@
 Shapes: B games, T tokens, Q queries, S samples (responses to a query).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -149,16 +148,6 @@ def evaluate_in_game(
     return responses
 
 
-@contextmanager
-def without_mismatch(policy: Player) -> Iterator[None]:
-    """Make `policy` sample the distribution it is scored by inside the block."""
-    before, policy.mismatch = policy.mismatch, "none"
-    try:
-        yield
-    finally:
-        policy.mismatch = before
-
-
 _Part = tuple[list[str], list[tuple[int, ...]], dict[str, np.ndarray]]
 
 
@@ -173,8 +162,7 @@ def _play(
     game.reset(spec.queries, spec.caps_BN)
     rows = {}
     for seat, policy in ((seat, policies_by_seat[seat]) for seat in game.seats):
-        with without_mismatch(policy):
-            rows[seat], _ = sample_responses(game, seat, policy, spec, strategy=strategy)
+        rows[seat], _ = sample_responses(game, seat, policy, spec, strategy=strategy)
     scores_BN, measured = game.scores(), game.measures()
     parts: dict[str, _Part] = {}
     for i, seat in enumerate(game.seats):

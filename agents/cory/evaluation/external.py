@@ -33,8 +33,6 @@ class ExternalPlayer:
     are encoded, cut at their caps, and ended with EOS where they are shorter.
     """
 
-    mismatch = "none"
-
     def __init__(
         self,
         name: str,
@@ -61,7 +59,7 @@ class ExternalPlayer:
         *,
         uniforms_BT: Tensor,
         caps_B: Tensor,
-        strategy: SamplingStrategy = "own",
+        strategy: SamplingStrategy | None = None,
     ) -> Sampled:
         """Respond to each prompt; log-probs are NaN.
 
@@ -69,7 +67,7 @@ class ExternalPlayer:
         that players that draw from it respond the same in every evaluation. ValueError for responses that
         are none, and for a call of `respond` that fails or takes too long.
         """
-        if strategy != "own":
+        if strategy not in (None, "own"):
             raise ValueError(
                 f"evaluation.sampling is {strategy!r}, which processes logits, and {self.source} has none; "
                 "give 'own'"

@@ -11,7 +11,6 @@ import numpy as np
 
 from cory import rng
 from cory.evaluation.config import ProbeConfig
-from cory.evaluation.evaluator import without_mismatch
 from cory.evaluation.external import Player
 from cory.rollout.rollout import RolloutSpec, sample_responses
 from cory_env.arrays import pack
@@ -69,8 +68,7 @@ def play_probe(
     ids, texts = [], []
     for _, spec in specs(PIONEER, Q * P):
         game.reset(spec.queries, spec.caps_BN)
-        with without_mismatch(policies_by_seat[PIONEER]):
-            sample_responses(game, PIONEER, policies_by_seat[PIONEER], spec)
+        sample_responses(game, PIONEER, policies_by_seat[PIONEER], spec, strategy="own")
         ids += [response.ids for response in game.responses(PIONEER)]
         texts += game.texts(PIONEER)
     length_G = np.array([len(response) for response in ids])
@@ -85,8 +83,7 @@ def play_probe(
             # A response that ends where it ended: with EOS, or at its cap.
             played.reset(spec.queries, np.stack([length_G[shown_B], spec.caps_BN[:, 1]], axis=1))
             played.respond(PIONEER, ids_GT[shown_B], length_G[shown_B])
-            with without_mismatch(policies_by_seat[OBSERVER]):
-                sample_responses(played, OBSERVER, policies_by_seat[OBSERVER], spec)
+            sample_responses(played, OBSERVER, policies_by_seat[OBSERVER], spec, strategy="own")
             parts.append(played.scores())
             observer_texts += played.texts(OBSERVER) if read == "own" else []
         scores[read] = np.concatenate(parts).reshape(Q, P, R, 2)

@@ -8,6 +8,7 @@ Shapes: B rows, P prompt tokens, T response tokens, V vocabulary.
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -90,13 +91,18 @@ class GreedyDecoder(ProcessedDecoder):
         return logits_BV.masked_fill(others_BV, torch.finfo(logits_BV.dtype).min)
 
 
-def with_strategy(decoder: Decoder, strategy: SamplingStrategy) -> Decoder:
-    """`decoder` with the logits processing of `strategy`."""
+PENALTY = 1.1
+"""Repetition penalty of the paper's evaluation, and of the released scripts in training."""
+
+
+def with_strategy(decoder: Decoder, strategy: SamplingStrategy | Literal["released"]) -> Decoder:
+    """`decoder` with the logits processing of `strategy`; `released` is the penalty alone."""
     if strategy == "own":
         return decoder
     if strategy == "greedy":
         return GreedyDecoder(decoder)
-    return TruncatedDecoder(PenalisedDecoder(decoder, 1.1), top_k=10, top_p=0.7)
+    penalised = PenalisedDecoder(decoder, PENALTY)
+    return penalised if strategy == "released" else TruncatedDecoder(penalised, top_k=10, top_p=0.7)
 
 
 @contextmanager

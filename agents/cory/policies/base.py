@@ -170,25 +170,26 @@ class Policy(nn.Module):
         *,
         uniforms_BT: Tensor,
         caps_B: Tensor,
-        strategy: SamplingStrategy = "own",
+        strategy: SamplingStrategy | None = None,
     ) -> Sampled:
         """Respond to each prompt (`cory.generation.sampling.sample`).
 
-        Strategies other than `own` are for evaluation. If an accelerator's memory runs out, all responses are
-        sampled again in smaller passes, with the same tokens.
+        A `strategy` is for evaluation; None samples as in training: by `mismatch`. If an accelerator's memory
+        runs out, all responses are sampled again in smaller passes, with the same tokens.
         """
         self._check_window(int((prompt_length_B + caps_B).max()))
         columns = int(prompt_length_B.max() + caps_B.max())  # of a KV cache: its rows end in the same column
         uniforms = uniforms_BT.float()  # as the probabilities are; not every accelerator has float64
         inputs = [tensor.to(self.device) for tensor in (prompt_BP, prompt_length_B, uniforms, caps_B)]
+        released = strategy is None and self.mismatch == "released"
         attempts = Attempts("while sampling", budget=self.memory, device=self.device)
         with self.unsharded():
             while attempts.should_retry():
-                with attempts, self.sampling_context(uniforms_BT):
+                with attempts, self.sampling_context(uniforms_BT, released=released):
                     size = min(self.max_logit_rows(), self.max_rows(columns, learning=False))
                     sampled = merge([
                         sample(
-                            with_strategy(self.decoder(), strategy),
+                            with_strategy(self.decoder(), "released" if released else strategy or "own"),
                             prompt_NP,
                             length_N,
                             uniforms_BT=uniforms_NT,
@@ -201,8 +202,8 @@ class Policy(nn.Module):
                     ])  # fmt: skip
         return sampled
 
-    def sampling_context(self, uniforms_BT: Tensor) -> AbstractContextManager[None]:
-        """What holds while responses are sampled by these random numbers."""
+    def sampling_context(self, uniforms_BT: Tensor, *, released: bool) -> AbstractContextManager[None]:
+        """What holds while responses are sampled by these random numbers; `released`: as `mismatch` says."""
         return nullcontext()
 
     def act(self, observation: Any, info: Mapping[str, Any], *, seed: int = 0) -> int:

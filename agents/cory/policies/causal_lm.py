@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from cory.batch import Rows
 from cory.distributed.sharding import Shards, load_state, whole_state
 from cory.generation.sampling import Decoder
-from cory.generation.strategies import PenalisedDecoder, dropout_from
+from cory.generation.strategies import dropout_from
 from cory.policies import conformance
 from cory.policies.base import Policy
 from cory.policies.compiled_blocks import CompiledBlocks, missing
@@ -38,9 +38,6 @@ from cory.policies.precision import (
     store_frozen,
 )
 from cory.runtime import memory
-
-RELEASED_PENALTY = 1.1
-"""Repetition penalty of the released scripts."""
 
 
 class CausalLMPolicy(Policy):
@@ -237,21 +234,20 @@ class CausalLMPolicy(Policy):
 
     def decoder(self) -> Decoder:
         fixed = self.device.type != "cpu"
-        decoder: Decoder = (
+        return (
             CachedDecoder(self.trunk, self.logits, self.model.config, fixed=fixed)
             if self.caches
             else UncachedDecoder(self.trunk, self.logits)
         )
-        return decoder if self.mismatch == "none" else PenalisedDecoder(decoder, RELEASED_PENALTY)
 
     @contextmanager
-    def sampling_context(self, uniforms_BT: Tensor) -> Iterator[None]:
-        """Inside, weights are cast once; with `mismatch` released, dropout is on."""
+    def sampling_context(self, uniforms_BT: Tensor, *, released: bool) -> Iterator[None]:
+        """Inside, weights are cast once; dropout is on if `released`."""
         with ExitStack() as contexts:
             contexts.enter_context(self.forward_context())
             if self.precision == "bfloat16":
                 contexts.enter_context(cast_linear_weights(self.model, torch.bfloat16))
-            if self.mismatch == "released":
+            if released:
                 warnings.warn(
                     "sampling.mismatch is 'released': tokens are sampled with repetition penalty and dropout "
                     "and scored without, so ratios and KL are off from the first step; for comparison only",

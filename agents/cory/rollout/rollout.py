@@ -140,7 +140,7 @@ def sample_responses(
     policy: Any,
     spec: RolloutSpec,
     *,
-    strategy: SamplingStrategy = "own",
+    strategy: SamplingStrategy | None = None,
 ) -> tuple[Rows, Tensor]:
     """Have a policy or a player respond in `seat` in every game; the rows, and its log-probs [B, T]."""
     prompt_BP, length_B = (torch.from_numpy(array).to(policy.device) for array in game.prompts(seat))

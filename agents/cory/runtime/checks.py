@@ -27,7 +27,8 @@ def check_fields(settings: Any, group: str, /, **fields: str) -> None:
     Names are separated by spaces; None breaks no rule. Fields at the top have the group "". A field whose
     type is `Literal` must be one of its choices, named or not.
     """
-    for name, known in _choices(type(settings)).items():
+    kind: Any = type(settings)
+    for name, known in _choices(kind).items():
         if (value := getattr(settings, name)) not in known:
             raise ValueError(f"{_name(group, name)} is {value!r}; there are {', '.join(map(str, known))}")
     for rule, names in fields.items():
@@ -39,7 +40,7 @@ def check_fields(settings: Any, group: str, /, **fields: str) -> None:
 
 
 @cache
-def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
+def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
     hints = get_type_hints(kind).items()
     return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
 
