@@ -139,50 +139,37 @@ def make_players(
     """Task, references and policies of a run, or of the policies saved in `folders`, by name.
 
     Objects that are given take the place of the settings; given policies must be named as
-    `config.policy_names` and have a reference each.
+    `config.policy_names` and have a reference each. References are frozen, every policy is linked to its own,
+    and all share one memory budget.
     """
     names = list(folders or dict.fromkeys((*config.policy_names, *((POOL,) if config.pool else ()))))
+    made: dict[str, Policy]
     if policies is not None:
         if sorted(policies) != sorted(names):
             raise ValueError(f"policies are {', '.join(policies)}; this run needs {', '.join(names)}")
-        references = {name: policies[name].reference for name in names}
-        return _players(config, task, references, dict(policies), judge)
-    if config.policy.kind == "table":
+        references, made = {name: policies[name].reference for name in names}, dict(policies)
+    elif config.policy.kind == "table":
         task = task or make_task(config, judge=judge)
         references = dict.fromkeys(names, _table("reference", task, config))
-        tables = {name: _table(name, task, config) for name in names}
-        if folders:
-            tables = {name: load_saved(name, config, task, folder) for name, folder in folders.items()}
-        return _players(config, task, references, tables, judge)
-    if config.policy.kind == "lora_team" and folders is None:
+        made = {name: _table(name, task, config) for name in names}
+        for name, folder in (folders or {}).items():
+            made[name].restore(folder)
+    elif config.policy.kind == "lora_team" and folders is None:
         team = load_team(config, names)
-        return _players(config, task, dict.fromkeys(names, team.reference), {**team.policies}, judge)
-    references, paths = load_references(config, names), folders or start_models(config, names)
-    loaded = {name: load_policy(name, config, path) for name, path in paths.items()}
-    check_same_tokenizer(loaded.values())
-    return _players(config, task, references, loaded, judge)
-
-
-def _players(
-    config: Config,
-    task: Task | None,
-    references: dict[str, Policy],
-    policies: dict[str, Policy],
-    judge: Judge | CaseJudge | None,
-) -> Players:
-    """Freeze the references, link every policy to its own, and make the task unless it is given.
-
-    All share one memory budget.
-    """
-    for name, policy in policies.items():
+        references, made = dict.fromkeys(names, team.reference), {**team.policies}
+    else:
+        references, paths = load_references(config, names), folders or start_models(config, names)
+        made = {name: load_policy(name, config, path) for name, path in paths.items()}
+        check_same_tokenizer(made.values())
+    for name, policy in made.items():
         references[name].requires_grad_(False)
         references[name].set_reference(references[name])
         policy.set_reference(references[name])
     first = next(iter(references.values()))
     budget = MemoryBudget.of(pass_bytes(config.memory, first.device))
-    for model in (*references.values(), *policies.values()):
+    for model in (*references.values(), *made.values()):
         model.budget = budget
-    return Players(task or make_task(config, tokens_of(first), judge=judge), references, policies)
+    return Players(task or make_task(config, tokens_of(first), judge=judge), references, made)
 
 
 def start_models(config: Config, names: Sequence[str]) -> dict[str, str]:
