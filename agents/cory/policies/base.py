@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cory.batch import Batch, Rows
 from cory.functional import kl
 from cory.generation import SamplingStrategy
-from cory.generation.acting import next_token
+from cory.generation.acting import Actor
 from cory.generation.sampling import Decoder, Sampled, merge, sample
 from cory.generation.strategies import with_strategy
 from cory.policies.chunked_loss import KLLoss, SumOverChunks
@@ -74,6 +74,7 @@ class Policy(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self._reference: tuple[Policy, ...] = ()
+        self._actor: tuple[object, Actor] | None = None
 
     @property
     def reference(self) -> "Policy":
@@ -209,9 +210,14 @@ class Policy(nn.Module):
     def act(self, observation: Any, info: Mapping[str, Any], *, seed: int = 0) -> int:
         """The token id to play next in the PettingZoo AEC env, for `env.last()`'s observation and info.
 
-        See `cory.generation.acting.next_token`; the draw is a function of `seed` and of the ids.
+        See `cory.generation.acting.Actor.act`; the draw is a function of `seed` and of the ids, and the KV
+        cache is kept between calls for the same response.
         """
-        return next_token(self, observation, info, seed=seed)
+        key = (self.version, seed, self.fingerprint())
+        if self._actor is None or self._actor[0] != key:
+            actor = Actor(self.decoder, eos=self.eos, pad=self.pad, device=self.device, seed=seed)
+            self._actor = key, actor
+        return self._actor[1].act(observation, info)
 
     def _check_window(self, needed: int) -> None:
         if self.window is not None and needed > self.window:

@@ -86,7 +86,7 @@ def test_policy_acts_legal_tokens_and_the_same_game_twice_for_the_same_seed(play
 
 @pytest.mark.parametrize("players", PLAYERS)
 def test_policy_acts_the_tokens_that_sampling_chooses_for_the_same_uniforms(players):
-    """Sampling decodes whole responses in one call; `act` scores all ids once for each token."""
+    """Sampling decodes whole responses in one call; the actor one token per call, with a cache between."""
     task, policies = PLAYERS[players]()
     for seed in range(10):
         actions, env, _ = play(task, policies, env_seed=seed, seed=seed)
@@ -150,6 +150,38 @@ def test_a_response_that_has_ended_gets_pad():
     assert table.act(*as_env((0, 1), (2, 2), cap=2)) == PAD
 
 
+class Calls:
+    """Counts the calls of a decoder."""
+
+    def __init__(self, decoder) -> None:
+        self.decoder, self.starts, self.steps = decoder, 0, 0
+
+    def start(self, *prompt, **options):
+        self.starts += 1
+        return self.decoder.start(*prompt, **options)
+
+    def step(self, token_B):
+        self.steps += 1
+        return self.decoder.step(token_B)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_each_token_of_a_response_is_decoded_once(kind, monkeypatch):
+    """Four tokens: one prompt and three steps. Any other sequence is decoded from its prompt."""
+    policy = make_policy(kind)
+    plain, made = policy.decoder, []
+    monkeypatch.setattr(policy, "decoder", lambda: made.append(Calls(plain())) or made[-1])
+    response: tuple[int, ...] = ()
+    for token in (5, 6, 7, 8):  # the env shows these tokens, not those that were drawn
+        policy.act(*as_env((9, 10, 11), response, cap=9))
+        response += (token,)
+    assert [(calls.starts, calls.steps) for calls in made] == [(1, 3)]
+    policy.act(*as_env((9, 10, 11), (5, 6), cap=9))
+    policy.act(*as_env((9, 10), (5, 6), cap=9))
+    policy.act(*as_env((9, 10), (5, 6, 7), cap=10))  # a cache of the larger response
+    assert [(calls.starts, calls.steps) for calls in made[1:]] == [(1, 2), (1, 2), (1, 3)]
+
+
 def test_a_draw_depends_on_seed_and_ids_only_not_on_what_was_played_before():
     _, policies = lm_players()
     policy, other = policies["pioneer_0"], lm_players()[1]["pioneer_0"]
@@ -159,17 +191,14 @@ def test_a_draw_depends_on_seed_and_ids_only_not_on_what_was_played_before():
 
 
 @pytest.mark.parametrize("kind", ["whole model", "adapter"])
-def test_a_change_of_weights_between_two_tokens_changes_what_is_played(kind, tiny_folder):
-    """30 seeds: the changed weights play as if nothing had been played before."""
+def test_a_change_of_weights_between_two_tokens_discards_the_cache(kind, tiny_folder, monkeypatch):
     policy = make_policy("gpt2") if kind == "whole model" else make_team(tiny_folder).policies["llm_1"]
-    sequence = as_env((9, 10, 11), (5,), cap=9)
-    before = [policy.act(*sequence, seed=seed) for seed in range(30)]
+    plain, made = policy.decoder, []
+    monkeypatch.setattr(policy, "decoder", lambda: made.append(Calls(plain())) or made[-1])
+    policy.act(*as_env((9, 10, 11), (5,), cap=9))
     stir(policy)
-    after = [policy.act(*sequence, seed=seed) for seed in range(30)]
-    assert after != before
-    fresh = make_policy("gpt2") if kind == "whole model" else make_team(tiny_folder).policies["llm_1"]
-    stir(fresh)
-    assert after == [fresh.act(*sequence, seed=seed) for seed in range(30)]
+    policy.act(*as_env((9, 10, 11), (5, 6), cap=9))
+    assert [(calls.starts, calls.steps) for calls in made] == [(1, 1), (1, 2)]
 
 
 def test_broken_weights_are_named():
