@@ -1,4 +1,4 @@
-"""Benchmarks of CORY: `speed` (throughput, memory) and `learning` (training runs over seeds).
+"""Benchmarks of CORY: speed and memory, architectures, and the pages of the studies.
 
 Run as modules from the repository root: `python -m benchmarks.speed.throughput`.
 """

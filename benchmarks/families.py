@@ -1,17 +1,14 @@
 """Makes docs/api/families.md: the architectures of transformers that are trained, and why others are refused.
 
-    python -m benchmarks.families                 # write the page
-    python -m benchmarks.families gemma2 mamba    # print the rows of some families
+    python -m benchmarks.families
 
 Every family is a tiny model with random weights that goes through one iteration of training. It counts as
 trained if the log-probs of the sampler and of the scorer are those of `model(input_ids)` on each row alone.
 """
 
 import math
-import sys
 import warnings
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -125,17 +122,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
 """What each family's configuration has beside `SHAPE`; windows are shorter than the rows."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A row of the table."""
-
-    family: str
-    model: str
-    text: str
-    """`trained`, with what is special about it, or `refused: ` and why."""
-
-    def row(self) -> str:
-        return f"| {self.family} | {self.model} | {self.text} |"
+SETTINGS: dict[str, Any] = {
+    "task": "benchmarks.speed.workloads:Task",
+    "batch": 4,
+    "max_response": (3, 6),
+    "algorithm_options": ppo.Config(epochs=1),
+    "turns": ("llm_1", "llm_1"),
+    "policy": PolicyConfig(precision="float32", device="cpu"),
+}
+"""Four games of two seats, played by one policy; rows are longer than the windows of `FAMILIES`."""
 
 
 def make_model(family: str) -> Any:
@@ -146,43 +141,31 @@ def make_model(family: str) -> Any:
     return AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
 
 
-def outcome(family: str) -> Outcome:
-    """Train a tiny model of the family for an iteration; RuntimeError if log-probs are not the model's."""
+def outcome(family: str) -> str:
+    """Train a tiny model for an iteration; `trained` and what is special, or `refused: ` and why.
+
+    RuntimeError if log-probs are not the model's.
+    """
     model = make_model(family)
-    name = type(model).__name__
     try:
         policy = CausalLMPolicy("llm_1", model, make_tokenizer(V), precision="float32")
         reference = CausalLMPolicy("reference", make_model(family), make_tokenizer(V), precision="float32")
         policy.set_reference(reference.requires_grad_(False))
         policy.reference.set_reference(reference)
-        trainer = Trainer(settings(), policies={"llm_1": policy})
+        trainer = Trainer(Config.from_flat(SETTINGS), policies={"llm_1": policy})
     except ValueError as error:
-        return Outcome(family, name, f"refused: {reason(error)}")
+        return f"refused: {reason(error)}"
     trainer.iterate(0)
     for batch in trainer.batches.values():
         sampled, before = batch.behaviour_logprobs_BT, truth(reference, batch)
         after, now = evaluate(policy, batch).logprobs_BT, truth(policy, batch)
         for ours, theirs in ((sampled, before), (batch.old_logprobs_BT, before), (after, now)):
             if not torch.allclose(ours[batch.mask_BT], theirs[batch.mask_BT], atol=2e-4, rtol=1e-4):
-                raise RuntimeError(f"{name} is trained with log-probs that are not its own")
+                raise RuntimeError(f"{family} is trained with log-probs that are not its own")
     scale, cap = policy.head.transform
     notes = [f"logits times {scale:.4g}"] * (scale != 1.0) + [f"soft cap {cap:.4g}"] * (cap != math.inf)
     notes += ["decoded without a cache"] * (not policy.caches)
-    return Outcome(family, name, ", ".join(["trained", *notes]))
-
-
-def settings() -> Config:
-    """Four games of two seats, played by one policy; rows are longer than the windows of `FAMILIES`."""
-    return Config.from_flat(
-        {
-            "task": "benchmarks.speed.workloads:Task",
-            "batch": 4,
-            "max_response": (3, 6),
-            "algorithm_options": ppo.Config(epochs=1),
-            "turns": ("llm_1", "llm_1"),
-            "policy": PolicyConfig(precision="float32", device="cpu"),
-        }
-    )
+    return ", ".join(["trained", *notes])
 
 
 @torch.no_grad()
@@ -204,10 +187,14 @@ def reason(error: ValueError) -> str:
     return text.split("cannot be a policy (", 1)[-1].rsplit("); take a model", 1)[0]
 
 
-def page(outcomes: list[Outcome]) -> str:
-    """The page with the table."""
-    trained = sum(one.text.startswith("trained") for one in outcomes)
-    rows = "\n".join(one.row() for one in outcomes)
+def page(outcomes: Mapping[str, str]) -> str:
+    """The page with the families of each outcome."""
+    trained = sum(text.startswith("trained") for text in outcomes.values())
+    lines = [
+        f"| {text} | {', '.join(family for family in outcomes if outcomes[family] == text)} |"
+        for text in sorted(set(outcomes.values()), key=lambda text: (text.startswith("refused"), text))
+    ]
+    table = "\n".join(lines)
     return f"""# Architectures
 
 A policy is checked when it is made: its log-probs must be those of `model(input_ids).logits` on each row
@@ -216,27 +203,16 @@ model without a cache that decodes as it scores computes every token from its wh
 What cannot be right is refused with the model's class, before anything is written. Rotary positions that are
 scaled by the longest row of a batch (longrope) end the window where that begins.
 
-Of {len(outcomes)} families, {trained} are trained. Each is a tiny model with random weights, and trained
-means one iteration of PPO with two seats (`python -m benchmarks.families`; a slow test compares this page
-with the truth). Families that are missing here are checked in the same way.
+Of {len(outcomes)} families, {trained} are trained: a tiny model with random weights, for one iteration of PPO
+with two seats (`python -m benchmarks.families`; a slow test compares this page with the truth). Others are
+checked in the same way. Names are the `model_type` of a `config.json`.
 
-| family | class | |
-|---|---|---|
-{rows}
+| a model is | families |
+|---|---|
+{table}
 """
 
 
-def main() -> None:
-    """Print rows, and write the page if no family is named."""
-    warnings.filterwarnings("ignore")
-    names = sys.argv[1:] or list(FAMILIES)
-    outcomes = []
-    for family in names:
-        outcomes.append(outcome(family))
-        print(outcomes[-1].row(), flush=True)
-    if not sys.argv[1:]:
-        Path(PAGE).write_text(page(outcomes), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    warnings.filterwarnings("ignore")
+    PAGE.write_text(page({family: outcome(family) for family in FAMILIES}), encoding="utf-8")

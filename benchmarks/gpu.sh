@@ -28,14 +28,13 @@ tests() (
     CORY_TEST_DEVICE=$DEVICE $PYTHON -m pytest -q -m gpu tests/gpu $(dry tests/cory/policies "-n 2") --junit-xml "$OUT/tests.xml"
 )
 
-# Seconds, tokens a second and memory of an iteration beside the plain Hugging Face way.
+# Seconds, tokens a second and memory of an iteration beside the plain Hugging Face way, and the estimate of memory.
 throughput() {
     $PYTHON -m benchmarks.speed.throughput $(dry "gpt2 gpt2-large" tiny) --device $DEVICE --rounds $(dry 3 1) \
-        --json "$OUT/throughput.json" || return 1
-    [ -n "$DRY" ] || $PYTHON -m benchmarks.speed.memory --device $DEVICE --json "$OUT/memory.json"
+        --json "$OUT/throughput.json"
 }
 
-# A LoRA team on a model of 7 billion random weights; the computed table is in memory.json.
+# A LoRA team on a model of 7 billion random weights.
 large() {
     $PYTHON -m benchmarks.speed.throughput $(dry llama-7b tiny-llama) --device $DEVICE --rounds 1 --json "$OUT/large.json"
 }

@@ -9,7 +9,6 @@ It trains nothing and needs no network. Statistics and verdicts of the results f
 their runs; unchanged statistics give unchanged files.
 """
 
-import argparse
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -68,17 +67,7 @@ class Stored(NamedTuple):
         return f"[{self.name}]({self.name}.md)" if self.file.exists() else self.name
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results files")
-    parser.add_argument("--pages", type=Path, default=PAGES, help="folder that the pages are written to")
-    parser.add_argument("--studies", type=Path, default=STUDIES, help="folder of the study files")
-    options = parser.parse_args(argv)
-    for path in write_pages(options.results, options.pages, options.studies):
-        print(path)
-
-
-def write_pages(results: Path, pages: Path, studies: Path = STUDIES) -> list[Path]:
+def write_pages(results: Path, pages: Path, studies: Path) -> list[Path]:
     """Write all pages; their paths. Studies without results have claims in the table and no page.
 
     ValueError for a file that holds no results.
@@ -303,4 +292,5 @@ def reduce_colours(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    for written in write_pages(RESULTS, PAGES, STUDIES):
+        print(written)

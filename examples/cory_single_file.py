@@ -188,12 +188,12 @@ class PPO:
 
     def advantage(self, r: Rollout) -> None:
         """Generalised advantage estimation (arXiv:1506.02438); returns before, advantages after whitening."""
-        rewards_BT, last_B = r.rewards_BT, torch.zeros(len(r.payoff_B))
-        beyond_B = torch.zeros_like(last_B)
+        rewards_BT = r.rewards_BT
+        beyond_B = torch.zeros_like(r.payoff_B)
         if self.s.whiten_rewards:
             beyond_B = self.leaked_advantage(r)
             rewards_BT = whiten(rewards_BT, r.mask_BT, shift_mean=False)
-        next_B, advantages, last_B = torch.zeros_like(last_B), [], beyond_B
+        next_B, advantages, last_B = torch.zeros_like(beyond_B), [], beyond_B
         for t in reversed(range(rewards_BT.shape[1])):
             value_B = r.values_BT[:, t] * r.mask_BT[:, t]
             delta_B = rewards_BT[:, t] + self.s.gamma * next_B - value_B

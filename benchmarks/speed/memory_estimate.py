@@ -16,14 +16,13 @@ casts of all weights, so they are never the peak.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from typing import Any
 
 from cory.config.schema import Config
-from cory.distributed import ranks, sharding
-from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.precision import castable
 from cory.runtime.memory import BYTES_PER_LOGIT, Architecture, MemoryBudget, row_bytes
+from cory.training.trainer import Trainer
 
 Phases = dict[str, dict[str, int]]
 """Bytes by phase and purpose."""
@@ -33,8 +32,7 @@ Phases = dict[str, dict[str, int]]
 class Workload:
     """What the memory of an iteration follows from."""
 
-    architecture: Architecture | None
-    """None for policies that are no transformers, whose activations are not counted."""
+    architecture: Architecture
     vocab_size: int
     trained: Sequence[int]
     """Trained weights of each policy, as far as this process holds them."""
@@ -61,7 +59,7 @@ def phases(work: Workload, budget: MemoryBudget) -> Phases:
     """Bytes by purpose in the phases that may be the peak, with the pass sizes that `budget` leads to."""
     optimizer = (2 if work.eight_bit else 8) * sum(work.trained)
     casts = 2 * work.cast if work.bfloat16 else 0
-    layers = work.architecture.layers if work.architecture else 1
+    layers = work.architecture.layers
     sampling, learning = (pass_rows(work, budget, learning=learning) for learning in (False, True))
     return {
         "sampling": {
@@ -92,8 +90,6 @@ def pass_rows(work: Workload, budget: MemoryBudget, *, learning: bool) -> int:
 
 def bytes_of_row(work: Workload, *, learning: bool) -> int:
     """Bytes of a row of the longest games."""
-    if work.architecture is None:
-        return 0
     return row_bytes(
         work.architecture,
         work.longest,
@@ -109,25 +105,20 @@ def logit_bytes(tokens: int, work: Workload, budget: MemoryBudget) -> int:
     return BYTES_PER_LOGIT * work.vocab_size * min(tokens, at_once)
 
 
-def of_run(config: Config, policies: Mapping[str, Policy], longest: int) -> Phases:
+def of_run(config: Config, policies: Mapping[str, CausalLMPolicy], longest: int) -> Phases:
     """`phases` of a run's policies; `longest` is the largest prompt + response in tokens."""
     first = next(iter(policies.values()))
-    trained = [
-        sum(sharding.held(p) for p in policy.parameters() if p.requires_grad) for policy in policies.values()
-    ]
-    layers = [shared_layers(policy) for policy in policies.values()]
-    model = first.model if isinstance(first, CausalLMPolicy) else None
     work = Workload(
-        architecture=None if model is None else Architecture.of(model.config),
-        cast=0 if model is None else sum(weight.numel() for _, _, weight in castable(model)),
+        architecture=Architecture.of(first.model.config),
+        cast=sum(weight.numel() for _, _, weight in castable(first.model)),
         vocab_size=first.vocab_size,
-        trained=trained,
+        trained=[
+            sum(p.numel() for p in policy.parameters() if p.requires_grad) for policy in policies.values()
+        ],
         batch=config.batch,
         rows=(config.learner.minibatch or config.batch) // config.learner.microbatches,
         longest=longest,
         response=config.max_response[1],
-        gathered=max(map(sum, layers)) * (ranks.count() - 1) // ranks.count(),
-        layer=max(chain.from_iterable(layers), default=0),
         bfloat16=first.precision == "bfloat16",
         eight_bit=config.learner.optimizer == "adam8bit",
         checkpointing=config.policy.gradient_checkpointing,
@@ -135,17 +126,19 @@ def of_run(config: Config, policies: Mapping[str, Policy], longest: int) -> Phas
     return phases(work, first.memory)
 
 
-def shared_layers(policy: Policy) -> list[int]:
-    """Bytes of every layer of a policy and its reference that ranks share out."""
-    models = (policy, policy.reference) if policy.is_sharded else ()
-    shards = {model.shards for model in models if isinstance(model, CausalLMPolicy) and model.shards}
-    layers = [module for shared in shards for module in shared.modules[1:]]
-    return [
-        sum(p.numel() * p.element_size() for p in module.parameters() if sharding.is_shard(p))
-        for module in layers
-    ]
-
-
 def peak(needed: Phases) -> tuple[str, dict[str, int]]:
     """The phase that needs most, and what it needs."""
     return max(needed.items(), key=lambda phase: sum(phase[1].values()))
+
+
+def of_trainer(trainer: Trainer) -> int:
+    """Bytes of all weights of a trainer of causal LMs, and of the phase that needs most."""
+    policies: dict[str, Any] = {**trainer.policies}
+    modules = [*policies.values(), *trainer.references.values()]
+    modules += [policy.model for policy in policies.values()]  # a team's backbone is no part of its policies
+    tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+    weights: dict[int, int] = {tensor.data_ptr(): tensor.nbytes for tensor in tensors}
+    response = trainer.config.max_response[1]
+    longest = response + max(view.max_prompt(trainer.task.max_query, response) for view in trainer.game.views)
+    _, needed = peak(of_run(trainer.config, policies, longest))
+    return sum(weights.values()) + sum(needed.values())

@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PretrainedConfig
+from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from benchmarks.speed.memory_estimate import Workload, pass_rows, peak, phases
+from benchmarks.speed.workloads import gpt2, llama
 from cory.policies import lora_adapters
 from cory.policies.lora_config import LoRAConfig
 from cory.policies.precision import castable, storable
@@ -65,23 +66,6 @@ class Experiment(NamedTuple):
     response: int
     epochs: int = 4
     seats: int = 2
-
-
-def llama(width: int, inner: int, layers: int, heads: int, kv_heads: int | None = None) -> LlamaConfig:
-    """A Llama of these sizes with 32,000 tokens."""
-    return LlamaConfig(
-        vocab_size=32000,
-        hidden_size=width,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-    )
-
-
-def gpt2(layers: int, width: int, heads: int) -> GPT2Config:
-    """A GPT-2 of these sizes."""
-    return GPT2Config(n_layer=layers, n_embd=width, n_head=heads, attn_pdrop=0, resid_pdrop=0, embd_pdrop=0)
 
 
 GPT2_LARGE = gpt2(36, 1280, 20)

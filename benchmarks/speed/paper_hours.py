@@ -20,10 +20,10 @@ from benchmarks.speed.memory_table import (
     Experiment,
     Method,
     count,
-    gpt2,
     of_a_decoded_token,
     plan,
 )
+from benchmarks.speed.workloads import gpt2
 from cory.config import presets
 from cory.config.schema import Config
 from cory.evaluation.evaluator import Split

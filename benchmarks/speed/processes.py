@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks import ROOT
-from benchmarks.speed.baselines.hf_generate import ALLOCATOR
-from benchmarks.speed.workloads import BASELINE_ROWS, Workload, template_ids
+from benchmarks.speed.baselines.hf import ALLOCATOR, MINIBATCH
+from benchmarks.speed.workloads import TEMPLATE, Workload
 from cory.pocket import lm_path
 
 TRL_PYTHON = ROOT / ".venv-trl/bin/python"
@@ -20,7 +20,6 @@ TRL_GRPO_PYTHON = ROOT / ".venv-trl-grpo/bin/python"
 GROUP, GRPO_KL = 8, 0.04
 """Responses to a prompt, and the coefficient of the KL term, where GRPO is compared."""
 Figures = dict[str, Any]
-Precision = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +27,7 @@ class Worker:
     """A row of a throughput table: which program, with which settings."""
 
     kind: Literal["cory", "lora_team", "hf", "trl", "trl_grpo"] = "cory"
-    precision: Precision = "float32"
+    precision: Literal["float32", "bfloat16"] = "float32"
     algorithm: Literal["ppo", "grpo"] = "ppo"
     """Of CORY; GRPO has one seat."""
     compile: Literal["auto", "no"] = "auto"
@@ -46,15 +45,8 @@ HF = {"hf fp32": Worker(kind="hf"), "hf bf16": Worker(kind="hf", precision="bflo
 TRL = {
     "trl fp32 pioneer_0": Worker(kind="trl"),
     "trl fp32 observer_1": Worker(kind="trl", seat="observer_1"),
-    "trl bf16 pioneer_0": Worker(kind="trl", precision="bfloat16"),
-    "trl bf16 observer_1": Worker(kind="trl", precision="bfloat16", seat="observer_1"),
 }
-GRPO = {
-    "cory grpo fp32": Worker(algorithm="grpo"),
-    "cory grpo bf16": Worker(algorithm="grpo", precision="bfloat16"),
-    "trl grpo fp32": Worker(kind="trl_grpo"),
-    "trl grpo bf16": Worker(kind="trl_grpo", precision="bfloat16"),
-}
+GRPO = {"cory grpo fp32": Worker(algorithm="grpo"), "trl grpo fp32": Worker(kind="trl_grpo")}
 EAGER = {
     "cory fp32, not compiled": Worker(compile="no"),
     "cory bf16, not compiled": Worker(compile="no", precision="bfloat16"),
@@ -110,27 +102,24 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Close its input and wait for its end."""
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.wait()
+        self.process.communicate()
 
 
-def start(name: str, workload: Workload, *, threads: int, device: str, run: str = "iterate") -> WorkerProcess:
+def start(name: str, workload: Workload, *, threads: int, device: str) -> WorkerProcess:
     """Start the process of the worker called `name`."""
     worker = WORKERS[name]
     if worker.kind == "trl":
-        job = trl_job(worker, workload, threads=threads, device=device)
+        job = trl_job(worker, workload, threads=threads)
         return WorkerProcess([TRL_PYTHON, "-m", "benchmarks.speed.baselines.trl_ppo"], job)
     if worker.kind == "trl_grpo":
-        job = trl_grpo_job(worker, workload, threads=threads)
+        job = trl_grpo_job(workload, threads=threads)
         return WorkerProcess([TRL_GRPO_PYTHON, "-m", "benchmarks.speed.baselines.trl_grpo"], job)
-    job = {**asdict(worker), "workload": asdict(workload), "threads": threads, "device": device, "run": run}
+    job = {**asdict(worker), "workload": asdict(workload), "threads": threads, "device": device}
     environment = ALLOCATOR if worker.kind == "hf" else {}
     return WorkerProcess([sys.executable, "-m", "benchmarks.speed.workers"], job, environment)
 
 
-def trl_grpo_job(worker: Worker, workload: Workload, *, threads: int) -> Figures:
+def trl_grpo_job(workload: Workload, *, threads: int) -> Figures:
     """The job of baselines/trl_grpo.py: as many responses as a seat of the workload has."""
     shortest, longest = workload.query
     prompts = workload.batch // GROUP
@@ -141,17 +130,17 @@ def trl_grpo_job(worker: Worker, workload: Workload, *, threads: int) -> Figures
         "response": workload.response,
         "epochs": 4,
         "kl_coef": GRPO_KL,
-        "precision": worker.precision,
         "threads": threads,
     }
 
 
-def trl_job(worker: Worker, workload: Workload, *, threads: int, device: str) -> Figures:
+def trl_job(worker: Worker, workload: Workload, *, threads: int) -> Figures:
     """The job of baselines/trl_ppo.py: one policy's iteration on prompts as long as those of a seat."""
     shortest, longest = workload.query
     lengths = [shortest + i % (longest - shortest + 1) for i in range(workload.batch)]
     if worker.seat == "observer_1":
-        words = sum(len(ids) for ids in template_ids(workload.tokenizer()))
+        texts = TEMPLATE.replace("{responses}", "").split("{query}")
+        words = sum(len(ids) for ids in workload.tokenizer()(texts, add_special_tokens=False)["input_ids"])
         lengths = [2 * length + words + workload.response for length in lengths]
     shape = workload.model_config().to_diff_dict()
     return {
@@ -161,11 +150,9 @@ def trl_job(worker: Worker, workload: Workload, *, threads: int, device: str) ->
         },
         "prompt_lengths": lengths,
         "response": workload.response,
-        "chunk": min(BASELINE_ROWS, workload.batch),
+        "chunk": min(MINIBATCH, workload.batch),
         "epochs": 4,
-        "precision": worker.precision,
         "threads": threads,
-        "device": device,
     }
 
 
@@ -176,9 +163,11 @@ def installed(workers: Sequence[str]) -> bool:
 
 
 def workers_of(workload: str, device: str) -> list[str]:
-    """The workers that are timed on a workload by default: baselines on W1 only."""
+    """The workers that are timed on a workload together: baselines on W1 and on GPUs, where one is enough."""
+    if workload.startswith("llama-"):
+        return ["lora team"]
     if device != "cpu":
-        return ["lora team"] if workload.startswith("llama-") else ["cory bf16", "lora team", "hf bf16"]
-    if workload != "W1":
-        return list(CORY)
-    return [*CORY, *HF, *(TRL if installed(list(TRL)) else [])]
+        return ["cory bf16", "lora team", "hf bf16"]
+    if workload == "tiny":
+        return [*CORY, *HF]
+    return [*CORY, *HF, *(TRL if installed(list(TRL)) else [])] if workload == "W1" else list(CORY)

@@ -2,43 +2,47 @@
 
     sh benchmarks/speed/baselines/setup.sh                    # once, for TRL
     python -m benchmarks.speed.throughput                     # all workloads; a table
-    python -m benchmarks.speed.throughput W1 W2 sampling      # only these workloads
-    python -m benchmarks.speed.throughput --check             # exit with 1 if a target is missed
+    python -m benchmarks.speed.throughput W1 W2               # only these workloads
+    python -m benchmarks.speed.throughput W3 --check          # exit with 1 if a target is missed
     python -m benchmarks.speed.throughput --json FILE         # write every figure and its provenance
     python -m benchmarks.speed.throughput --device cuda       # the workloads of a GPU
 
 Every worker is a process of its own; workers take turns, an iteration each, and the median of the rounds
 after a warm-up is reported. Weights (except those of the pocket models) and queries are random; the judge
-takes no time. Peaks are of resident memory above that of the imports. The share is that of the FLOP lower
-bound (roofline.py) at the speed of the machine's fastest matrix product, measured between the rounds.
+takes no time. Peaks are of resident memory above that of the imports, on a GPU of what torch allocates; of
+CORY they are compared with the estimate (memory_estimate.py). The share is that of the FLOP lower bound
+(roofline.py) at the speed of the machine's fastest matrix product, measured between the rounds.
 """
 
 import argparse
+import json
+import math
 import statistics
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
-from benchmarks.output import write_figures
 from benchmarks.speed.processes import (
+    TRL,
     W3_PAIRS,
     WORKERS,
     Figures,
-    Precision,
     installed,
     start,
     workers_of,
 )
 from benchmarks.speed.roofline import peak
-from benchmarks.speed.targets import check
 from benchmarks.speed.workloads import GPU_WORKLOADS, REHEARSALS, WORKLOADS, Workload
 from cory.policies.loading import check_device
 from cory.runtime import cpu
+from cory.runtime.files import write_text
+from cory.runtime.provenance import environment
 
 ROUNDS = 5
+KNOWN = {**WORKLOADS, **GPU_WORKLOADS, **REHEARSALS}
 
 
 def measure(
@@ -48,14 +52,12 @@ def measure(
     *,
     threads: int,
     device: str,
-    run: str = "iterate",
     rounds: int = ROUNDS,
 ) -> Figures:
     """Time the workers in turns, and the machine's fastest product between the rounds."""
-    running = {name: start(name, workload, threads=threads, device=device, run=run) for name in workers}
+    running = {name: start(name, workload, threads=threads, device=device) for name in workers}
     replies: dict[str, list[Figures]] = {name: [] for name in workers}
-    precisions: list[Precision] = sorted({WORKERS[name].precision for name in workers})
-    peaks: dict[Precision, list[float]] = {precision: [] for precision in precisions}
+    peaks: dict[str, list[float]] = {WORKERS[name].precision: [] for name in workers}
     try:
         for i in range(1 + rounds):
             for name, process in running.items():
@@ -71,34 +73,30 @@ def measure(
         "workload": asdict(workload),
         "peak_flops": fastest,
         "workers": {
-            name: {**running[name].about, **summary(*rows, peak_flops=fastest[WORKERS[name].precision])}
-            for name, rows in replies.items()
+            name: {**running[name].about, **summary(rows, peak_flops=fastest[WORKERS[name].precision])}
+            for name, (_, *rows) in replies.items()
         },
     }
 
 
-def summary(warm_up: Figures, *rows: Figures, peak_flops: float) -> Figures:
-    """Medians over the rounds, with shares of the FLOP lower bound where it is known."""
+def summary(rows: Sequence[Figures], *, peak_flops: float) -> Figures:
+    """Medians over the rounds; of CORY's rows with the FLOP lower bound and the estimate of memory."""
     seconds = [row["seconds"] for row in rows]
     result: Figures = {
         "seconds": statistics.median(seconds),
         "rounds": seconds,
         "cpu_seconds": statistics.median([row["cpu_seconds"] for row in rows]),
         "phases": {
-            phase: statistics.median([row["phases"][phase] for row in rows])
-            for phase in rows[0].get("phases", {})
+            phase: statistics.median([row["phases"][phase] for row in rows]) for phase in rows[0]["phases"]
         },
         "peak_bytes": max(row["peak_bytes"] - row["idle_bytes"] for row in rows),
     }
     for unit in ("tokens", "samples"):
-        if unit in rows[0]:
-            result[f"{unit}_per_second"] = statistics.median([row[unit] / row["seconds"] for row in rows])
+        result[f"{unit}_per_second"] = statistics.median([row[unit] / row["seconds"] for row in rows])
     if "lower_bound_flops" in rows[0]:
         speed = statistics.median([row["lower_bound_flops"] / row["seconds"] for row in rows])
         result["share_of_lower_bound"] = speed / peak_flops
-    if "moved_bytes" in rows[0]:
-        result["moved_bytes"] = max(row["moved_bytes"] for row in rows)
-        result["operations_over_lower_bound"] = warm_up["counted_flops"] / warm_up["lower_bound_flops"]
+        result["estimated_over_peak"] = rows[0]["estimated_bytes"] / result["peak_bytes"]
     return result
 
 
@@ -107,12 +105,13 @@ def table(title: str, result: Figures) -> str:
     peaks = ", ".join(f"{dtype} {speed / 1e9:.0f}" for dtype, speed in result["peak_flops"].items())
     lines = [f"\n{title}: fastest product, GFLOP/s: {peaks}"]
     for name, figures in result["workers"].items():
-        share = ""
+        shares = ""
         if "share_of_lower_bound" in figures:
-            share = f"{figures['share_of_lower_bound']:5.2f} of the lower bound"
-        rate = f"{figures['tokens_per_second']:7.0f} tok/s" if "tokens_per_second" in figures else ""
+            shares = f"{figures['share_of_lower_bound']:5.2f} of the lower bound"
+            shares += f"  {figures['estimated_over_peak']:5.2f} of the peak estimated"
+        rate = f"{figures['tokens_per_second']:7.0f} tok/s"
         memory = f"{figures['peak_bytes'] / 2**30:6.2f} GiB"
-        lines.append(f"  {name:<26} {figures['seconds']:8.3f} s  {rate:<14} {memory}  {share}")
+        lines.append(f"  {name:<26} {figures['seconds']:8.3f} s  {rate:<14} {memory}  {shares}")
         lines += [f"      {phase:<20} {spent * 1e3:9.1f} ms" for phase, spent in figures["phases"].items()]
     return "\n".join(lines)
 
@@ -122,53 +121,65 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    known = [*WORKLOADS, *GPU_WORKLOADS, *REHEARSALS, "sampling"]
-    parser.add_argument("workloads", nargs="*", help=f"{', '.join(known)}; by default all of the device's")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
+    parser.add_argument("workloads", nargs="*", help=f"{', '.join(KNOWN)}; by default all of the device's")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if W3 misses a target")
     parser.add_argument("--json", type=Path, help="file for every figure")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ...")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads per process")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"measured rounds (default: {ROUNDS})")
     options = parser.parse_args()
-    options.workloads = options.workloads or [
-        *(WORKLOADS if options.device == "cpu" else GPU_WORKLOADS),
-        "sampling",
-    ]
+    options.workloads = options.workloads or [*(WORKLOADS if options.device == "cpu" else GPU_WORKLOADS)]
     try:
         check_device(options.device)
     except ValueError as error:
         parser.error(str(error))
-    if options.check and options.device != "cpu":
-        parser.error("--check has targets for a CPU only")
+    if options.check and ("W3" not in options.workloads or options.device != "cpu"):
+        parser.error("--check has targets for W3 on a CPU only")
     if options.rounds < 1:
         parser.error(f"--rounds is {options.rounds}; give 1 or more")
-    if unknown := set(options.workloads) - set(known):
-        parser.error(f"there is no workload {sorted(unknown)[0]!r}; there are {', '.join(known)}")
+    if unknown := set(options.workloads) - set(KNOWN):
+        parser.error(f"there is no workload {sorted(unknown)[0]!r}; there are {', '.join(KNOWN)}")
     return options
 
 
-def plan(options: argparse.Namespace) -> list[tuple[str, Workload, Sequence[str], str]]:
-    """What is measured: title, workload, workers, and `iterate` or `sample`."""
-    known = {**WORKLOADS, **GPU_WORKLOADS, **REHEARSALS}
-    planned: list[tuple[str, Workload, Sequence[str], str]] = [
-        (name, known[name], workers_of(name, options.device), "iterate")
-        for name in options.workloads
-        if name not in ("W3", "sampling")
+def plan(workloads: Sequence[str], device: str) -> list[tuple[str, str, Sequence[str]]]:
+    """What is measured: title, workload, workers."""
+    planned: list[tuple[str, str, Sequence[str]]] = [
+        (name, name, workers_of(name, device)) for name in workloads if name != "W3"
     ]
-    if "W3" in options.workloads:
+    if "W3" in workloads:
         pairs = [pair for pair in W3_PAIRS if installed(pair)]
-        planned += [(f"W3, {' beside '.join(pair)}", known["W3"], pair, "iterate") for pair in pairs]
-    if "sampling" in options.workloads:
-        planned += [
-            (
-                f"sampling {name}",
-                replace(WORKLOADS[name], batch=256),
-                ("cory fp32", "cory bf16", "hf fp32"),
-                "sample",
-            )
-            for name in ("W1", "W2")
-        ]
+        planned += [(f"W3, {' beside '.join(pair)}", "W3", pair) for pair in pairs]
     return planned
+
+
+def check(results: Mapping[str, Figures]) -> list[str]:
+    """One line per target of W3; those that are missed or not measured begin with SHORT.
+
+    `results` are those of W3's pairs, CORY's worker first.
+    """
+    ratios: dict[str, float] = {}
+    peaks: list[float] = []
+    for result in results.values():
+        ours, *others = result["workers"].items()
+        peaks.append(ours[1]["peak_bytes"] / 1e9)
+        ratios |= {name: figures["seconds"] / ours[1]["seconds"] for name, figures in others}
+    seats = [ratios.pop(name) for name in TRL if name in ratios]
+    grpo = ratios.pop("trl grpo fp32", None)
+    return [
+        _line("times faster than TRL 1.12's PPO", sum(seats) if len(seats) == 2 else None, least=4),
+        _line("times faster than TRL 1.16's GRPO", grpo, least=2),
+        *(_line(f"times faster than {name}", ratio, least=1) for name, ratio in ratios.items()),
+        _line("peak memory of two policies in GB", max(peaks), most=6.5),
+    ]
+
+
+def _line(name: str, value: float | None, *, least: float = 0.0, most: float = math.inf) -> str:
+    """A figure of W3 and its target; None = not measured."""
+    if value is None:
+        return f"SHORT W3, {name}: not measured; `sh benchmarks/speed/baselines/setup.sh` installs TRL"
+    target = f"most {most:g}" if least == 0 else f"least {least:g}"
+    return f"{'ok   ' if least <= value <= most else 'SHORT'} W3, {name}: {value:.3g}, target at {target}"
 
 
 def main() -> int:
@@ -178,12 +189,13 @@ def main() -> int:
     cpu.choose_matmul()  # as the workers do; recorded in the figures' provenance
     machine = {"threads": options.threads, "device": options.device}
     results: dict[str, Figures] = {}
-    for title, workload, workers, run in plan(options):
-        results[title] = measure(title, workload, workers, run=run, rounds=options.rounds, **machine)
+    for title, name, workers in plan(options.workloads, options.device):
+        results[title] = measure(title, KNOWN[name], workers, rounds=options.rounds, **machine)
         print(table(title, results[title]), flush=True)
         if options.json:
-            write_figures(options.json, {"results": results})
-    lines = check(results) if options.device == "cpu" else []
+            write_text(options.json, json.dumps({"results": results, **environment()}, indent=1) + "\n")
+    of_w3 = {title: result for title, result in results.items() if title.startswith("W3")}
+    lines = check(of_w3) if of_w3 else []
     print("\n".join(["", *lines]))
     return 1 if options.check and any(line.startswith("SHORT") for line in lines) else 0
 

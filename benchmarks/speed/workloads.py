@@ -1,7 +1,4 @@
-"""Workloads to be timed: model shapes with random weights, and a game with the paper's lengths.
-
-Shapes: none.
-"""
+"""Workloads to be timed: model shapes with random weights, and a game with the paper's lengths."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +10,11 @@ import torch
 from tokenizers import Tokenizer as RawTokenizer
 from tokenizers import models, pre_tokenizers
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GPT2Config,
+    LlamaConfig,
     PretrainedConfig,
     PreTrainedTokenizerFast,
 )
@@ -25,10 +25,6 @@ from cory_env.types import Query, Response
 
 TEMPLATE = 'I can make this sentence " {query} {responses} " more positive : {query}'
 """The observer's prompt, as in the paper: ten tokens, the query twice, the earlier responses."""
-GPT2_VOCABULARY = 50_257
-BASELINE_ROWS = 64
-"""Rows per pass of the baselines when learning: they hold whole logits, and more rows do not fit side by
-side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +33,13 @@ class Workload:
 
     architecture: Literal["gpt2", "llama"] = "gpt2"
     named: str = ""
-    """A model by its name in `policy.model` (`pocket`, `smollm2`), with its weights, instead of a shape."""
+    """A model by its name in `policy.model`, with its weights, instead of a shape."""
     layers: int = 4
     width: int = 256
     heads: int = 4
-    vocab_size: int = GPT2_VOCABULARY
+    vocab_size: int = 50_257
     batch: int = 64
     response: int = 10
-    seats: int = 2
     query: tuple[int, int] = (2, 7)
     """Fewest and most tokens of a query."""
     bfloat16: bool = False
@@ -52,38 +47,16 @@ class Workload:
 
     def model_config(self) -> PretrainedConfig:
         """The configuration of the model, without dropout."""
-        from transformers import AutoConfig, GPT2Config, LlamaConfig
-
         if self.named:
             config: PretrainedConfig = AutoConfig.from_pretrained(lm_path(self.named))
             config.dtype = torch.float32
             return config
-        longest = 64 + self.seats * (self.response + 2 * self.query[1])
+        window = max(1024, 64 + 2 * (self.response + 2 * self.query[1]))
+        options = {"vocab_size": self.vocab_size, "bos_token_id": 0, "eos_token_id": 0}
         if self.architecture == "gpt2":
-            return GPT2Config(
-                vocab_size=self.vocab_size,
-                n_positions=max(1024, longest),
-                n_embd=self.width,
-                n_layer=self.layers,
-                n_head=self.heads,
-                attn_pdrop=0.0,
-                resid_pdrop=0.0,
-                embd_pdrop=0.0,
-                bos_token_id=0,
-                eos_token_id=0,
-            )
-        return LlamaConfig(
-            vocab_size=self.vocab_size,
-            hidden_size=self.width,
-            intermediate_size=8 * self.width // 3 // 64 * 64,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            num_key_value_heads=self.heads,
-            max_position_embeddings=max(1024, longest),
-            tie_word_embeddings=False,
-            bos_token_id=0,
-            eos_token_id=0,
-        )
+            return gpt2(self.layers, self.width, self.heads, n_positions=window, **options)
+        inner = 8 * self.width // 3 // 64 * 64
+        return llama(self.width, inner, self.layers, self.heads, max_position_embeddings=window, **options)
 
     def tokenizer(self) -> Any:
         """The tokenizer of a named model, else one of words."""
@@ -91,17 +64,37 @@ class Workload:
             return AutoTokenizer.from_pretrained(lm_path(self.named))
         return make_tokenizer(self.vocab_size)
 
-    def make_model(self) -> Any:
+    def make_model(self, **options: Any) -> Any:
         """Random weights, the same every time, also in the shape of a named model."""
         torch.manual_seed(0)
         dtype = torch.bfloat16 if self.bfloat16 else torch.float32
-        return AutoModelForCausalLM.from_config(self.model_config(), dtype=dtype)
+        return AutoModelForCausalLM.from_config(self.model_config(), dtype=dtype, **options)
 
     def save(self, folder: Path) -> Path:
         """Write the model with a word-level tokenizer in from_pretrained layout."""
         self.make_model().save_pretrained(folder)
         self.tokenizer().save_pretrained(folder)
         return folder
+
+
+def gpt2(layers: int, width: int, heads: int, **options: Any) -> GPT2Config:
+    """A GPT-2 of these sizes, without dropout."""
+    options |= {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+    return GPT2Config(n_layer=layers, n_embd=width, n_head=heads, **options)
+
+
+def llama(
+    width: int, inner: int, layers: int, heads: int, kv_heads: int | None = None, **options: Any
+) -> LlamaConfig:
+    """A Llama of these sizes, with 32,000 tokens if no number is given."""
+    return LlamaConfig(
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        **{"vocab_size": 32000, **options},
+    )
 
 
 def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
@@ -112,12 +105,6 @@ def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
     inner = RawTokenizer(models.WordLevel(words, unk_token="<eos>"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>")
-
-
-def template_ids(tokenizer: Any) -> list[list[int]]:
-    """The ids of the observer's template before, between and after the two queries."""
-    literals = TEMPLATE.replace("{responses}", "").split("{query}")
-    return [tokenizer(text, add_special_tokens=False)["input_ids"] for text in literals]
 
 
 class Task:
@@ -151,22 +138,15 @@ class Task:
         return TEMPLATE.replace("{responses}", " ".join(f"{{response_{i}}}" for i in range(k)))
 
 
-GPT2_SMALL: dict[str, Any] = {"layers": 12, "width": 768, "heads": 12, "batch": 32}
 WORKLOADS = {
     "W1": Workload(),
-    "W1 batch 256": Workload(batch=256),
-    "W2": Workload(**GPT2_SMALL),
+    "W2": Workload(layers=12, width=768, heads=12, batch=32),
     "W3": Workload(named="smollm2", batch=32, query=(4, 8), response=12),
-    "llama": Workload(architecture="llama", **GPT2_SMALL),
-    "pocket": Workload(named="pocket", batch=128),
-    "pocket-arithmetic": Workload(named="pocket-arithmetic", batch=128),
 }
-"""W1: GPT-2's architecture, 4 layers of 256. W2: GPT-2 small. W3: SmolLM2 (`make
-smollm2`). llama: of W2's size, with an untied head."""
+"""W1: GPT-2's architecture, 4 layers of 256. W2: GPT-2 small. W3: SmolLM2 (`make smollm2`)."""
 GPU_WORKLOADS = {
     "gpt2": Workload(layers=12, width=768, heads=12, batch=256),
     "gpt2-large": Workload(layers=36, width=1280, heads=20, batch=256),
-    "llama-1b": Workload(architecture="llama", layers=16, width=2048, heads=32, vocab_size=128_256, batch=64),
     "llama-7b": Workload(
         architecture="llama", layers=32, width=4096, heads=32, vocab_size=32_000,
         batch=32, query=(251, 251), response=256, bfloat16=True,

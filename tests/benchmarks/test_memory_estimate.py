@@ -1,4 +1,4 @@
-"""The memory estimate before a run is near what autograd saves; a warning names it if memory is short."""
+"""The estimate of memory is near what autograd saves."""
 
 from dataclasses import replace
 
@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from benchmarks.speed import memory_estimate
-from cory.config.schema import Config
+from benchmarks.speed.workers import TASK
+from benchmarks.speed.workloads import Workload
+from cory.config.schema import Config, PolicyConfig
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.runtime.memory import Architecture, MemoryBudget
+from cory.training.trainer import Trainer
 from tests.helpers.models import make_model, make_tokenizer
 
 
@@ -86,8 +89,6 @@ def test_weights_that_ranks_share_out_are_gathered_whole_to_sample_and_by_layers
     work = replace(LLAMA_7B, gathered=6 * 10**9, layer=4 * 10**8)
     needed = memory_estimate.phases(work, MemoryBudget(activations=1 << 35, logits=1 << 33))
     assert (needed["sampling"]["gathered"], needed["learning"]["gathered"]) == (6 * 10**9, 12 * 10**8)
-    two = {"llm_1": CausalLMPolicy("llm_1", make_model("gpt2", 300), make_tokenizer())}
-    assert memory_estimate.of_run(Config(batch=4), two, 8)["sampling"]["gathered"] == 0
 
 
 def test_checkpointing_counts_the_inputs_of_layers_and_the_casts_of_one():
@@ -103,3 +104,18 @@ def test_in_float32_nothing_is_cast_and_activations_are_twice_as_large():
         memory_estimate.phases(replace(LLAMA_7B, bfloat16=bf), budget)["learning"] for bf in (True, False)
     )
     assert (whole["casts"], whole["activations"]) == (0, 2 * half["activations"])
+
+
+def test_weights_of_a_lora_team_and_its_reference_are_counted_once(tmp_path):
+    """The observer's longest row: the query of 7 tokens twice, 10 of the template, two responses of 4."""
+    workload = Workload(layers=1, width=32, heads=2, vocab_size=200, batch=4, response=4)
+    policy = PolicyConfig(kind="lora_team", model=str(workload.save(tmp_path)), precision="float32")
+    settings = {"task": TASK, "batch": 4, "max_response": (4, 4), "policy": policy}
+    trainer = Trainer(Config.from_flat(settings))
+    model = workload.make_model()
+    backbone = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    adapters = 4 * sum(p.numel() for policy in trainer.policies.values() for p in policy.parameters())
+    heads = 4 * sum(p.numel() for p in trainer.policies["llm_1"].reference.value_head.parameters())
+    longest = 7 + 4 + 10 + 7 + 4
+    _, needed = memory_estimate.peak(memory_estimate.of_run(trainer.config, trainer.policies, longest))
+    assert memory_estimate.of_trainer(trainer) == backbone + adapters + heads + sum(needed.values())

@@ -43,8 +43,7 @@ def pages(stored, tmp_path_factory):
         values["primary"][0] | {"source": "paper 4.2", "claim": "c", "direction": "equal", "metric": "kl"}
     ]
     (studies / "waiting.yaml").write_text(yaml.safe_dump(values))
-    flags = ["--results", stored, "--pages", folder, "--studies", studies]
-    studies_pages.main([str(flag) for flag in flags])
+    studies_pages.write_pages(stored, folder, studies)
     return folder
 
 

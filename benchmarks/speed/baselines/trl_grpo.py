@@ -6,11 +6,11 @@
 The first line is the job, as JSON on one line:
 
     {"folder": "/tmp/smollm2", "prompt_lengths": [4, 5, 6, 7], "group": 8, "response": 12, "epochs": 4,
-     "kl_coef": 0.04, "precision": "float32"}
+     "kl_coef": 0.04, "threads": 2}
 
 `folder` holds a model and its tokenizer; every prompt has `group` responses and the batch is one minibatch.
-Optional: `threads` (torch's own choice). Every further line is one batch: sampling, the reference's log-probs
-and `epochs` optimiser steps. Replies are those of trl_ppo.py. The reward takes no time.
+Every further line is one batch: sampling, the reference's log-probs and `epochs` optimiser steps. Replies are
+those of trl_ppo.py. The reward takes no time.
 """
 
 import itertools
@@ -49,8 +49,7 @@ def train(job: dict[str, Any], reply: Reply) -> None:
         samples=(GRPOTrainer, "_generate_single_turn"),
         steps=job["epochs"],
     )
-    if job.get("threads"):
-        torch.set_num_threads(job["threads"])
+    torch.set_num_threads(job["threads"])
     tokenizer = AutoTokenizer.from_pretrained(job["folder"])
     with tempfile.TemporaryDirectory() as folder:
         arguments = GRPOConfig(
@@ -64,7 +63,6 @@ def train(job: dict[str, Any], reply: Reply) -> None:
             beta=job["kl_coef"],
             max_steps=10_000,
             gradient_checkpointing=False,
-            bf16=job["precision"] == "bfloat16",
             use_cpu=True,
             report_to="none",
             save_strategy="no",

@@ -6,21 +6,18 @@
 The first line is the job, as JSON on one line:
 
     {"architecture": "gpt2", "shape": {"n_layer": 4, "n_embd": 256, "n_head": 4}, "prompt_lengths": [2, 7, 5],
-     "response": 10, "epochs": 4, "precision": "float32"}
+     "response": 10, "epochs": 4, "threads": 2, "chunk": 3}
 
-`shape` holds arguments of the configuration class; `prompt_lengths` one entry per row of the batch. Optional:
-`attention` (eager), `threads` (torch's own choice), `chunk` rows per forward and backward pass (all),
-`device` (cpu, or cuda). The reply holds the versions. Every further line is one step of `PPOTrainer.train`,
-with a reply of its `seconds`, the seconds in `generate` as phase `sample`, the `tokens` and `samples`
-written, `peak_bytes`, the largest resident memory of the process, and `idle_bytes`, that after the imports.
+`shape` holds arguments of the configuration class; `prompt_lengths` one entry per row of the batch; `chunk`
+is the number of rows per forward and backward pass. The reply holds the versions. Every further line is one
+step of `PPOTrainer.train`, with a reply of its `seconds`, the seconds in `generate` as phase `sample`, the
+`tokens` and `samples` written, `peak_bytes`, the largest resident memory of the process, and `idle_bytes`,
+that after the imports.
 
 Weights and prompts are random. As TRL requires, a second model of the same shape with a scalar head predicts
-the values and is trained beside the policy; a third is the reference. The scorer takes no time. bfloat16 is
-requested as `accelerate launch --mixed_precision bf16` does, since `bf16=True` changes nothing in this
-trainer. It reaches the passes that are learned from, neither `generate` nor the statistics.
+the values and is trained beside the policy; a third is the reference. The scorer takes no time.
 """
 
-import os
 import tempfile
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -79,8 +76,7 @@ def make_trainer(
     job: dict[str, Any], config: PretrainedConfig, callback: StepPerLine, folder: str
 ) -> PPOTrainer:
     """TRL's defaults except for what makes the workload equal: four epochs, one minibatch, temperature 1."""
-    B = len(job["prompt_lengths"])
-    chunk = job.get("chunk") or B
+    B, chunk = len(job["prompt_lengths"]), job["chunk"]
     arguments = PPOConfig(
         output_dir=folder,
         per_device_train_batch_size=chunk,
@@ -93,15 +89,13 @@ def make_trainer(
         temperature=1.0,
         num_sample_generations=0,
         gradient_checkpointing=False,
-        bf16=job["precision"] == "bfloat16",
-        use_cpu=job.get("device", "cpu") == "cpu",
+        use_cpu=True,
         report_to="none",
         save_strategy="no",
         disable_tqdm=True,
     )
     kinds: tuple[Any, ...] = (AutoModelForCausalLM, AutoModelForCausalLM, AutoModelForSequenceClassification)
-    attention = job.get("attention", "eager")
-    policy, reference, value = (kind.from_config(config, attn_implementation=attention) for kind in kinds)
+    policy, reference, value = (kind.from_config(config, attn_implementation="eager") for kind in kinds)
     reference.load_state_dict(policy.state_dict())
     return PPOTrainer(
         args=arguments,
@@ -121,10 +115,7 @@ def train(job: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
     counts = {"tokens": rows * job["response"], "samples": rows}
     callback = StepPerLine(reply, resident("VmRSS"), counts, samples=(ppo_trainer, "batch_generation"))
     torch.manual_seed(0)
-    if job["precision"] == "bfloat16":
-        os.environ["ACCELERATE_MIXED_PRECISION"] = "bf16"
-    if job.get("threads"):
-        torch.set_num_threads(job["threads"])
+    torch.set_num_threads(job["threads"])
     config = AutoConfig.for_model(job["architecture"], num_labels=1, **job["shape"])
     config.bos_token_id, config.eos_token_id, config.pad_token_id = 0, 0, config.vocab_size - 1
     with tempfile.TemporaryDirectory() as folder:
