@@ -14,7 +14,15 @@ from cory.report.tables import markdown as table_markdown
 from cory.report.tables import on_page as table_on_page
 from cory.runtime.files import check_output, write_text
 from cory.study import statistics, suite
-from cory.study.analysis import GAME_TOTAL, OF_AVERAGE, baseline_of, metrics_of, result_words, values_by_seed
+from cory.study.analysis import (
+    GAME_TOTAL,
+    OF_AVERAGE,
+    TABLE,
+    baseline_of,
+    metrics_of,
+    result_words,
+    values_by_seed,
+)
 from cory.study.badges import badges, payoff_lines
 from cory.study.plots import draw
 from cory.study.results import Results
@@ -187,6 +195,8 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         metrics.append(GAME_TOTAL)
     runs = [run for run in results["runs"] if run["task"] == task]
     tested = {other for run in runs for other in run.get("on", ())}
+    if scale := results.get("suite", {}).get(task):
+        metrics = list(dict.fromkeys([scale["metric"], *TABLE]))
     metrics = [
         metric
         for metric in metrics
@@ -196,10 +206,12 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
             or any(values_by_seed(results, arm, task, metric) for arm in names)
         )
     ]
-    rows = []
+    rows, later = [], []
     for arm in names:
         by_metric = {metric: values_by_seed(results, arm, task, metric) for metric in metrics}
-        n = max(map(len, by_metric.values()), default=0)
+        if not (n := max(map(len, by_metric.values()), default=0)):
+            later.append(arm)
+            continue
         cells = [
             _estimate(list(values.values())) + (f", n = {len(values)}" if 0 < len(values) < n else "")
             for values in by_metric.values()
@@ -211,6 +223,7 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
     note = (
         f"Mean over runs (95 % interval); with fewer than {statistics.MIN_RUNS} [smallest, largest]. "
         "Collapsed: policies with a sign of collapse."
+        + (f" Without runs: {', '.join(later)}." if later else "")
     )
     return Table(f"Arms on {task}", ["arm", "runs", *metrics, "collapsed", "responses"], rows, note=note)
 

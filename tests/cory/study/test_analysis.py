@@ -123,10 +123,11 @@ def test_table_of_comparisons_has_seven_columns(values):
     assert table.rows[0][3:] == ["6", "+0.450 (+0.428 to +0.472)", "higher by 0.05", "supported"]
 
 
-def test_table_of_arms_ends_with_the_reference_and_lists_arms_without_runs(values):
+def test_table_of_arms_ends_with_the_reference_and_its_note_lists_arms_without_runs(values):
     arms = values["arms"] | {"later": {"payoff": "competitive"}}
     table = report.result_tables(made_up_results(values, arms=arms))[-1]
-    assert [row[0] for row in table.rows] == ["cooperative", "independent", "later", "before training"]
+    assert [row[0] for row in table.rows] == ["cooperative", "independent", "before training"]
+    assert table.note.endswith(" Without runs: later.")
     assert table.rows[-1][table.head.index("task_reward")] == "0.000"
 
 
