@@ -39,12 +39,12 @@ def average(
     if len(sources) < 2:
         names = ", ".join(path for _, _, path in sources)
         raise ValueError(f"an average needs two policies or more; {names} is one")
+    if any(target.config.policy.kind == "table" for target in found):
+        raise ValueError("only language models are averaged; a lookup table is no model folder")
     policies = [factory.load_policy(name, target.config, path) for target, name, path in sources]
     models = [policy for policy in policies if isinstance(policy, CausalLMPolicy)]
     if len(models) < len(policies):
-        raise ValueError(
-            "only language models are averaged; tables and policies of your own kind have no model folder"
-        )
+        raise ValueError("only language models are averaged; a policy of your own kind has no model folder")
     check_same_tokenizer(models)
     with averaged(policies, weights) as mean:
         mean.save_merged(folder)

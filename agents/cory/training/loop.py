@@ -8,12 +8,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from cory.batch import Batch, columns
 from cory.config.schema import Config
 from cory.distributed import ranks
 from cory.judges import weighted_sum
 from cory.runtime import signals
-from cory.runtime.memory import REMEDIES, NoSmallerPassError
+from cory.runtime.memory import NoSmallerPassError
 from cory.runtime.signals import Stopped
 from cory.tracking import alerts
 from cory.tracking.progress import EVALUATED, TRAINING
@@ -259,13 +261,22 @@ class Loop:
         return f"; its batches are in {path}"
 
     def explain_out_of_memory(self, iteration: int, error: Exception) -> Exception:
-        """The error itself or, if memory ran out, one that names settings that help."""
+        """The error itself or, if memory ran out, one that names sizes and settings that help."""
         words = ("out of memory", "allocate memory", "DefaultCPUAllocator")
-        if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not any(
+            word in str(error) for word in words
+        ):
             return error
-        text = (str(error).splitlines() or ["memory ran out"])[0]
-        advice = "" if isinstance(error, NoSmallerPassError) else f"; {REMEDIES}"
-        return MemoryError(f"iteration {iteration}: {text}{advice}")
+        if isinstance(error, NoSmallerPassError):
+            return NoSmallerPassError(f"iteration {iteration}: {error}")
+        config, tokenizer = self.config, self.trainer.task.tokenizer
+        return MemoryError(
+            f"iteration {iteration}: memory ran out with {config.batch} games, responses of up to "
+            f"{config.max_response[1]} tokens and {tokenizer.vocab_size} ids "
+            f"({str(error).splitlines()[0][:120]}); raise learner.microbatches (now "
+            f"{config.learner.microbatches}), set policy.gradient_checkpointing or policy.kind lora_team, "
+            "or lower batch or memory"
+        )
 
 
 def evaluates(config: Config, iteration: int) -> bool:
