@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from cory.runtime.checks import check_fields
-from cory_env.registry import Registry
-
 if TYPE_CHECKING:
     from torch import Tensor
 
     from cory.token_loss import Tokens
+    from cory_env.registry import Registry
+
+from cory.runtime.checks import check_fields
 
 Estimator = Callable[["Tensor", "Tensor", "Tensor"], "Tensor"]
 """(logprobs, reference logprobs, exact KL) -> estimate, all of one shape."""
@@ -89,15 +89,18 @@ SAMPLED = ("k1", "k2", "k3", "abs")
 """Estimators that look at the sampled token only; others need the exact KL."""
 
 
-REGISTRY: Registry[Estimator] = Registry(
-    "kl.kind", "cory.kl", ESTIMATORS, form="module:function or file.py:function"
-)
+@cache
+def registry() -> Registry[Estimator]:
+    """The estimators by name; the loader of plug-ins is imported when one is asked for."""
+    from cory_env.registry import Registry
+
+    return Registry("kl.kind", "cory.kl", ESTIMATORS, form="module:function or file.py:function")
 
 
 @cache
 def estimator(kind: str) -> Estimator:
     """The estimator called `kind`: one of `ESTIMATORS`, or a plug-in (`cory_env.registry`)."""
-    return REGISTRY.load(kind)
+    return ESTIMATORS[kind] if kind in ESTIMATORS else registry().load(kind)
 
 
 def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_BT: Tensor) -> Tensor:
