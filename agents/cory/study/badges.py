@@ -30,7 +30,7 @@ def badges(results: Results) -> html.Markup:
         text = f"signs in {signs} of {len(ends)} policies" if signs else "no sign"
         tone = "bad" if signs > FEW * len(ends) else "open"
         rows.append(("collapse", text, tone if signs else "good"))
-    rows += [] if results.get("suite") else [_cooperation(results)]
+    rows.append(None if results.get("suite") else _cooperation(results))
     return html.Markup(html.badges([row for row in rows if row]))
 
 

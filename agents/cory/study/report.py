@@ -189,26 +189,19 @@ def origin(results: Results) -> list[str]:
 
 
 def _arms(results: Results, names: Sequence[str], task: str) -> Table:
-    metrics = metrics_of(results)
-    seats = {len(run["game"]) for run in results["runs"] if run["game"]}
-    if len(seats) == 1 and GAME_TOTAL not in metrics:  # a sum of two scores says nothing beside one score
-        metrics.append(GAME_TOTAL)
     runs = [run for run in results["runs"] if run["task"] == task]
-    tested = {other for run in runs for other in run.get("on", ())}
-    if scale := results.get("suite", {}).get(task):
-        metrics = list(dict.fromkeys([scale["metric"], *TABLE]))
+    untrained = {metric: _untrained(runs, metric) for metric in _columns(results, task)}
+    measured = {
+        arm: {metric: values_by_seed(results, arm, task, metric) for metric in untrained} for arm in names
+    }
     metrics = [
         metric
-        for metric in metrics
-        if tested_on(metric)[0] in (None, *tested)
-        and (
-            _untrained(runs, metric) != "-"
-            or any(values_by_seed(results, arm, task, metric) for arm in names)
-        )
+        for metric, start in untrained.items()
+        if start != "-" or any(by_metric[metric] for by_metric in measured.values())
     ]
     rows, later = [], []
     for arm in names:
-        by_metric = {metric: values_by_seed(results, arm, task, metric) for metric in metrics}
+        by_metric = {metric: measured[arm][metric] for metric in metrics}
         if not (n := max(map(len, by_metric.values()), default=0)):
             later.append(arm)
             continue
@@ -219,13 +212,22 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         used = [run["budget"]["judge_calls"] for run in runs if run["arm"] == arm]
         responses = f"{np.mean(used):,.0f}" if used else "-"
         rows.append([arm, str(n), *cells, _collapsed(runs, arm), responses])
-    rows.append(["before training", "", *(_untrained(runs, metric) for metric in metrics), "", ""])
+    rows.append(["before training", "", *(untrained[metric] for metric in metrics), "", ""])
     note = (
         f"Mean over runs (95 % interval); with fewer than {statistics.MIN_RUNS} [smallest, largest]. "
         "Collapsed: policies with a sign of collapse."
         + (f" Without runs: {', '.join(later)}." if later else "")
     )
     return Table(f"Arms on {task}", ["arm", "runs", *metrics, "collapsed", "responses"], rows, note=note)
+
+
+def _columns(results: Results, task: str) -> list[str]:
+    """The metrics that the table of a task may have; that of a suite and those of all tables in one."""
+    if scale := results.get("suite", {}).get(task):
+        return list(dict.fromkeys([scale["metric"], *TABLE]))
+    seats = {len(run["game"]) for run in results["runs"] if run["game"]}
+    total = [GAME_TOTAL] if len(seats) == 1 else []  # a sum of two scores says nothing beside one score
+    return list(dict.fromkeys([*metrics_of(results), *total]))
 
 
 def _untrained(runs: Sequence[Mapping[str, Any]], metric: str) -> str:

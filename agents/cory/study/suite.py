@@ -8,15 +8,14 @@ Shapes: n runs of an arm on a task, M resamples (or none), P thresholds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
+from cory.evaluation.bootstrap import Estimate
 from cory.report.tables import Table
 from cory.study.analysis import values_by_seed
 from cory.study.results import Results
-from cory.study.statistics import Interval
 
 RESAMPLES = 2000
 TRIMMED = 0.25
@@ -26,26 +25,14 @@ Scores = Mapping[str, np.ndarray]
 """By task: the scores [n] of an arm's runs, or resamples of them [M, n]."""
 
 
-class Estimate(NamedTuple):
-    """A value over tasks and its 95 % interval."""
-
-    value: float
-    interval: Interval
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} ({self.interval.low:.3f} to {self.interval.high:.3f})"
-
-
 def scores_of(results: Results) -> dict[str, Scores]:
     """The scores of every arm that has runs on all tasks of the suite; best arm first."""
     scores: dict[str, Scores] = {}
     for arm in results["arms"]:
-        of_arm = {
-            task: (np.array(list(values_by_seed(results, arm, task, scale["metric"]).values())) - low)
-            / (scale["best"] - low)
-            for task, scale in results.get("suite", {}).items()
-            for low in [scale["reference"]]
-        }
+        of_arm = {}
+        for task, scale in results.get("suite", {}).items():
+            values_n = np.array([*values_by_seed(results, arm, task, scale["metric"]).values()])
+            of_arm[task] = (values_n - scale["reference"]) / (scale["best"] - scale["reference"])
         if of_arm and all(map(len, of_arm.values())):
             scores[arm] = of_arm
     return dict(sorted(scores.items(), key=lambda item: -interquartile_mean(item[1])))
@@ -77,7 +64,7 @@ def estimate(statistic: Callable[..., np.ndarray], *arms: Scores) -> Estimate:
         {task: generator.choice(n, (RESAMPLES, len(n))) for task, n in scores.items()} for scores in arms
     ]
     low, high = np.quantile(statistic(*resamples), [0.025, 0.975])
-    return Estimate(float(statistic(*arms)), Interval(float(low), float(high)))
+    return Estimate(float(statistic(*arms)), float(low), float(high))
 
 
 def table(results: Results) -> list[Table]:
@@ -86,18 +73,14 @@ def table(results: Results) -> list[Table]:
     if not scores:
         return []
     first = next(iter(results["arms"]))
-    rows = [
-        [
-            arm,
-            str(sum(map(len, of_arm.values()))),
-            str(estimate(interquartile_mean, of_arm)),
-            str(estimate(probability_of_improvement, of_arm, scores[first]))
-            if arm != first and first in scores
-            else "-",
-            *(f"{n.mean():.2f}" for n in of_arm.values()),
-        ]
-        for arm, of_arm in scores.items()
-    ]
+    rows = []
+    for arm, of_arm in scores.items():
+        over_tasks = [estimate(interquartile_mean, of_arm)]
+        if arm != first and first in scores:
+            over_tasks.append(estimate(probability_of_improvement, of_arm, scores[first]))
+        cells = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in over_tasks]
+        by_task = [f"{n.mean():.2f}" for n in of_arm.values()]
+        rows.append([arm, str(sum(map(len, of_arm.values()))), *[*cells, "-"][:2], *by_task])
     missing = [arm for arm in results["arms"] if arm not in scores]
     note = (
         "Scores: 0 is the reference, 1 the best known. Interquartile mean over the runs of all tasks, and "

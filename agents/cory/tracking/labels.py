@@ -62,7 +62,7 @@ DEFINITIONS = {
     "clip_share": "Tokens whose ratio to the policy that sampled them was beyond the clipping range.",
     "entropy": "Of the distribution that a token is drawn from.",
     "kl_coef": "Weight of the KL penalty in the reward.",
-    "explained_variance": "1 - variance of (return - value) / variance of returns; at 0 it is of no use.",
+    "explained_variance": "1 - variance of (return - value) / variance of returns; at 0 values tell nothing.",
     "hypervolume": "Area between the points of most reward at least KL and a reference point.",
     "survival": "Up to the end of the task's shortest run.",
     "survival_kl": "Without a sign the KL of the last evaluation: what the run bore at least.",

@@ -23,8 +23,8 @@ def draw_suite(results: Results) -> Figure | None:
     thresholds_P = np.linspace(min(0.0, runs.min()), max(1.0, runs.max()), THRESHOLDS)
     for y, (arm, of_arm) in enumerate(scores.items()):
         style = style_of(results, arm)
-        value, interval = suite.estimate(suite.interquartile_mean, of_arm)
-        left.plot(interval, [-y, -y], color=style["color"])
+        value, low, high = suite.estimate(suite.interquartile_mean, of_arm)
+        left.plot([low, high], [-y, -y], color=style["color"])
         left.plot(value, -y, "o", color=style["color"])
         right.plot(thresholds_P, suite.profile(of_arm, thresholds_P), label=arm, **style)
     left.set_yticks([-y for y in range(len(scores))], list(scores))
