@@ -26,7 +26,7 @@ NONE = (math.nan, math.nan)
 
 
 class Estimate(NamedTuple):
-    """A mean over queries with its 95 % interval; both ends are NaN if there is none."""
+    """A value with its 95 % interval, a mean over queries or runs; both ends are NaN if there is none."""
 
     value: float
     low: float
