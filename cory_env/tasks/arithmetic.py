@@ -150,8 +150,10 @@ def worked_problems(*, digits: int, terms: int, signs: str) -> dict[str, str]:
     for numbers in _draw(WORKED_POOL, digits=digits, terms=terms):
         between = [signs[k] for k in rng.integers(len(signs), size=terms - 1)]
         done = steps(numbers, between)
-        if min(step.result for step in done) >= 0 and len(problems) < WORKED_POOL:
+        if min(step.result for step in done) >= 0:
             problems[expression(numbers, between)] = worked(done)
+        if len(problems) == WORKED_POOL:
+            break
     return problems
 
 

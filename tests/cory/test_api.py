@@ -46,6 +46,7 @@ def metrics_of(folder: Path) -> list[dict]:
     return [{k: v for k, v in row.items() if not k.startswith(("time/", "speed/"))} for row in rows]
 
 
+@pytest.mark.slow
 def test_python_command_line_and_yaml_give_the_same_run(tmp_path):
     run = cory.train(task="echo", run=tmp_path / "python", kl={"coef": 0.1}, seed=3, **TINY)
     words = [

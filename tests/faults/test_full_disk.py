@@ -67,6 +67,7 @@ def full_between(monkeypatch, first: int, last: int) -> None:
     monkeypatch.setattr(Loop, "save_and_evaluate", between)
 
 
+@pytest.mark.slow
 def test_a_run_that_a_full_disk_ended_resumes_when_there_is_room(tmp_path, whole, capsys):
     run = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
@@ -94,6 +95,7 @@ def test_system_errors_that_libraries_wrap_in_errors_of_their_own_are_os_errors(
         fail("os error")
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_before_its_first_checkpoint_says_how_to_start_again(tmp_path, capsys):
     run = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:

@@ -38,6 +38,7 @@ def whole(tmp_path_factory) -> Callable[[tuple[str, ...]], Path]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "lost"),
     [

@@ -48,6 +48,7 @@ def test_the_command_line_takes_its_name_and_its_options():
         flagged("--algorithm", "coma", "--batch", "63")
 
 
+@pytest.mark.slow
 def test_tables_learn_to_echo_with_counterfactual_credit():
     """At least half the gap to the best score, 1."""
     for before, after in gains(flagged("--algorithm", "coma", "--iterations", "30")).values():

@@ -58,6 +58,7 @@ def test_vdac_of_the_page_has_the_built_in_ones_advantages_without_gae_and_white
             torch.testing.assert_close(one, other)
 
 
+@pytest.mark.slow
 def test_vdac_of_the_page_learns_to_cooperate_on_relay(written):
     sums = relay_sums("--algorithm", written["VDAC-sum"], "--learner.lr", "0.3", iterations=60)
     assert sums[0] < 1.1

@@ -76,6 +76,7 @@ def test_happo_with_one_seat_is_ppo():
     assert all(torch.equal(a, b) for a, b in zip(runs["happo"], runs["ppo"], strict=True))
 
 
+@pytest.mark.slow
 def test_cooperation_is_learned_on_relay():
     """A pioneer that maximises its own score leaves the sum at 1.5 or below; the best is 1.9."""
     config = flagged("--task", "relay", "--algorithm", "happo", "--max-response", "1", "1", "--batch", "96")

@@ -97,6 +97,7 @@ def test_ppo_from_outside_takes_the_same_steps_as_ppo():
         assert torch.equal(inside.policies[name].logits_SV, outside.policies[name].logits_SV)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shouts")
 def test_a_task_a_judge_and_an_algorithm_of_one_package_are_trained_with():
     config = flagged(

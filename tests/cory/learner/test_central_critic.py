@@ -147,6 +147,7 @@ def test_no_gradient_reaches_the_policies_or_the_reference():
     assert all(torch.any(p != 0) for p in critic.heads.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "knows"), [("own", False), ("central", True)])
 def test_only_the_central_critic_knows_the_pioneers_score_when_observers_see_nothing(kind, knows):
     """Echo of one letter with policies that stay random.
@@ -214,6 +215,7 @@ def test_advantages_differ_with_it_once_it_has_learned():
     assert not torch.allclose(logits["own", 1], logits["central", 1], atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [4, 5])
 def test_a_checkpoint_goes_on_with_it_bit_for_bit(tmp_path, cut):
     whole, first, second = (Trainer(CENTRAL) for _ in range(3))

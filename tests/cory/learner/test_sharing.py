@@ -52,6 +52,7 @@ def test_weights_are_truncated_ratios():
     torch.testing.assert_close(one, torch.ones_like(one))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ppo", "rloo", "happo"])
 def test_runs_learn_with_sharing(algorithm):
     trainer = Trainer(flagged("--algorithm", algorithm, "--sharing.same-view", "--batch", "32"))

@@ -101,6 +101,7 @@ def test_a_compiler_is_looked_for_where_torch_looks(monkeypatch, tmp_path):
     assert missing(torch.device("cuda")) == "the package triton"
 
 
+@pytest.mark.slow
 def test_a_model_that_the_compiler_fails_on_is_refused_in_one_sentence(monkeypatch):
     policy = pair("llama")
     policy.compile_blocks()

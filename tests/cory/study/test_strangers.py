@@ -31,6 +31,7 @@ def meeting(values, tmp_path, in_this_process) -> dict:
     }
 
 
+@pytest.mark.slow
 def test_scores_with_strangers_are_those_of_cross_play(meeting):
     finished = Study(**meeting).run(say=str)
     assert finished.failed == []
@@ -53,6 +54,7 @@ def test_scores_with_strangers_are_those_of_cross_play(meeting):
     assert (partners["n"], gap["n"]) == (3, 3)
 
 
+@pytest.mark.slow
 def test_games_with_strangers_wait_for_the_last_seed_and_are_played_once(meeting, monkeypatch):
     first = Study(**meeting | {"seeds": 1}).run(say=str)
     assert [set(run["team"]) & {"strangers", "gap"} for run in first.results["runs"]] == [set(), set()]
@@ -91,6 +93,7 @@ def test_meetings_that_cannot_be_are_refused(meeting, changes, message):
         Study(**meeting | changes).run(say=str)
 
 
+@pytest.mark.slow
 def test_runs_that_met_no_strangers_and_whose_directories_are_gone_are_trained_again_if_asked(meeting):
     alone = Study(**meeting | {"strangers": [], "primary": [], "seeds": 2}).run(say=str)
     shutil.rmtree(alone.page.parent / "fixed")

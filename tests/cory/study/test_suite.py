@@ -143,6 +143,7 @@ def trained(monkeypatch, tmp_path):
     return runs, stored, tmp_path
 
 
+@pytest.mark.slow
 def test_own_algorithm_stands_beside_stored_runs_and_leaves_their_file_alone(trained):
     runs, stored, folder = trained
     before = stored.read_bytes()

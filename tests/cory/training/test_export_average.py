@@ -59,6 +59,7 @@ def test_the_mean_of_both_policies_is_exported_and_evaluated_like_a_policy(confi
     assert "average" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_with_export_best_it_is_the_mean_of_the_best(config, tmp_path, monkeypatch):
     run = tmp_path / "run"
     monkeypatch.setattr(checkpoint, "read_best", lambda run: {"iteration": 1, "score": 0.0})
@@ -72,6 +73,7 @@ def test_with_export_best_it_is_the_mean_of_the_best(config, tmp_path, monkeypat
         torch.testing.assert_close(weight, (moving[0] + moving[1]) / 2, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_moving_average_of_an_adapter_is_exported_as_a_whole_model(config, tmp_path):
     run = tmp_path / "run"
     policy, learner = replace(config.policy, kind="lora_team"), replace(config.learner, ema=0.5)

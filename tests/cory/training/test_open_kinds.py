@@ -51,6 +51,7 @@ class NoLoad(TablePolicy):
 OWN = ("--policy.kind", f"{__name__}:OwnTable")
 
 
+@pytest.mark.slow
 def test_a_policy_class_of_a_user_trains_as_the_table_it_is(tmp_path):
     assert train(tmp_path / "own", 4, *OWN) == 0
     assert train(tmp_path / "table", 4) == 0
@@ -114,6 +115,7 @@ class LastSeatCritic:
                 self.values[seat].copy_(saved)
 
 
+@pytest.mark.slow
 def test_a_subclass_of_the_central_critic_trains_as_the_central_critic(tmp_path):
     assert train(tmp_path / "own", 4, "--critic.kind", f"{__name__}:OwnCritic") == 0
     assert train(tmp_path / "central", 4, "--critic.kind", "central") == 0
