@@ -127,6 +127,7 @@ def index(stored: Sequence[Stored]) -> str:
         "",
         *markdown_rows(HEAD, claims_of_the_paper(stored)),
         "",
+        *claims_without_runs(stored),
         "## Studies",
         "",
         *overview(stored),
@@ -135,21 +136,28 @@ def index(stored: Sequence[Stored]) -> str:
 
 
 def claims_of_the_paper(stored: Sequence[Stored]) -> list[list[str]]:
-    """The cells of the paper's claims, those without runs last; a comparison of several studies once."""
+    """The cells of the paper's claims that have runs; a comparison of several studies once."""
     measured: dict[tuple[str, ...], list[str]] = {}
-    waiting = []
     for one in stored:
         for verdict, row in zip(one.results["verdicts"], one.results["statistics"], strict=True):
-            if not row["source"].startswith("paper"):
-                continue
-            claim, source = [row["claim"]], row["source"].removeprefix("paper").strip(" ,")
-            cells = [model_of(one.results, row), verdict["test"], difference(row), margin(row)]
-            if row["n"]:
+            if row["n"] and row["source"].startswith("paper"):
+                source = row["source"].removeprefix("paper").strip(" ,")
+                cells = [model_of(one.results, row), verdict["test"], difference(row), margin(row)]
                 cells.append(f"**{result_words(row)}**, n = {row['n']}")
-                measured.setdefault(tuple(cells), [*claim, source, *cells, one.link])
-            else:
-                waiting.append([*claim, source, *cells, "without runs", one.link])
-    return [*measured.values(), *waiting]
+                measured.setdefault(tuple(cells), [row["claim"], source, *cells, one.link])
+    return [*measured.values()]
+
+
+def claims_without_runs(stored: Sequence[Stored]) -> list[str]:
+    """A sentence on the paper's claims that are declared and not measured yet; nothing if all are."""
+    waiting = [
+        one.link
+        for one in stored
+        for row in one.results["statistics"]
+        if not row["n"] and row["source"].startswith("paper")
+    ]
+    studies = ", ".join(dict.fromkeys(waiting))
+    return [f"Declared, without runs yet: {len(waiting)} claims of {studies}.", ""] if waiting else []
 
 
 def with_percentages(text: str, stored: Sequence[Stored]) -> str:

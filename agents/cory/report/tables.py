@@ -10,7 +10,7 @@ from cory.runtime.terminal import plain
 FILE_WIDTH = 200
 """Columns of text if the output is not a terminal; wide, so that rows do not wrap."""
 
-UNBROKEN = re.compile(r"\([-+\d.]+ (?:to|of) [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]")
+UNBROKEN = re.compile(r"\([-+\d.]+ (?:to|of) [-+\d.]+\)|\[[-+\d.]+, [-+\d.]+\]|[-\d.]+ \xb1 [\d.]+")
 """Intervals, ranges and "19.2 of 20", which no line break should divide."""
 
 

@@ -132,10 +132,9 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
     low, high = statistics.interval(d_n)
     lives = _lives(results, comparison, task, seeds)
     are_arms = {comparison["arm"], comparison["baseline"]} <= results["arms"].keys()
-    # Iterations end alike in all runs; without collapse, more training would have gone to more nats.
-    bounds = [
-        sum(not collapsed for _, collapsed in side) if metric == survival.IN_KL else 0 for side in lives
-    ]
+    # Longer runs would have gone to more nats; in iterations all end alike, so where none collapsed at all.
+    lower = metric == survival.IN_KL or not d_n.any()
+    bounds = [sum(not collapsed for _, collapsed in side) if lower else 0 for side in lives]
     possible = statistics.Interval(-math.inf if bounds[1] else low, math.inf if bounds[0] else high)
     row = {
         **{key: comparison[key] for key in COPIED},
@@ -203,9 +202,7 @@ def words(row: Mapping[str, Any]) -> str:
     ends = f"({row['low']:+.3f} to {row['high']:+.3f})"
     more = f" Log-rank p = {row['log_rank_p']:.2g}." if row["log_rank_p"] is not None else ""
     if bounds := row.get("bounds"):
-        more += (
-            f" {bounds} runs did not collapse; a verdict that more nats of theirs could change is undecided."
-        )
+        more += f" {bounds} runs did not collapse; a verdict that longer runs could change is undecided."
     return f"{text} {ends} over {row['n']} seeds; the claim is one {claim}.{more}"
 
 

@@ -149,6 +149,7 @@ def result_tables(results: Results) -> list[Table]:
     names = [*results["arms"], *results["sweeps"], *results["pools"]]
     played = {run["task"] for run in results["runs"]}
     head = ["claim", "comparison", "on", "n", "difference", "margin", "verdict"]
+    counted = [row for row in results["statistics"] if row["n"]]
     rows = [
         [
             row["claim"],
@@ -159,10 +160,13 @@ def result_tables(results: Results) -> list[Table]:
             margin(row),
             result_words(row),
         ]
-        for row in results["statistics"]
+        for row in counted
     ]
+    waiting = dict.fromkeys(row["claim"] for row in results["statistics"] if not row["n"])
+    note = f"Declared, without runs yet: {'; '.join(waiting)}." if waiting else ""
+    claims = [Table("Claims", head, rows, note=note)] if results["statistics"] else []
     arms = [_arms(results, names, task) for task in results["kl_coef"] if task in played]
-    return [*suite.table(results), *([Table("Claims", head, rows)] if rows else []), *arms]
+    return [*suite.table(results), *claims, *arms]
 
 
 def settings_table(results: Results) -> Table:
@@ -183,8 +187,8 @@ def origin(results: Results) -> list[str]:
     counts = ", ".join(f"{name} ({processors.count(name)} runs)" for name in dict.fromkeys(processors))
     return [
         f"Runs of {commits or 'no commit'}; learning version {results['learning_version']}.",
-        f"Processors, which may round differently: {counts or 'none'}.",
-        f"Combined reward is task reward - eta KL, with the same eta for all arms: {eta}.",
+        f"Processors: {counts or 'none'}.",
+        f"Combined reward is task reward - eta KL, eta = {eta}.",
     ]
 
 
@@ -214,7 +218,8 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         rows.append([arm, str(n), *cells, _collapsed(runs, arm), responses])
     rows.append(["before training", "", *(untrained[metric] for metric in metrics), "", ""])
     note = (
-        f"Mean over runs (95 % interval); with fewer than {statistics.MIN_RUNS} [smallest, largest]. "
+        f"Mean \N{PLUS-MINUS SIGN} half of the 95 % interval over runs; fewer than {statistics.MIN_RUNS}: "
+        "[smallest, largest]. "
         "Collapsed: policies with a sign of collapse."
         + (f" Without runs: {', '.join(later)}." if later else "")
     )
@@ -249,11 +254,11 @@ def _untrained(runs: Sequence[Mapping[str, Any]], metric: str) -> str:
 def _estimate(values: Sequence[float]) -> str:
     if not values:
         return "-"
+    average = f"{np.mean(values):.3f}"
     low, high = statistics.interval(values)
-    if low != low:
-        low, high = min(values), max(values)
-        return f"{np.mean(values):.3f}" + (f" [{low:.3f}, {high:.3f}]" if len(values) > 1 else "")
-    return f"{np.mean(values):.3f} ({low:.3f} to {high:.3f})"
+    if low == low:
+        return f"{average} \N{PLUS-MINUS SIGN} {(high - low) / 2:.3f}"
+    return average + (f" [{min(values):.3f}, {max(values):.3f}]" if len(values) > 1 else "")
 
 
 def _collapsed(runs: Sequence[Mapping[str, Any]], arm: str) -> str:

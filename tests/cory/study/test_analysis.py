@@ -247,6 +247,7 @@ def test_survival_without_runs_or_collapse_has_no_log_rank_p(values, collapsed):
     row = collapsing_results(values, collapsed)
     assert (row["n"], row["log_rank_p"]) == (len(collapsed), None)
     assert "Log-rank" not in analysis.words(row)
+    assert row["result"] == "undecided"  # nobody collapsed: nothing was tested
 
 
 def test_share_without_collapse_is_the_kaplan_meier_estimate():
@@ -504,7 +505,7 @@ def test_report_holds_combined_reward_verdicts_and_every_figure(values, tmp_path
         "a processor (12 runs)",
     ):
         assert shown in markdown
-    assert "| cooperative | 6 | 0.825 (" in markdown
+    assert "| cooperative | 6 | 0.825\N{NO-BREAK SPACE}\N{PLUS-MINUS SIGN}" in markdown
     for shown in (text, report.markdown(results, figures=["## Learning curves"])):
         last = "How it was made" if shown is text else "Processors"
         places = [shown.index(part) for part in ("Claims", "Arms on", "Learning curves", last)]
@@ -537,12 +538,14 @@ def test_report_names_every_processor_with_its_number_of_runs(values):
     results = made_up_results(values)
     for run in results["runs"]:
         run["processor"] = "A" if run["seed"] else "B"
-    assert "Processors, which may round differently: B (2 runs), A (10 runs)." in report.origin(results)
+    assert "Processors: B (2 runs), A (10 runs)." in report.origin(results)
 
 
-def test_claims_whose_arms_lack_runs_are_rows_of_the_table_and_the_summary(values):
+def test_claims_whose_arms_lack_runs_are_named_below_the_heading_and_in_the_summary(values):
     results = made_up_results(values)
     results["runs"] = [run for run in results["runs"] if run["arm"] == "cooperative"]
     results = analysis.analyse(results)
     assert all(line.startswith("without runs: ") for line in report.verdict_lines(results))
-    assert [row[-1] for row in report.result_tables(results)[0].rows] == ["without runs"] * 2
+    claims = report.result_tables(results)[0]
+    declared = "; ".join(row["claim"] for row in results["statistics"])
+    assert (claims.rows, claims.note) == ([], f"Declared, without runs yet: {declared}.")
