@@ -166,6 +166,12 @@ def result_tables(results: Results) -> list[Table]:
     note = f"Declared, without runs yet: {'; '.join(waiting)}." if waiting else ""
     claims = [Table("Claims", head, rows, note=note)] if results["statistics"] else []
     arms = [_arms(results, names, task) for task in results["kl_coef"] if task in played]
+    if arms:
+        estimates = (
+            "Mean \N{PLUS-MINUS SIGN} half of the 95 % interval over runs; "
+            f"fewer than {statistics.MIN_RUNS}: [smallest, largest]."
+        )
+        arms[0] = arms[0]._replace(note=f"{estimates} {arms[0].note}".strip())
     return [*suite.table(results), *claims, *arms]
 
 
@@ -203,6 +209,7 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         for metric, start in untrained.items()
         if start != "-" or any(by_metric[metric] for by_metric in measured.values())
     ]
+    collapsed = any(at is not None for run in runs for at in run["collapsed_at"].values())
     rows, later = [], []
     for arm in names:
         by_metric = {metric: measured[arm][metric] for metric in metrics}
@@ -215,15 +222,13 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         ]
         used = [run["budget"]["judge_calls"] for run in runs if run["arm"] == arm]
         responses = f"{np.mean(used):,.0f}" if used else "-"
-        rows.append([arm, str(n), *cells, _collapsed(runs, arm), responses])
-    rows.append(["before training", "", *(untrained[metric] for metric in metrics), "", ""])
-    note = (
-        f"Mean \N{PLUS-MINUS SIGN} half of the 95 % interval over runs; fewer than {statistics.MIN_RUNS}: "
-        "[smallest, largest]. "
-        "Collapsed: policies with a sign of collapse."
-        + (f" Without runs: {', '.join(later)}." if later else "")
-    )
-    return Table(f"Arms on {task}", ["arm", "runs", *metrics, "collapsed", "responses"], rows, note=note)
+        rows.append([arm, str(n), *cells, *([_collapsed(runs, arm)] if collapsed else []), responses])
+    rows.append(["before training", "", *(untrained[metric] for metric in metrics)])
+    head = ["arm", "runs", *metrics, *(["collapsed"] if collapsed else []), "responses"]
+    rows[-1] += [""] * (len(head) - len(rows[-1]))
+    notes = ["Collapsed: policies with a sign of collapse."] if collapsed else []
+    notes += [f"Without runs: {', '.join(later)}."] if later else []
+    return Table(f"Arms on {task}", head, rows, note=" ".join(notes))
 
 
 def _columns(results: Results, task: str) -> list[str]:

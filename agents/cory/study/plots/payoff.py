@@ -23,10 +23,10 @@ COLOURS = colormaps["coolwarm_r"]
 
 
 def payoff_sweep(results: Results) -> Mapping[str, Any] | None:
-    """The first sweep over the payoff whose arms have runs."""
+    """The first sweep over the payoff of which two arms or more have runs."""
     played = {run["arm"] for run in results["runs"]}
     sweeps = (sweep for sweep in results["sweeps"].values() if sweep["setting"] == "payoff")
-    return next((sweep for sweep in sweeps if played & set(sweep["arms"])), None)
+    return next((sweep for sweep in sweeps if len(played & set(sweep["arms"])) > 1), None)
 
 
 def collective_by_payoff(results: Results, task: str) -> dict[float, list[float]]:
