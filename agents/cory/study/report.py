@@ -48,6 +48,8 @@ GAME = (
     "iterations",
 )
 """Settings that a reader asks for first."""
+LISTED = 5
+"""Commits that are named; of more runs' the number is."""
 DEFINITIONS = (
     "The unit is the run: the mean over its policies at the end of training. Intervals are two-sided 95 % t "
     "intervals over runs, of differences paired by seed.",
@@ -188,11 +190,12 @@ def settings_table(results: Results) -> Table:
 def origin(results: Results) -> list[str]:
     """Commits, machines and KL coefficients."""
     eta = ", ".join(f"{coef:g} ({task})" for task, coef in results["kl_coef"].items())
-    commits = ", ".join(sorted({str(run["commit"]) for run in results["runs"]}))
+    commits = sorted({str(run["commit"]) for run in results["runs"]})
+    listed = ", ".join(commits) if len(commits) <= LISTED else f"{len(commits)} commits, in the results file"
     processors = [run["processor"] or "an unknown processor" for run in results["runs"]]
     counts = ", ".join(f"{name} ({processors.count(name)} runs)" for name in dict.fromkeys(processors))
     return [
-        f"Runs of {commits or 'no commit'}; learning version {results['learning_version']}.",
+        f"Runs of {listed or 'no commit'}; learning version {results['learning_version']}.",
         f"Processors: {counts or 'none'}.",
         f"Combined reward is task reward - eta KL, eta = {eta}.",
     ]
