@@ -6,7 +6,6 @@ Imports no policy: functions of logged metrics only, which return warnings by na
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean
 
 from cory.tracking.tracker import split
 
@@ -88,8 +87,9 @@ def _runaway(rows: Sequence[Row]) -> Warnings:
 
 
 def _dead_critics(rows: Sequence[Row]) -> Warnings:
-    """A warning for every policy whose values explain next to nothing of the returns, whatever its seats.
+    """A warning for every policy whose values explain next to nothing of the returns in all rows and seats.
 
+    One dip says little: values lag behind returns that rise fast, and behind a new seat.
     A central critic is one for all policies.
     """
     explained: dict[str, list[float]] = {}
@@ -101,12 +101,12 @@ def _dead_critics(rows: Sequence[Row]) -> Warnings:
     warnings = {}
     for policy, values in sorted(explained.items()):
         finite = [value for value in values if value is not None and math.isfinite(value)]
-        if finite and mean(finite) < DEAD_CRITIC:
+        if finite and max(finite) < DEAD_CRITIC:
             name = "the central critic" if policy == "critic" else f"the value head of {policy}"
             raised = "critic.lr" if policy == "critic" else "learner.value-lr or algorithm.value-clip"
             warnings[f"dead critic {policy}"] = (
-                f"{name} explains {mean(finite):.2f} of the variance of returns (mean of {WINDOW} "
-                f"iterations): it hardly lowers the variance of advantages; raise {raised}"
+                f"{name} has explained at most {max(finite):.2f} of the variance of returns for {WINDOW} "
+                f"iterations: it hardly lowers the variance of advantages; raise {raised}"
             )
     return warnings
 
