@@ -166,7 +166,7 @@ def result_tables(results: Results) -> list[Table]:
     ]
     waiting = dict.fromkeys(row["claim"] for row in results["statistics"] if not row["n"])
     note = f"Declared, without runs yet: {'; '.join(waiting)}." if waiting else ""
-    claims = [Table("Claims", head, rows, note=note)] if results["statistics"] else []
+    claims = [Table("Claims", head, rows, kind="runs", note=note)] if results["statistics"] else []
     arms = [_arms(results, names, task) for task in results["kl_coef"] if task in played]
     if arms:
         estimates = (
