@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image
 
 from benchmarks import ROOT
+from cory.report.figures import draw_kinds
 from cory.report.tables import markdown_rows
-from cory.runtime.files import write_text
+from cory.runtime.files import read_json, write_text
 from cory.study import results as study_results
 from cory.study.analysis import analyse, curve, result_words
 from cory.study.plan import PlannedRun, make_plan
@@ -46,6 +48,14 @@ QUOTED = (
     ("41 % less variance", "variance of combined reward", "plus"),
 )
 """What is quoted, the quantity and the study that measure it."""
+INFLUENCE = ROOT / "benchmarks/results/learning/influence.json"
+"""By results file and task: the pioneer's share of the observer's variance before training (`cory probe`)."""
+NOISE, SHUFFLED = "noise", "shuffled"
+"""The study of what the other's score is worth, and the arm that has that of another game in its place."""
+WORTH = (
+    "The sum against own score plus the other's score of another game, in margins of the claim, over the "
+    "pioneer's share of the observer's variance before training. Bars: 95 % intervals."
+)
 KEY = tuple(f"- **{name}**: {text}" for name, text in RESULT_WORDS.items())
 HEAD = ("claim", "paper", "model", "test", "difference", "margin", "verdict", "study")
 
@@ -271,6 +281,9 @@ def runs_in_words(runs: Sequence[PlannedRun]) -> str:
 def _write_page(one: Stored, pages: Path) -> Path:
     """Write a study's page and its figures; figures it no longer has are removed."""
     plots = draw(one.results, pages / one.name)
+    if one.name == NOISE:
+        worth = ("influence", "What the other's score is worth", WORTH, draw_worth)
+        plots = [*draw_kinds([worth], one, pages / one.name), *plots]
     for plot in plots:
         reduce_colours(plot.path)
     figures = [
@@ -286,6 +299,27 @@ def _write_page(one: Stored, pages: Path) -> Path:
     path = pages / f"{one.name}.md"
     write_text(path, page(one, figures))
     return path
+
+
+def draw_worth(one: Stored) -> Figure | None:
+    """What the sum gains over its noise, over the pioneer's influence: a point for each task and model."""
+    figure = Figure(figsize=(5.4, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for stem, shares in read_json(INFLUENCE).items():
+        results = study_results.load(one.file.with_name(f"{stem}.json")) or {"statistics": ()}
+        for row in results["statistics"]:
+            if row["baseline"] == SHUFFLED and row["low"] is not None and row["task"] in shares:
+                share, left, right = (shares[row["task"]][key] for key in ("value", "low", "high"))
+                gain, low, high = (row[key] / row["margin"] for key in ("difference", "low", "high"))
+                bars = {"xerr": [[share - left], [right - share]], "yerr": [[gain - low], [high - gain]]}
+                axes.errorbar(share, gain, fmt="o", capsize=2, **bars)
+                name = f"{row['task']}, {model_of(results, row)}"
+                axes.annotate(name, (share, gain), xytext=(6, 6), textcoords="offset points")
+    axes.axhline(0, color="0.3", linewidth=0.8)
+    axes.axhline(1, color="0.3", linestyle=":")
+    axes.set_xlabel("pioneer's share of the observer's variance")
+    axes.set_ylabel("sum - shuffled, in margins")
+    return figure if axes.containers else None
 
 
 def reduce_colours(path: Path) -> None:

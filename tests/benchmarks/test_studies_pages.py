@@ -1,5 +1,7 @@
 """Pages of docs/studies from made-up results."""
 
+import json
+
 import numpy as np
 import pytest
 import yaml
@@ -202,3 +204,19 @@ def test_committed_verdict_table_is_that_of_the_committed_results():
     assert text == studies_pages.index(committed), "run python -m benchmarks.studies_pages"
     paper = (studies_pages.PAGES.parent / studies_pages.PAPER).read_text("utf-8")
     assert paper == studies_pages.with_percentages(paper, measured), "run python -m benchmarks.studies_pages"
+
+
+def test_worth_of_the_others_score_is_in_margins_over_the_pioneers_share(stored, tmp_path, monkeypatch):
+    """The sum gains 0.45 with margin 0.05, nine margins, where the pioneer's share is 0.3."""
+    results = study_results.load(stored / "relay_smoke.json")
+    (row,) = [row for row in results["statistics"] if row["claim"] == "a | b"]
+    results["statistics"] = [row | {"baseline": "shuffled"}, row | {"baseline": "other"}]
+    study_results.save(tmp_path / "noise.json", results)
+    shares = {"noise": {"relay": {"value": 0.3, "low": 0.1, "high": 0.4}}, "unmeasured": {"relay": {}}}
+    (tmp_path / "influence.json").write_text(json.dumps(shares))
+    monkeypatch.setattr(studies_pages, "INFLUENCE", tmp_path / "influence.json")
+    one = studies_pages.Stored(tmp_path / "noise.json", results)
+    (point,) = studies_pages.draw_worth(one).axes[0].containers
+    assert point.lines[0].get_xydata().tolist() == [[0.3, pytest.approx(9.0)]]
+    (tmp_path / "influence.json").write_text("{}")
+    assert studies_pages.draw_worth(one) is None
