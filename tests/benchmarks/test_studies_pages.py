@@ -97,7 +97,7 @@ def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
     for shown in (
         "Does the summed payoff raise the collective reward",
         "| arm | runs | combined_reward |",
-        "| cooperative | 5 | 0.820 (",
+        "| cooperative | 5 | 0.820\N{NO-BREAK SPACE}\N{PLUS-MINUS SIGN}",
         "| a / b | cooperative - independent | game/collective_reward, relay | 5 | ",
         "![Learning curves](relay-smoke/curves.png)",
         "10 runs, 0.2 core hours.",

@@ -173,7 +173,7 @@ def test_combined_reward_has_the_first_arms_coefficient_in_all(tmp_path):
     arms = arms_of([write_run(tmp_path / "a"), write_run(tmp_path / "b", kl=2.0, **{"kl.coef": 0.4})])
     results = pages.results_of(arms)
     assert results["statistics"][0]["difference"] == pytest.approx((0.5 - 0.2 * 2) - (0.5 - 0.2 * 1))
-    assert origin(results)[-1].endswith("with the same eta for all arms: 0.2 (reviews).")
+    assert origin(results)[-1].endswith("eta = 0.2 (reviews).")
 
 
 def test_unfinished_run_is_compared_as_far_as_it_is_and_marked(tmp_path):
