@@ -312,14 +312,16 @@ def draw_worth(one: Stored) -> Figure | None:
                 share, left, right = (shares[row["task"]][key] for key in ("value", "low", "high"))
                 gain, low, high = (row[key] / row["margin"] for key in ("difference", "low", "high"))
                 bars = {"xerr": [[share - left], [right - share]], "yerr": [[gain - low], [high - gain]]}
-                axes.errorbar(share, gain, fmt="o", capsize=2, **bars)
                 name = f"{row['task']}, {model_of(results, row)}"
-                axes.annotate(name, (share, gain), xytext=(6, 6), textcoords="offset points")
+                axes.errorbar(share, gain, fmt="o", capsize=2, label=name, **bars)
     axes.axhline(0, color="0.3", linewidth=0.8)
     axes.axhline(1, color="0.3", linestyle=":")
     axes.set_xlabel("pioneer's share of the observer's variance")
     axes.set_ylabel("sum - shuffled, in margins")
-    return figure if axes.containers else None
+    if not axes.containers:
+        return None
+    axes.legend(loc="center")
+    return figure
 
 
 def reduce_colours(path: Path) -> None:
