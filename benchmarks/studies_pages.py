@@ -311,9 +311,9 @@ def draw_worth(one: Stored) -> Figure | None:
             if row["baseline"] == SHUFFLED and row["low"] is not None and row["task"] in shares:
                 share, left, right = (shares[row["task"]][key] for key in ("value", "low", "high"))
                 gain, low, high = (row[key] / row["margin"] for key in ("difference", "low", "high"))
-                bars = {"xerr": [[share - left], [right - share]], "yerr": [[gain - low], [high - gain]]}
+                across, up = [[share - left], [right - share]], [[gain - low], [high - gain]]
                 name = f"{row['task']}, {model_of(results, row)}"
-                axes.errorbar(share, gain, fmt="o", capsize=2, label=name, **bars)
+                axes.errorbar(share, gain, up, across, fmt="o", capsize=2, label=name)
     axes.axhline(0, color="0.3", linewidth=0.8)
     axes.axhline(1, color="0.3", linestyle=":")
     axes.set_xlabel("pioneer's share of the observer's variance")
