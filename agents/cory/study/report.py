@@ -50,6 +50,11 @@ GAME = (
 """Settings that a reader asks for first."""
 LISTED = 5
 """Commits that are named; of more runs' the number is."""
+ESTIMATES = (
+    "Mean \N{PLUS-MINUS SIGN} half of the 95 % interval over runs; "
+    f"fewer than {statistics.MIN_RUNS}: [smallest, largest]."
+)
+"""What the cells of the tables of arms are; on a page it stands at the first."""
 DEFINITIONS = (
     "The unit is the run: the mean over its policies at the end of training. Intervals are two-sided 95 % t "
     "intervals over runs, of differences paired by seed.",
@@ -150,8 +155,15 @@ def result_tables(results: Results) -> list[Table]:
     """The suite, the comparisons, and the arms of each task that has runs."""
     names = [*results["arms"], *results["sweeps"], *results["pools"]]
     played = {run["task"] for run in results["runs"]}
+    tasks = [task for task in results["kl_coef"] if task in played]
+    notes = [ESTIMATES, *[""] * len(tasks)]
+    arms = [_arms(results, names, task, note) for task, note in zip(tasks, notes, strict=False)]
+    return [*suite.table(results), *_claims(results), *arms]
+
+
+def _claims(results: Results) -> list[Table]:
+    """The comparisons that have runs, the others in the note; no table where none was declared."""
     head = ["claim", "comparison", "on", "n", "difference", "margin", "verdict"]
-    counted = [row for row in results["statistics"] if row["n"]]
     rows = [
         [
             row["claim"],
@@ -162,19 +174,12 @@ def result_tables(results: Results) -> list[Table]:
             margin(row),
             result_words(row),
         ]
-        for row in counted
+        for row in results["statistics"]
+        if row["n"]
     ]
-    waiting = dict.fromkeys(row["claim"] for row in results["statistics"] if not row["n"])
+    waiting = [f"{row['claim']} ({row['task']})" for row in results["statistics"] if not row["n"]]
     note = f"Declared, without runs yet: {'; '.join(waiting)}." if waiting else ""
-    claims = [Table("Claims", head, rows, kind="runs", note=note)] if results["statistics"] else []
-    arms = [_arms(results, names, task) for task in results["kl_coef"] if task in played]
-    if arms:
-        estimates = (
-            "Mean \N{PLUS-MINUS SIGN} half of the 95 % interval over runs; "
-            f"fewer than {statistics.MIN_RUNS}: [smallest, largest]."
-        )
-        arms[0] = arms[0]._replace(note=f"{estimates} {arms[0].note}".strip())
-    return [*suite.table(results), *claims, *arms]
+    return [Table("Claims", head, rows, kind="runs", note=note)] if results["statistics"] else []
 
 
 def settings_table(results: Results) -> Table:
@@ -201,7 +206,7 @@ def origin(results: Results) -> list[str]:
     ]
 
 
-def _arms(results: Results, names: Sequence[str], task: str) -> Table:
+def _arms(results: Results, names: Sequence[str], task: str, note: str) -> Table:
     runs = [run for run in results["runs"] if run["task"] == task]
     untrained = {metric: _untrained(runs, metric) for metric in _columns(results, task)}
     measured = {
@@ -213,6 +218,7 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         if start != "-" or any(by_metric[metric] for by_metric in measured.values())
     ]
     collapsed = any(at is not None for run in runs for at in run["collapsed_at"].values())
+    last = ["collapsed", "responses"] if collapsed else ["responses"]
     rows, later = [], []
     for arm in names:
         by_metric = {metric: measured[arm][metric] for metric in metrics}
@@ -225,13 +231,12 @@ def _arms(results: Results, names: Sequence[str], task: str) -> Table:
         ]
         used = [run["budget"]["judge_calls"] for run in runs if run["arm"] == arm]
         responses = f"{np.mean(used):,.0f}" if used else "-"
-        rows.append([arm, str(n), *cells, *([_collapsed(runs, arm)] if collapsed else []), responses])
-    rows.append(["before training", "", *(untrained[metric] for metric in metrics)])
-    head = ["arm", "runs", *metrics, *(["collapsed"] if collapsed else []), "responses"]
-    rows[-1] += [""] * (len(head) - len(rows[-1]))
-    notes = ["Collapsed: policies with a sign of collapse."] if collapsed else []
-    notes += [f"Without runs: {', '.join(later)}."] if later else []
-    return Table(f"Arms on {task}", head, rows, note=" ".join(notes))
+        rows.append([arm, str(n), *cells, *[_collapsed(runs, arm), responses][-len(last) :]])
+    rows.append(["before training", "", *(untrained[metric] for metric in metrics), *[""] * len(last)])
+    notes = [note, "Collapsed: policies with a sign of collapse." if collapsed else ""]
+    notes += [f"Without runs: {', '.join(later)}." if later else ""]
+    head = ["arm", "runs", *metrics, *last]
+    return Table(f"Arms on {task}", head, rows, note=" ".join(filter(None, notes)))
 
 
 def _columns(results: Results, task: str) -> list[str]:

@@ -547,5 +547,5 @@ def test_claims_whose_arms_lack_runs_are_named_below_the_heading_and_in_the_summ
     results = analysis.analyse(results)
     assert all(line.startswith("without runs: ") for line in report.verdict_lines(results))
     claims = report.result_tables(results)[0]
-    declared = "; ".join(row["claim"] for row in results["statistics"])
+    declared = "; ".join(f"{row['claim']} (relay)" for row in results["statistics"])
     assert (claims.rows, claims.note) == ([], f"Declared, without runs yet: {declared}.")
