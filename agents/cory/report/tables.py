@@ -36,16 +36,17 @@ def cell(value: float | None, low: float | None, high: float | None, *, sign: st
 
 
 def on_page(table: Table, *, level: int = 2) -> list[html.Markup]:
-    """A heading, the note and the table."""
+    """A heading, the note and the table, if it has rows."""
     note = [html.paragraph(table.note, muted=True)] if table.note else []
-    heading = html.heading(table.title, level=level)
-    return [heading, *note, html.table(table.head, table.rows, kind=table.kind)]
+    rows = [html.table(table.head, table.rows, kind=table.kind)] if table.rows else []
+    return [html.heading(table.title, level=level), *note, *rows]
 
 
 def markdown(table: Table) -> list[str]:
-    """A heading, the note and the table as lines of Markdown."""
+    """A heading, the note and the table, if it has rows, as lines of Markdown."""
     note = ["", table.note] if table.note else []
-    return ["", f"## {table.title}", *note, "", *markdown_rows(table.head, table.rows)]
+    rows = ["", *markdown_rows(table.head, table.rows)] if table.rows else []
+    return ["", f"## {table.title}", *note, *rows]
 
 
 def markdown_rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

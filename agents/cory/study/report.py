@@ -223,7 +223,7 @@ def _arms(results: Results, names: Sequence[str], task: str, note: str) -> Table
     for arm in names:
         by_metric = {metric: measured[arm][metric] for metric in metrics}
         if not (n := max(map(len, by_metric.values()), default=0)):
-            later.append(arm)
+            later += [arm] if arm in results["arms"] else []
             continue
         cells = [
             _estimate(list(values.values())) + (f", n = {len(values)}" if 0 < len(values) < n else "")
