@@ -56,10 +56,12 @@ def best(scores_BN: np.ndarray, _iteration: int) -> np.ndarray:
 def difference(scores_BN: np.ndarray, _iteration: int) -> np.ndarray:
     """Pay each seat what the highest score would lose without it (a difference reward).
 
-    Scores are taken to be 0 or more: a single seat is paid its score.
+    A single seat is paid its score.
     """
     N = scores_BN.shape[1]
-    without = [np.delete(scores_BN, i, axis=1).max(1, initial=0.0) for i in range(N)]
+    if N == 1:
+        return scores_BN
+    without = [np.delete(scores_BN, i, axis=1).max(1) for i in range(N)]
     difference_BN: np.ndarray = scores_BN.max(1, keepdims=True) - np.stack(without, axis=1)
     return difference_BN
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from cory_env.nearest import did_you_mean
 from cory_env.tasks.base import Task, annotates
-from cory_env.templates import Template, parse_template, read_template
+from cory_env.templates import Template, read_template
 from cory_env.tokenizer import Tokenizer, encode_inside, start_of, without_start
 from cory_env.types import seat_names, without_end
 
@@ -89,7 +89,8 @@ def make_views(
     views = []
     for k, seat in enumerate(names):
         seen = _seen(k, by_seat.get(seat, "all"))
-        query = any(name == "query" for _, name in parse_template(seat, task.template(seat)))
+        pieces = read_template(seat, task.template(seat), task.tokenizer)
+        query = any(name == "query" for _, name in pieces)
         template = own[seat] if seat in own else _task_template(task, names, k, seen, query=query)
         views.append(compile_view(seat, template, seen=seen, tokenizer=task.tokenizer, query=query))
     return tuple(views)
@@ -179,12 +180,19 @@ def _seen(k: int, sees: str) -> tuple[int, ...]:
     return tuple(choices[sees])
 
 
-def _task_template(task: Task, names: Sequence[str], k: int, seen: Sequence[int], *, query: bool) -> str:
+def _task_template(task: Task, names: Sequence[str], k: int, seen: Sequence[int], *, query: bool) -> Template:
     """Return the task's template for seat `k`, chosen by the number of responses the seat sees."""
     if not seen and query:
         return task.template(names[0])
     if not seen:
-        return re.sub(r"\{response_\d+\}", "", task.template(names[k]))
+        return _replaced(task.template(names[k]), r"\{response_\d+\}", "")
     if len(seen) == 1:
-        return task.template(names[1]).replace("{response_0}", f"{{response_{seen[0]}}}")
+        return _replaced(task.template(names[1]), r"\{response_0\}", f"{{response_{seen[0]}}}")
     return task.template(names[k])
+
+
+def _replaced(template: Template, pattern: str, text: str) -> Template:
+    """Return a template with every match of a pattern replaced, in a chat in the content of each message."""
+    if isinstance(template, str):
+        return re.sub(pattern, text, template)
+    return [{**message, "content": re.sub(pattern, text, message["content"])} for message in template]

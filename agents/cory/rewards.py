@@ -23,6 +23,9 @@ Text = str | Sequence[Mapping[str, str]]
 THINK = r"<think>(?:(?!</?think>).)*</think>\s*\S(?:(?!</?think>).)*"
 """One block of thoughts, then an answer."""
 
+_WORDS_AND_SIGNS = re.compile(r"[^\W_]+|[^\w\s.,;:!?'\"()\[\]{}*`-]")
+"""`C++` is c, +, +, and `**Yes!**` is yes."""
+
 _FINAL = re.compile(r"\banswer(?:\s+is\b|\s*:)\s*", re.IGNORECASE)
 
 
@@ -32,8 +35,8 @@ def accuracy(
     """Return 1 for a completion with the right final answer, the column `answer`, else 0.
 
     Where `answer` holds a number, the final numbers of both are compared (`#### 72`, "the answer is 72.0", or
-    the last number); elsewhere the words of the whole completion, or of what follows its last "answer is" or
-    "answer:".
+    the last number); elsewhere the words and signs, but for punctuation, of the whole completion, or of what
+    follows its last "answer is" or "answer:". ValueError for an `answer` without a character.
     """
     return [float(_is_right(_text(c), str(gold))) for c, gold in zip(completions, answer, strict=True)]
 
@@ -162,7 +165,12 @@ def _is_right(text: str, gold: str) -> bool:
 
     if extract_answer(gold) is not None:
         return is_correct(text, gold)
-    return _words(gold) in (_words(text), _words(_FINAL.split(text)[-1]))
+    if not gold.strip():
+        raise ValueError("an answer is empty; drop the row, or give what is right")
+    given = (text, _FINAL.split(text)[-1])
+    if right := _WORDS_AND_SIGNS.findall(gold.lower()):
+        return right in [_WORDS_AND_SIGNS.findall(one.lower()) for one in given]
+    return gold.strip() in [one.strip() for one in given]
 
 
 def _common_subsequence(words: list[str], others: list[str]) -> int:

@@ -28,7 +28,7 @@ def in_test(text: str) -> bool:
 def in_validation(text: str) -> bool:
     """Return whether a train text belongs to validation: the tenth of the texts with the smallest hashes.
 
-    The size of a hash tells nothing of its residues, by which `in_test` and the reviews task choose.
+    The size of a hash tells nothing of its residues, by which `in_test` chooses.
     """
     return 10 * text_hash(text) < 2**64
 

@@ -23,7 +23,7 @@ HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 SPLITS: Mapping[str, tuple[str, ...]] = {
     "train": ("train",),
-    "validation": ("validation", "valid", "dev"),
+    "validation": ("validation", "valid", "val", "dev"),
     "test": ("test",),
 }
 """Splits, and the names they have on the Hub or at the start of a file name; validation may be missing."""

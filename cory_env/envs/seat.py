@@ -60,6 +60,7 @@ class seat_env(gymnasium.Env[Any, Any]):
                 f"{seat} plays with {', '.join(others) or 'no other seat'}"
             )
         self.partners: Mapping[str, Partner] = partners
+        self._generator = np.random.default_rng()
         self.render_mode = self.aec.render_mode
         self.observation_space = self.aec.observation_space(seat)
 
@@ -68,6 +69,8 @@ class seat_env(gymnasium.Env[Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin a game and let the seats before this one respond; `seed` seeds the partners too."""
         super().reset(seed=seed)
+        if seed is not None:  # not the stream that draws the query: partners could tell it
+            self._generator = np.random.default_rng((seed, 1))
         self.aec.reset(seed=seed, options=options)
         self._play_partners()
         return self.aec.observe(self.seat), self.aec.infos[self.seat]
@@ -86,7 +89,7 @@ class seat_env(gymnasium.Env[Any, Any]):
         reward, game = 0.0, self.aec.game
         while (turn := game.turn) not in (self.seat, None):
             cap = game.caps[game.seats.index(turn)]
-            for token in game.begun(list(self.partners[turn](game.prompt(turn), cap, self.np_random))):
+            for token in game.begun(list(self.partners[turn](game.prompt(turn), cap, self._generator))):
                 self.aec.step(token)
                 reward += self.aec.rewards[self.seat]
         return reward

@@ -167,7 +167,7 @@ class raw_env(AECEnv):
         if self.terminations[seat]:
             self._was_dead_step(action)
             return
-        tokens = self._tokens_of(seat, action)
+        tokens, turn = self._tokens_of(seat, action), self.game.turn
         self._cumulative_rewards[seat] = 0.0
         self.rewards = dict.fromkeys(self.agents, 0.0)
         if self._unpaid:
@@ -177,7 +177,7 @@ class raw_env(AECEnv):
         self.agent_selection = self.game.turn or next(iter(self._unpaid), self.agents[0])
         self._accumulate_rewards()
         self._set_infos()
-        if self.render_mode == "human" and self.agent_selection != seat:
+        if self.render_mode == "human" and self.game.turn != turn:
             self.render()
 
     def _tokens_of(self, seat: str, action: Any) -> list[int]:

@@ -68,7 +68,8 @@ _PART_BEFORE = re.compile(
 """Text before a number that is an exponent, an argument of a function, or the rest of a longer number."""
 
 _PART_BEHIND = re.compile(
-    r"[\s)}]*+(?:\^|√|π|\\(?:sqrt|pi|overline|frac)\b)|\.(?:[0-9]|\\overline)|,[0-9]++(?![0-9,])",
+    r"[\s)}]*+(?:\^|√|π|\\(?:sqrt|pi|overline|frac)\b)|\.(?:[0-9]|\\overline)|,[0-9]++(?![0-9,])"
+    r"|(?:,[0-9]{2})+,[0-9]{3}(?![0-9,])",
     re.IGNORECASE,
 )
 """Text behind a number that is a factor, a base, or the beginning of a longer number."""
@@ -122,6 +123,7 @@ _MARKUP: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
     (re.compile(r"\\([$%])"), r"\1"),
     (re.compile(r"\\(?:times|cdot)(?![a-z])"), "*"),
     (re.compile(r"\\div(?![a-z])"), "/"),
+    (re.compile(r"(?<=[0-9])\ ?x(?=\ ?[0-9])", re.I), " x "),
     (
         re.compile(
             r"(?P<sign>-?)\ ?\\[dt]?frac"

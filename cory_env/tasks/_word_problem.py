@@ -7,7 +7,7 @@ from typing import ClassVar
 from cory_env.data import splits, tables
 from cory_env.grading.numeric_answers import extract_answer, is_correct
 from cory_env.tasks.base import Pool, earlier
-from cory_env.templates import read_template
+from cory_env.templates import Template
 from cory_env.tokenizer import Tokenizer, encode_inside, for_chats
 from cory_env.types import Query, Response
 
@@ -83,32 +83,26 @@ class Problems(Pool):
 
     def problem(self, row: tables.Row) -> tables.Row:
         """Return `question` and `answer` of a row of `columns`; a subclass may rewrite them."""
-        return row
+        return {**row, "question": row["question"].strip()}
 
     def _query(self, row: tables.Row, where: str | Path) -> Query:
         """Encode the question behind a space, which the templates leave out, so that words get usual ids."""
-        if not row["question"].strip() or extract_answer(row["answer"]) is None:
+        if not row["question"] or extract_answer(row["answer"]) is None:
             raise ValueError(f"{where}: the row {str(row)[:120]} lacks a question or a number in its answer")
-        return Query(
-            row["question"], tuple(encode_inside(self.tokenizer, f" {row['question'].strip()}")), row
-        )
+        return Query(row["question"], tuple(encode_inside(self.tokenizer, f" {row['question']}")), row)
 
     def score(self, queries: Sequence[Query], responses: Sequence[Response]) -> list[float]:
         """Score 1 for the gold final number, else 0."""
         pairs = zip(queries, responses, strict=True)
         return [float(is_correct(response.text, query.row["answer"])) for query, response in pairs]
 
-    def template(self, seat: str) -> str:
+    def template(self, seat: str) -> Template:
         """Return `paper_template` behind the worked example; in a chat, its parts as a user message."""
         if not self.chat:
             return f"{self.shot}{paper_template(seat)}"
         attempts = earlier(seat)
         references = "".join(f"\nReference:\n{{response_{k}}}" for k in attempts)
-        messages = (
+        return [
             {"role": "system", "content": SYSTEM},
             {"role": "user", "content": f"Question:{{query}}{references}"},
-        )
-        return "".join(
-            literal.replace("{", "{{").replace("}", "}}") + (f"{{{name}}}" if name else "")
-            for literal, name in read_template(seat, messages, self.tokenizer)
-        )
+        ]

@@ -11,6 +11,7 @@ import numpy as np
 
 from cory_env.data.splits import take_validation
 from cory_env.grading.reward_functions import Cases
+from cory_env.templates import Template
 from cory_env.tokenizer import Tokenizer, encode_inside
 from cory_env.types import Query, Response
 
@@ -44,10 +45,10 @@ class Task(Protocol):
         """Score each response to the query at the same index: one finite number each, higher is better."""
         ...
 
-    def template(self, seat: str) -> str:
-        """Return the prompt template of `seat` if it sees every earlier response; `{query}` for the pioneer.
+    def template(self, seat: str) -> Template:
+        """Return the prompt template of `seat`, text or a chat, if it sees every earlier response.
 
-        A seat whose template lacks `{query}` is never shown the query.
+        It is `{query}` for the pioneer. A seat whose template lacks `{query}` is never shown the query.
         """
         ...
 

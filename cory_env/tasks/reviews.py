@@ -104,7 +104,8 @@ class Task(Judged):
     def _opening(self, text: str, lengths: tuple[int, int]) -> Opening:
         """Return the first tokens of a review, their number chosen by its hash out of (shortest, longest)."""
         shortest, longest = lengths
-        count = shortest + splits.text_hash(text) % (longest - shortest + 1)
+        # A hash of its own: the split is chosen by that of the text, and length must not tell it.
+        count = shortest + splits.text_hash(f"length {text}") % (longest - shortest + 1)
         return Opening(text, tuple(self.tokenizer.encode(text[: longest * LONGEST_TOKEN])[:count]))
 
     def _make_queries(self, openings: Iterable[Opening], where: str | Path) -> list[Query]:

@@ -42,10 +42,24 @@ def chat(text, role="assistant"):
         ("Paris or Rome", "Paris", 0),
         ("not true", "true", 0),
         ("", "Paris", 0),
+        ("The answer is >", ">", 1),
+        (">", ">", 1),
+        ("The answer is <", ">", 0),
+        ("", ">", 0),
+        ("The answer is **C++**.", "C++", 1),
+        ("C#", "C++", 0),
+        ("C", "C++", 0),
+        ("...", "...", 1),
+        ("", "...", 0),
     ],
 )
 def test_accuracy_compares_final_numbers_or_words(completion, answer, want):
     assert rewards.accuracy(["?"], [completion], answer=[answer]) == [want]
+
+
+def test_accuracy_refuses_an_empty_answer():
+    with pytest.raises(ValueError, match="an answer is empty; drop the row"):
+        rewards.accuracy(["?"], [""], answer=[" "])
 
 
 @pytest.mark.parametrize(

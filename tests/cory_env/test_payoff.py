@@ -132,8 +132,10 @@ def test_shuffled_needs_another_game():
         rule("shuffled", 2)(np.array([[1.0, 2.0]]))
 
 
-def test_one_seat_adds_its_score():
-    assert rule("difference", 1)(np.array([[3.0]])).tolist() == [[3.0]]
+def test_one_seat_adds_its_score_and_scores_may_be_negative():
+    assert rule("difference", 1)(np.array([[3.0], [-2.0]])).tolist() == [[3.0], [-2.0]]
+    scores_BN = np.array([[-1.0, -3.0], [-3.0, 1.0]])  # without the better one, -3 is left
+    assert rule("difference", 2)(scores_BN).tolist() == [[2.0, 0.0], [0.0, 4.0]]
 
 
 def product(scores_BN: np.ndarray, iteration: int) -> np.ndarray:

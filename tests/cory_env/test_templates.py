@@ -6,6 +6,7 @@ from cory_env import chat_limits, make_views
 from cory_env.tasks.echo import Task as Echo
 from cory_env.templates import read_template
 from cory_env.tokenizer import CharTokenizer, wrap
+from cory_env.types import seat_names
 from cory_env.views import compile_view
 
 CHAT = (
@@ -44,6 +45,26 @@ def test_chats_and_texts_can_be_mixed_by_seat():
     tokenizer, _ = characters()
     views = make_views(Echo(tokenizer, length=2), seats=2, templates={"observer_1": MESSAGES})
     assert [view.template[:3] for view in views] == ["{qu", "<s>"]
+
+
+class Chatty(Echo):
+    """echo whose prompts are chats."""
+
+    def template(self, seat):
+        shown = "".join(f"{{response_{k}}}." for k in range(seat_names(3).index(seat)))
+        return [{"role": "user", "content": f"{{query}}!{shown}"}]
+
+
+def test_a_task_may_have_chats_as_templates_under_every_view():
+    task = Chatty(characters()[0], length=2)
+
+    def templates(sees):
+        return [view.template.removeprefix("<u>") for view in make_views(task, seats=3, sees=sees)]
+
+    alone, one = "{query}!</s><a>", "{query}!{response_0}.</s><a>"
+    assert templates("all") == [alone, one, "{query}!{response_0}.{response_1}.</s><a>"]
+    assert templates("previous") == [alone, one, one.replace("0", "1")]
+    assert templates("none") == [alone] * 3
 
 
 def test_braces_of_the_chat_template_itself_stay():

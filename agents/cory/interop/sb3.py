@@ -45,7 +45,9 @@ class TokenFeatures(BaseFeaturesExtractor):
         real_BL1 = (ids_BL != self.pad).unsqueeze(-1)
         count_B1 = real_BL1.sum(1).clamp(min=1)
         vectors_BLD = self.embedding(ids_BL) * real_BL1
-        last_BD = vectors_BLD[torch.arange(len(ids_BL)), count_B1[:, 0] - 1]
+        positions_L1 = torch.arange(ids_BL.shape[1], device=ids_BL.device).unsqueeze(-1)
+        last_B = (real_BL1 * positions_L1).amax(1)[:, 0]  # a response may hold the padding's id
+        last_BD = vectors_BLD[torch.arange(len(ids_BL)), last_B]
         features_BD: Tensor = self.layer(torch.cat([vectors_BLD.sum(1) / count_B1, last_BD], dim=1))
         return features_BD
 

@@ -22,8 +22,10 @@ Output = Literal["log_odds", "logit", "probability"]
 class Classifier:
     """Scores texts by one label of a sequence classifier, in float32.
 
-    `log_odds` is log P(label) - log(1 - P(label)), `logit` the raw output of the label. A text longer than
-    the classifier's window is truncated by its tokenizer. Code that comes with a model is never run.
+    `log_odds` is log P(label) - log(1 - P(label)), `logit` the raw output of the label. P is the softmax over
+    the labels; it is the sigmoid of the logit if the labels do not exclude each other, by `problem_type` in
+    the model's configuration, or if there is one label, as in reward models. A text longer than the
+    classifier's window is truncated by its tokenizer. Code that comes with a model is never run.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class Classifier:
             ) from error
         self.model = model.to(self.device).eval()
         self.index = _label_index(label, self.model.config.id2label, folder_or_name)
+        several = self.model.config.problem_type == "multi_label_classification"
+        self.apart = several or len(self.model.config.id2label) == 1
         self.window = _window(self.tokenizer, self.model)
         self.tokenizer.padding_side = "right"
         if self.tokenizer.pad_token is None:
@@ -89,10 +93,9 @@ class Classifier:
         logit_B = logits_BK[:, self.index]
         if self.output == "logit":
             return logit_B
-        if self.output == "probability":
-            return logits_BK.softmax(dim=1)[:, self.index]
         others_BK = torch.cat([logits_BK[:, : self.index], logits_BK[:, self.index + 1 :]], dim=1)
-        return logit_B - others_BK.logsumexp(dim=1)
+        log_odds_B = logit_B if self.apart else logit_B - others_BK.logsumexp(dim=1)
+        return log_odds_B.sigmoid() if self.output == "probability" else log_odds_B
 
 
 def _check_folder(folder_or_name: str | Path) -> None:
@@ -109,9 +112,9 @@ def _check_folder(folder_or_name: str | Path) -> None:
 
 
 def _label_index(label: str | int, names: dict[int, str], where: str | Path) -> int:
-    """Return the index of a label given by name or index; ValueError if there is none."""
-    if len(names) < 2:
-        raise ValueError(f"the classifier {where} has one label; a judge needs at least two")
+    """Return the index of a label given by name or index, or of the only one; ValueError if there is none."""
+    if len(names) == 1:
+        return 0
     index = (
         label
         if isinstance(label, int)

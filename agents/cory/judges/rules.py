@@ -10,6 +10,9 @@ from typing import Any
 
 Completion = str | Sequence[Mapping[str, str]]
 
+_PLAIN = re.compile(r"\$|\\boxed|\\[(\[]|#|^[-\d\s.,]+$")
+"""A gold answer that Math-Verify reads as it is; it takes LaTeX only between marks."""
+
 
 def matches(pattern: str) -> Callable[..., list[float]]:
     """Return a judge: 1 if `pattern` is found in the completion, else 0.
@@ -29,7 +32,10 @@ def matches(pattern: str) -> Callable[..., list[float]]:
 
 
 def equals(column: str) -> Callable[..., list[float]]:
-    """Return a judge: 1 if Math-Verify finds the completion equal to the gold answer in `column`, else 0."""
+    """Return a judge: 1 if Math-Verify finds the completion equal to the gold answer in `column`, else 0.
+
+    A gold answer may be LaTeX without dollars, as in MATH. ValueError for one that is no mathematics.
+    """
     if not column:
         raise ValueError("names no column; write math-verify:COLUMN, the column of the gold answers")
     try:
@@ -39,9 +45,18 @@ def equals(column: str) -> Callable[..., list[float]]:
             f"needs the package math-verify ({error}): pip install 'cory[math]', or math-verify itself"
         ) from error
 
+    def read(gold: str) -> list[Any]:
+        forms = [gold, f"${gold}$"]
+        found: list[Any] | None = next(
+            filter(None, map(parse, forms if _PLAIN.search(gold) else reversed(forms))), None
+        )
+        if found is None:
+            raise ValueError(f"the gold answer {gold!r} in column {column!r} holds no number or formula")
+        return found
+
     def score(completions: Sequence[Completion], **columns: Sequence[Any]) -> list[float]:
         return [
-            float(verify(parse(str(gold)), parse(content(completion))))
+            float(verify(read(str(gold)), parse(content(completion))))
             for completion, gold in zip(completions, columns[column], strict=True)
         ]
 

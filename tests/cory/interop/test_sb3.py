@@ -26,6 +26,8 @@ def test_features_are_a_layer_on_the_mean_and_the_last_token(features):
     # [mean of the first coordinate, the last token's second one]; pads count for nothing.
     want = torch.tensor([[0.5, 2.0], [9 / 4, 2.0], [0.0, 0.0]]).tanh()
     torch.testing.assert_close(features(rows), want)
+    # a pad that a response holds ends nothing: the last token is 2, of (1 + 0) / 2 and 2
+    torch.testing.assert_close(features(torch.tensor([[1.0, 0, 0, 2]])), torch.tensor([[0.5, 2.0]]).tanh())
 
 
 def test_embeddings_are_a_copy_that_learns_only_if_asked(features):

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.numpy import save_file
 from transformers import (
     AutoModelForSequenceClassification,
@@ -123,9 +124,31 @@ def test_folder_without_weights_is_refused(folder, tmp_path):
         Classifier(tmp_path)
 
 
-def test_classifier_of_one_label_is_refused(tiny_folder, tmp_path):
-    with pytest.raises(ValueError, match="has one label; a judge needs at least two"):
-        Classifier(save_classifier(tiny_folder, tmp_path, ["score"]))
+def as_pipeline(folder, texts, **options):
+    """What transformers itself makes of a classifier: a score by label for each text."""
+    pipeline = transformers.pipeline("text-classification", str(folder), dtype=torch.float32)
+    found = pipeline(texts, top_k=None, **options)
+    return [{row["label"]: row["score"] for row in rows} for rows in found]
+
+
+def test_labels_that_do_not_exclude_each_other_are_scored_one_by_one(tiny_folder, tmp_path):
+    folder = save_classifier(tiny_folder, tmp_path, ["toxic", "insult", "threat"])
+    config = json.loads((folder / "config.json").read_text())
+    config["problem_type"] = "multi_label_classification"
+    (folder / "config.json").write_text(json.dumps(config))
+    texts = ["good", "a bad film", "film"]
+    want = [row["insult"] for row in as_pipeline(folder, texts)]
+    assert Classifier(folder, label="insult", output="probability")(texts) == pytest.approx(want, abs=1e-6)
+    log_odds = [math.log(p / (1 - p)) for p in want]
+    assert Classifier(folder, label="insult")(texts) == pytest.approx(log_odds, abs=1e-5)
+
+
+def test_the_one_output_of_a_reward_model_is_its_score(tiny_folder, tmp_path):
+    folder = save_classifier(tiny_folder, tmp_path, ["LABEL_0"])
+    texts = ["good", "a bad film"]
+    want = [row["LABEL_0"] for row in as_pipeline(folder, texts, function_to_apply="none")]
+    assert Classifier(folder)(texts) == pytest.approx(want, abs=1e-6)
+    assert Classifier(folder, output="logit")(texts) == Classifier(folder)(texts)
 
 
 def test_buckets_are_words_and_pairs_in_lower_case_without_repeats():

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from cory import pocket
+from cory.judges import rules
 from cory.judges.config import JudgeConfig
 from cory.judges.parsing import ParsedTerm, is_classifier, make, parse
 from cory_env.grading.reward_functions import Cases, ask
@@ -175,6 +176,23 @@ def test_math_verify_compares_with_the_named_column(made):
         ValueError, match="needs a column 'solution'; the columns beside the prompt are 'gold', 'more'"
     ):
         made("math-verify:solution").judge(cases)
+
+
+@pytest.mark.parametrize(
+    "gold", [r"\sqrt{2}", "x^2+1", r"\pi", r"2\sqrt{3}", "(1,2)", r"\text{even}", "$7$", "#### 42", "-3"]
+)
+def test_a_gold_answer_may_be_latex_without_dollars(gold):
+    pytest.importorskip("math_verify")
+    plain = gold.strip("#$ ")
+    completions = [rf"So it is \boxed{{{plain}}}.", r"So it is \boxed{2}.", "no idea"]
+    assert rules.equals("gold")(completions, gold=[gold] * 3) == [1, 0, 0]
+    assert rules.equals("gold")(["It is 1000."], gold=["1 000"]) == [1]
+
+
+def test_a_gold_answer_without_mathematics_is_refused():
+    pytest.importorskip("math_verify")
+    with pytest.raises(ValueError, match="gold answer '' in column 'gold' holds no number or formula"):
+        rules.equals("gold")(["2"], gold=[""])
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_files_of_a_folder_belong_to_the_split_their_names_start_with(tmp_path):
     assert read_rows(tmp_path, COLUMNS) == {"train": READ, "test": READ[:1]}
 
 
-@pytest.mark.parametrize("name", ["validation", "valid-0", "dev"])
+@pytest.mark.parametrize("name", ["validation", "valid-0", "val", "dev"])
 def test_a_folder_may_hold_a_validation_split(tmp_path, name):
     for file, rows in (("train", ROWS), ("test", ROWS[:1]), (name, ROWS[1:])):
         jsonl(tmp_path / f"{file}.jsonl", rows)

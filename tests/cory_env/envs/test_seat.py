@@ -5,7 +5,9 @@ import pickle
 import warnings
 
 import gymnasium
+import numpy as np
 import pytest
+import scipy.stats
 from gymnasium.utils.env_checker import check_env
 
 from cory_env import Query, seat_env
@@ -81,6 +83,17 @@ def test_a_seed_fixes_the_random_partners_too():
 
     assert game(1) == game(1)
     assert game(1) != game(2)
+
+
+@pytest.mark.parametrize("seeded", ["once", "every episode"])
+def test_random_partners_tell_nothing_of_the_query(seeded):
+    env = seat_env("observer_1", "relay", max_response=1)
+    counts = np.zeros((4, 7))
+    for i in range(1200):
+        row, info = env.reset(seed=i if seeded == "every episode" or i == 0 else None)
+        secret = env.aec.game.query.ids[0]
+        counts[secret, int(row[info["prompt_length"] - 1]) % 7] += 1
+    assert scipy.stats.chi2_contingency(counts[counts.sum(1) > 0][:, counts.sum(0) > 0]).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])

@@ -301,6 +301,8 @@ def test_the_game_is_rendered_as_text_with_scores_at_the_end():
 def test_human_mode_prints_at_the_end_of_a_turn_and_without_colours_outside_a_terminal(capsys):
     played((0, 4), render_mode="human")
     assert capsys.readouterr().out == "  query       abc\n  pioneer_0   a\n> observer_1  \n\n"
+    played((0, 4), caps=(3,), seats=1, render_mode="human")
+    assert capsys.readouterr().out == "  query      abc\n  pioneer_0  a  (score 0.333)\n\n"
 
 
 def test_control_characters_of_a_response_cannot_steer_the_terminal():

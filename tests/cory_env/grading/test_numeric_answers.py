@@ -118,6 +118,9 @@ OUTPUTS = [
     ("\u0667\u0662", "72", False),  # digits of other scripts are not read
     ("__import__('os').system('exit 72')", "72", True),  # text is never run
     ("9**9**9**9", "9", True),
+    ("#### 10x5=50", "50", True),  # a calculation with or without spaces
+    ("#### 5 x3 = 15", "15", True),
+    ("The answer is 10x5=50.", "50", True),
 ]
 
 
@@ -197,6 +200,9 @@ WHOLE_OR_NONE = [
     # more than one point or comma
     ("#### 1.000.000", None),
     ("#### 12,50", None),
+    ("#### 1,00,000", None),
+    ("It costs 12,00,000", None),
+    ("#### 1, 2, 3", "1"),
     ("It costs 12,50", None),
     ("in version 1.2.3", None),
     (r"\boxed{0.\overline{3}}", None),

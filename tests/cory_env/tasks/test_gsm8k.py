@@ -143,6 +143,14 @@ def test_a_single_file_is_divided_and_no_question_is_in_both_splits(tmp_path):
     assert all(texts.values())
 
 
+def test_questions_that_differ_in_outer_spaces_are_one(tmp_path):
+    rows = [(f"How much is {i}?", f"#### {i}") for i in range(50)]
+    spaced = [(f" {question}\n", answer) for question, answer in rows[:25]]
+    for name, of_split in (("train", rows), ("test", [*spaced, ("And 99?", "#### 99")])):
+        write(tmp_path / f"{name}.jsonl", of_split)
+    assert [query.text for query in Task(TEXT, data=tmp_path).queries("test")] == ["And 99?"]
+
+
 def test_the_data_set_on_the_hub_is_the_default(monkeypatch):
     datasets = pytest.importorskip("datasets")
     calls = []
@@ -169,7 +177,7 @@ def test_the_data_set_on_the_hub_is_the_default(monkeypatch):
 )
 def test_wrong_options_are_refused(folder, options, fault):
     with pytest.raises(ValueError, match=fault):
-        Task(TEXT, data=folder, **options).template("pioneer_0")
+        make_views(Task(TEXT, data=folder, **options), seats=1)
 
 
 @pytest.mark.parametrize("row", [(" ", "#### 5"), ("How many?", "many"), ("How many?", "#### 5/0")])

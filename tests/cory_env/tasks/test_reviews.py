@@ -3,9 +3,12 @@
 import csv
 import hashlib
 import json
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.stats
 
 from cory_env import Response, VectorGame, make_views
 from cory_env.tasks.base import checked_scores
@@ -114,6 +117,19 @@ def test_a_file_of_reviews_in_any_format_is_split_by_text(tmp_path, name, write)
     assert {len(query.ids) for query in [*train, *test]} == {9, 10, 11}
     every = [*train, *validation, *test]
     assert all(any(review.startswith(query.text) for review in REVIEWS) for query in every)
+
+
+@pytest.mark.parametrize("shortest", [1, 3])
+def test_the_length_of_an_opening_does_not_tell_its_split(tmp_path, shortest):
+    drawn = random.Random(0)
+    jsonl(tmp_path / "r.jsonl", ["".join(drawn.choices("abcde", k=20)) for _ in range(2000)])
+    task = Task(LETTERS, lengths, tmp_path / "r.jsonl", max_query=(shortest + 9, shortest + 13))
+    counts = [
+        np.bincount([len(query.ids) for query in task.queries(split)], minlength=20) for split in SPLITS
+    ]
+    seen = np.array(counts)[:, shortest + 9 : shortest + 14]
+    assert seen.sum() > 1900
+    assert scipy.stats.chi2_contingency(seen).pvalue > 1e-3
 
 
 def test_a_folder_has_its_own_splits_and_no_text_is_in_both(tmp_path):

@@ -60,7 +60,7 @@ BEFORE = [
     ("gsm8k", {}, 145, 55, ["How much is 1?", "How much is 3?"], "c22c21403cd31a2d"),
     ("svamp", {}, 153, 47, ["Ann has pens. How much is 7?"], "f2ecc2fdf1ea9033"),
     ("wordproblems", {}, 145, 55, ["How much is 1?", "How much is 3?"], "c22c21403cd31a2d"),
-    ("reviews", {}, 166, 34, ["192 ", "14 i", "51 "], "a25fadbf84b9fe87"),
+    ("reviews", {}, 166, 29, ["192", "14 is ", "51 is "], "3897f280d4898fd7"),
 ]
 
 
@@ -80,7 +80,10 @@ def test_validation_comes_from_train_and_test_is_what_it_was(
         len(set(texts[split])) for split in SPLITS
     )
     assert counted(task) == {split: len(texts[split]) for split in SPLITS} | {
-        "left_out": ["1 of the validation openings (11.1%) are in train or test too and left out"]
+        "left_out": [
+            "1 of the validation openings (11.1%) are in train or test too and left out",
+            "5 of the test openings (14.7%) are in train or validation too and left out",
+        ]
         if name == "reviews"
         else []
     }
