@@ -72,6 +72,15 @@ class GAEConfig(Settings):
     rewards leak into every advantage."""
 
 
+def check_unscaled(config: GAEConfig) -> None:
+    """Raise ValueError where rewards would be scaled, and values of them added to scores as they are."""
+    if config.whiten_rewards != "none":
+        raise ValueError(
+            f"algorithm.whiten_rewards is {config.whiten_rewards!r}, and this algorithm adds values to "
+            "scores, which are not scaled; leave it out"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClippedConfig(Settings):
     """Settings of PPO's clipped surrogate."""

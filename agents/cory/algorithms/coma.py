@@ -9,10 +9,11 @@ the seat's own KL penalty, y_0 the pioneer's response and y_1 the observer's,
 less r_0, by GAE; its value head V_1 then predicts r_1 less its own KL penalty, given its prompt.
 
 **The pioneer.** Its own score and KL penalty are known, and the rest of Q is the critic's prediction at the
-observer's first token. Its action is marginalised over samples of its own policy, the G games of one query,
-each left out of its own baseline:
+observer's first token, to which the observer's KL penalty is added back: the pioneer does not owe it. Its
+action is marginalised over samples of its own policy, the G games of one query, each left out of its own
+baseline:
 
-    Q_i = r_0 - KL_0 + V_1(first token | q, y_0)          A_i = Q_i - mean_{j != i} Q_j
+    Q_i = r_0 - KL_0 + V_1(first token | q, y_0) + KL_1          A_i = Q_i - mean_{j != i} Q_j
 
 With more observers r_k is the sum from seat k on, and V_1 predicts all of it. Where the observer's prompt
 does not hold what Q depends on, as the query of relay, take the central critic (`critic.kind` central).
@@ -25,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Batches, Requirements, Rewards, States
+from cory.algorithms.base import Batches, Requirements, Rewards, States, check_unscaled
 from cory.algorithms.ppo import token_loss, verdict
 from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
 
@@ -38,6 +39,10 @@ class Config(ppo.Config):
 
     group: int = 4
     """Games of one query; the others of a group are alternatives the pioneer could have written."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_unscaled(self)
 
 
 def needs(config: Config) -> Requirements:
@@ -54,10 +59,15 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
 
     score_NB = torch.stack([batch.score_B for batch in batches.values()])
     if any(not batch.payoff_B.allclose(score_NB.sum(0), atol=1e-4) for batch in batches.values()):
-        raise ValueError("coma shares one score among all seats; play it with --payoff cooperative")
+        raise ValueError(
+            "coma shares one score among all seats, which all learn; play it with --payoff cooperative and "
+            "without players"
+        )
     (pioneer, first), *observers = batches.items()
-    next_B = observers[0][1].values_BT[:, 0] if observers else torch.zeros_like(first.score_B)
-    q_B = totals(rewards[pioneer], first.mask_BT) - score_NB[1:].sum(0) + next_B
+    q_B = totals(rewards[pioneer], first.mask_BT) - score_NB[1:].sum(0)
+    if observers:
+        seat, batch = observers[0]
+        q_B = q_B + batch.values_BT[:, 0] + batch.payoff_B - totals(rewards[seat], batch.mask_BT)
     credit_B = leave_one_out(q_B, group=config.group)
     advantages = {pioneer: per_response(credit_B, rewards[pioneer], first.mask_BT)}
     for k, (seat, batch) in enumerate(observers, start=1):

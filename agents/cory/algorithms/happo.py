@@ -49,10 +49,11 @@ def update_all(
 ) -> dict[str, dict[str, float]]:
     """Update the policies in sequence; metrics by policy, with the mean and largest correction it had."""
     score_B = next(iter(batches.values())).score_B
-    correction_B = score_B.new_ones(score_B.shape)
+    product_B = score_B.new_ones(score_B.shape)
     metrics = {}
     for name in order(team, config):
         seats = team.seats_of(name)
+        correction_B = product_B.clamp(1 / config.max_correction, config.max_correction)
         weighted = {seat: corrected(advantages[seat], correction_B) for seat in seats}
         metrics_of_policy = team.learners[name].update(*team.data(name, batches, {**advantages, **weighted}))
         metrics_of_policy |= {
@@ -62,8 +63,7 @@ def update_all(
         metrics[name] = metrics_of_policy
         for seat in seats:
             change_BT = team.logprobs(seat, batches[seat]) - batches[seat].old_logprobs_BT
-            correction_B = correction_B * change_BT.sum(1).exp()
-        correction_B = correction_B.clamp(1 / config.max_correction, config.max_correction)
+            product_B = product_B * change_BT.sum(1).exp()
     return metrics
 
 

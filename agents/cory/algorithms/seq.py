@@ -6,8 +6,9 @@ the later seat's sampling is noise too. Seat i is therefore credited with
 
     r_i + others * sum over later seats j of (V_j + seat_lam (r_j - V_j))
 
-in place of r_i + others * sum over all other j of r_j. V_j is the value that the critic gives to the prompt
-of j, which holds the response of i: the score that j expects before it responds. With `seat_lam` 1 later
+in place of r_i + others * sum over all other j of r_j. V_j is the score that j expects before it responds,
+having read the response of i: the value that the critic gives to the prompt of j, plus the KL penalty that j
+then paid, which the critic has learned to expect and i does not owe. With `seat_lam` 1 later
 scores are taken as they were drawn, with 0 as expected; it is GAE's lambda for the step between seats. With a
 critic that is right, all have the gradient of the cooperative payoff in expectation. Where an observer is not
 shown the query (relay), take the central critic (`critic.kind` central) or `seat_lam` 1.
@@ -26,8 +27,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Batches, Requirements, Rewards, States
+from cory.algorithms.base import Batches, Requirements, Rewards, States, check_unscaled
 from cory.algorithms.ppo import token_loss, verdict
+from cory.functional.advantage import totals
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +41,7 @@ __all__ = ["Config", "advantage", "credits", "needs", "token_loss", "verdict"]
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ppo.Config):
-    """Settings of PPO, and how later seats' scores are credited."""
+    """Settings of PPO, without its scaling of rewards, and how later seats' scores are credited."""
 
     others: float = 1.0
     """Weight of the other seats' scores: that of the payoff, which is 1 for `cooperative`."""
@@ -50,6 +52,10 @@ class Config(ppo.Config):
     calibrate: bool = False
     """Whether later scores count less their mean over the batch, and what the critic expected only as far
     as it predicts them: times the slope of the scores on it, between 0 and 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_unscaled(self)
 
 
 def needs(config: Config) -> Requirements:
@@ -69,10 +75,10 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
             raise ValueError(
                 f"seq credits {seat} for its own score and {config.others:g} times those of the others, and "
                 "the payoff is another one; set payoff and algorithm.others to the same number, or payoff "
-                "cooperative and algorithm.others 1"
+                "cooperative and algorithm.others 1, and let no player sit in a seat without learning"
             )
     credited = {}
-    for seat, credit_B in credits(batches, config).items():
+    for seat, credit_B in credits(batches, rewards, config).items():
         batch = batches[seat]
         last_B1 = batch.response_length_B[:, None] - 1
         change_B1 = (credit_B - batch.payoff_B)[:, None].to(rewards[seat])
@@ -80,13 +86,14 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
     return ppo.advantage(batches, credited, config, states)
 
 
-def credits(batches: Batches, config: Config) -> dict[str, Tensor]:
+def credits(batches: Batches, rewards: Rewards, config: Config) -> dict[str, Tensor]:
     """What each seat is credited with, [B] by seat, in the order of play."""
     credited: dict[str, Tensor] = {}
     later_B: Tensor | float = 0.0
     for i, (seat, batch) in enumerate(reversed(list(batches.items()))):
         credited[seat] = batch.score_B + config.others * later_B
-        score_B, value_B = batch.score_B, batch.values_BT[:, 0]
+        penalty_B = batch.payoff_B - totals(rewards[seat], batch.mask_BT)
+        score_B, value_B = batch.score_B, batch.values_BT[:, 0] + penalty_B
         if config.calibrate:
             score_B, value_B = score_B - score_B.mean(), predicted(score_B, value_B)
         is_last = i == 0

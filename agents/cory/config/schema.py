@@ -13,7 +13,7 @@ from cory.algorithms import ppo
 from cory.config.task_options import task_options
 from cory.config.values import BY_SEAT, LISTED, converted, dotted, grouped_by_seat
 from cory.evaluation.config import EvaluationConfig
-from cory.functional.kl import KLConfig
+from cory.functional.kl import SAMPLED, KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
 from cory.judges.config import JudgeConfig
 from cory.learner.critic_config import CriticConfig
@@ -259,6 +259,8 @@ class Config:
         algorithm = algorithms.load(str(given.get("algorithm", start.algorithm)))
         if algorithm.name != start.algorithm:
             parts["algorithm_options"] = algorithms.carried(start.algorithm_options, algorithm.Config)
+            if algorithms.load(start.algorithm).needs(start.algorithm_options).critic == "central":
+                parts["critic"] = replace(start.critic, kind="own")
         known = [one.name for one in fields(cls) if one.name not in parts]
         known += [f"{group}.{one.name}" for group, name in groups.items() for one in fields(parts[name])]
         if unknown := [name for name in given if name not in known]:
@@ -318,8 +320,8 @@ class Config:
             raise ValueError(f"{name}: policies of several models have no mean; leave it out")
         if self.shard:
             self._check_shard(own_update=algorithm.update is not None)
-        seats = max(map(self.policy_names.count, self.policy_names))
-        self.learner.check_batch(self.batch * seats)
+        for seats in set(map(self.policy_names.count, self.policy_names)):
+            self.learner.check_batch(self.batch * seats)
 
     def _check_seats(self) -> None:
         """Raise ValueError for turns, players or views that do not fit the seats."""
@@ -350,6 +352,11 @@ class Config:
         if self.critic.kind != "own" or self.payoff_scaling.scaling != "none":
             raise ValueError(
                 "sharing uses each policy's own critic and unscaled payoffs; leave the others out"
+            )
+        if self.kl.place == "loss" and self.kl.kind in SAMPLED:
+            raise ValueError(
+                f"kl.kind {self.kl.kind} in the loss needs tokens that the policy sampled itself, and "
+                "sharing adds others; take full"
             )
 
     def _check_shard(self, *, own_update: bool) -> None:

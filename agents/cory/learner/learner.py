@@ -132,20 +132,26 @@ class Learner:
         batch: Batch,
         advantage: Advantage,
         orders: Sequence[Tensor],
+        own_rows: int | None = None,
     ) -> dict[str, float]:
         """One pass over `batch` per order (a permutation of its rows); then the KL coefficient adapts.
+
+        KL is estimated on the rows that the policy sampled itself, the first `own_rows`; None = all.
 
         An algorithm with its own `update` replaces the passes. Returns means over the tokens of the last
         pass, `first_ratio_deviation`, the largest |ratio - 1| in the first minibatch (before any step only
         rounding can cause one), and `steps`, the number of optimiser steps.
         """
-        self._check_kl(batch)
+        own = batch
+        if own_rows is not None and own_rows < len(batch):
+            own = batch.take(torch.arange(own_rows, device=batch.response_BT.device))
+        self._check_kl(own)
         if self.algorithm.update is not None:  # every rank computes it; all go on with that of rank 0
             learn = partial(self.algorithm.update, self, batch, advantage, self.algorithm_config)
             metrics = ranks.gather_results("an update", learn)[0]
             moments = (value for of in self.optimizer.state.values() for value in of.values())
             ranks.copy_first([*self.trainable, *(moment for moment in moments if isinstance(moment, Tensor))])
-            return self._adapt_kl_coef(batch, metrics)
+            return self._adapt_kl_coef(own, metrics)
         if len(orders) != self.epochs:
             raise ValueError(f"{len(orders)} orders for {self.epochs} epochs; give one permutation per epoch")
         version, first, verdict = self.policy.version, None, "step"
@@ -162,7 +168,7 @@ class Learner:
         metrics = combine(epoch)
         metrics["first_ratio_deviation"] = (first or {}).get("ratio_deviation", 0.0)
         metrics["steps"] = float(self.policy.version - version)
-        return self._adapt_kl_coef(batch, metrics)
+        return self._adapt_kl_coef(own, metrics)
 
     def step(self, batch: Batch, advantage: Advantage, index_B: Tensor) -> tuple[list[PartMetrics], Verdict]:
         """One optimiser step on the rows at `index_B`, unless the algorithm's verdict is against it.

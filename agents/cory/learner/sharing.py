@@ -9,6 +9,7 @@ Shapes: B games, T response tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,10 @@ class SharingConfig:
 
 
 def shared_rows(team: Team, batches: Mapping[str, Batch]) -> dict[str, list[tuple[Batch, Advantage]]]:
-    """What each policy learns from beside its own rows, by policy; before any weight moves."""
+    """What each policy learns from beside its own rows, by policy; before any weight moves.
+
+    The states of the algorithm stay as they are: they count the own rows only.
+    """
     from cory.policies.scoring import make_batch
 
     shared: dict[str, list[tuple[Batch, Advantage]]] = {name: [] for name in team.learners}
@@ -37,7 +41,8 @@ def shared_rows(team: Team, batches: Mapping[str, Batch]) -> dict[str, list[tupl
             seat: make_batch(policies[seat], rows, rows.behaviour_logprobs_BT, rows.score_B, rows.payoff_B)
             for seat, rows in batches.items()
         }
-        states = {seat: team.learners[name].algorithm_state for seat, name in rotated.seating.items()}
+        names = rotated.seating
+        states = {seat: deepcopy(team.learners[name].algorithm_state) for seat, name in names.items()}
         advantages = team.algorithm.advantage(scored, rotated.rewards(scored), team.options, states)
         for seat, batch in scored.items():
             shared[rotated.seating[seat]].append((batch, weighted(batch, advantages[seat])))

@@ -28,6 +28,8 @@ class LearningData(NamedTuple):
     advantage: Advantage
     orders: list[Tensor]
     """A permutation of the rows per epoch."""
+    own_rows: int
+    """Rows, the first ones, that the policy sampled itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +96,7 @@ class Team:
         seats, learner = self.seats_of(name), self.learners[name]
         played = stack(Batch, [batches[seat] for seat in seats])
         difference = float((played.behaviour_logprobs_BT - played.old_logprobs_BT).abs().max())
-        if difference > learner.policy.tolerance:
+        if difference > learner.policy.tolerance and learner.policy.mismatch == "none":
             kind = type(getattr(learner.policy, "model", learner.policy)).__name__
             raise ArithmeticError(
                 f"sampler and learner disagree by {difference:.2g} nats on a token of policy {name!r}: the "
@@ -109,7 +111,7 @@ class Team:
             for epoch in range(learner.epochs)
         ]
         device = batch.response_BT.device
-        return LearningData(batch, advantage, [order_B.to(device) for order_B in orders])
+        return LearningData(batch, advantage, [order_B.to(device) for order_B in orders], len(played))
 
     def update_all(
         self, batches: Mapping[str, Batch], advantages: Mapping[str, Advantage]

@@ -5,7 +5,6 @@ The model's classes and modules stay what was handed in. Knows no games.
 Shapes: B rows, P prompt tokens, L tokens of prompt + response, K chosen tokens, D width, V vocabulary.
 """
 
-import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -113,12 +112,7 @@ class CausalLMPolicy(Policy):
 
     @property
     def tolerance(self) -> float:  # type: ignore[override]
-        """Accepted difference in nats between sampler and learner on a token.
-
-        Infinite if `mismatch` is released; else by the bits that bfloat16 and float32 keep.
-        """
-        if self.mismatch == "released":
-            return math.inf
+        """Accepted difference in nats between sampler and learner on a token, by the bits of a precision."""
         return 1.0 if self.precision == "bfloat16" else 1e-3
 
     def train(self, mode: bool = True) -> Self:
@@ -249,7 +243,7 @@ class CausalLMPolicy(Policy):
                 contexts.enter_context(cast_linear_weights(self.model, torch.bfloat16))
             if released:
                 warnings.warn(
-                    "sampling.mismatch is 'released': tokens are sampled with repetition penalty and dropout "
+                    "policy.mismatch is 'released': tokens are sampled with repetition penalty and dropout "
                     "and scored without, so ratios and KL are off from the first step; for comparison only",
                     stacklevel=4,  # the caller of `sample`
                 )

@@ -72,7 +72,13 @@ def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:
         warnings.filterwarnings("ignore", message="Already found a `peft_config`")
         torch.manual_seed(key % 2**63)
         inject_adapter_in_model(copy(config), model, adapter_name=name)
-    for pair in factors(model, name).values():
+    pairs = factors(model, name)
+    if outside := [layer for layer in pairs if not layer.startswith(f"{model.base_model_prefix}.")]:
+        raise ValueError(
+            f"the adapter has factors of {outside[0]}, outside the trunk, which would not learn; name one on "
+            "linear layers of the trunk"
+        )
+    for pair in pairs.values():
         pair.float()  # PEFT gives them the type 4-bit layers compute in; in bfloat16 small steps are lost
 
 

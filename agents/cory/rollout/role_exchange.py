@@ -35,7 +35,8 @@ class ExchangeConfig:
     of `every`: `module:function`, `file.py:function` or an entry point of `cory.exchanges`."""
 
     reset: bool = False
-    """Whether exchanges reset optimisers, KL coefficients and payoff statistics, as in the released code."""
+    """Whether exchanges reset optimisers, KL coefficients and payoff statistics, as in the released code, and
+    what the algorithm keeps for each policy."""
 
     def __post_init__(self) -> None:
         check_fields(self, "exchange", natural="every")

@@ -223,6 +223,7 @@ def _table(name: str, task: Task, config: Config) -> Policy:
         pad=tokenizer.pad,
         max_response=config.max_response[1],
     )
+    table.temperature, table.mismatch = config.policy.temperature, config.policy.mismatch
     return table.to(device)
 
 

@@ -111,10 +111,10 @@ class Trainer:
             with clock.phase("critic"):
                 batches = self.critic.value(batches)
         self.batches, self.learning = played, True
-        advantages = team.advantages(batches)
         if self.config.sharing.same_view:
             with clock.phase("share"):
                 team = replace(team, shared=shared_rows(team, batches))
+        advantages = team.advantages(batches)
         with clock.phase("update"):
             updates = team.update_all(batches, advantages)
             for name, learner in () if updates else self.learners.items():

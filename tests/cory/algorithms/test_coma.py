@@ -104,7 +104,7 @@ def test_counterfactual_credit_by_hand():
     KL penalties: the pioneer 0.5 in game 1, on its first token; the observer 0.25 on its token in game 0.
     V_1 at its first token: 2 and 3, at the second of game 1: 3.5. So
 
-        Q = (1 + 2, 0 - 0.5 + 3) = (3, 2.5)           the pioneer's A = (3 - 2.5, 2.5 - 3) = (0.5, -0.5)
+        Q = (1 + 2 + 0.25, 0 - 0.5 + 3) = (3.25, 2.5)        the pioneer's A = (0.75, -0.75)
 
     The observer's rewards less the pioneer's score: game 0: 1 - 0.25 - 1 = -0.25; game 1: 0 then 4 - 0 = 4.
     gamma 1, lambda 0.5: game 0: A = -0.25 - 2 = -2.25; game 1: second 4 - 3.5 = 0.5, first
@@ -118,7 +118,7 @@ def test_counterfactual_credit_by_hand():
     }
     config = coma.Config(group=2, whiten=False, lam=0.5)
     found = coma.advantage(batches, rewards, config, {seat: {} for seat in batches})
-    assert found["pioneer_0"].advantage_BT.tolist() == [[0.5, 0], [-0.5, -0.5]]
+    assert found["pioneer_0"].advantage_BT.tolist() == [[0.75, 0], [-0.75, -0.75]]
     assert found["observer_1"].advantage_BT.tolist() == [[-2.25, 0], [0.75, 0.5]]
     assert found["observer_1"].return_BT.tolist() == [[-0.25, 0], [3.75, 4]]
 

@@ -1,5 +1,6 @@
 """HAPPO: the correction by hand, the order of updates, and the optimum of relay."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,23 @@ def test_corrections_multiply_advantages_and_leave_value_targets():
     found = happo.corrected(advantage, torch.tensor([0.5, 2.0]))
     assert found.advantage_BT.tolist() == [[0.5, -1.0], [6.0, 0.0]]
     assert found.return_BT.tolist() == advantage.return_BT.tolist()
+
+
+def test_of_three_policies_the_product_is_clipped_and_not_its_factors(monkeypatch):
+    """Ratios 4 and 1/2 make 2, though 4 alone counts as 3."""
+    trainer = Trainer(flagged("--algorithm", "happo", "--seats", "3", "--algorithm.order", "play",
+                              "--algorithm.max-correction", "3"))  # fmt: skip
+    ratios = {"pioneer_0": 4.0, "observer_1": 0.5, "observer_2": 1.0}
+
+    def logprobs(team, seat, batch):
+        first_BT = torch.zeros_like(batch.old_logprobs_BT)
+        first_BT[:, 0] = math.log(ratios[seat])
+        return batch.old_logprobs_BT + first_BT
+
+    monkeypatch.setattr(Team, "logprobs", logprobs)
+    row = trainer.iterate(0)
+    found = [row[f"{seat}/llm_{i + 1}/correction"] for i, seat in enumerate(ratios)]
+    assert found == pytest.approx([1.0, 3.0, 2.0])
 
 
 @pytest.mark.parametrize(("order", "first"), [("play", 0), ("reverse", 1)])

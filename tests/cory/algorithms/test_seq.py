@@ -39,6 +39,15 @@ def played(scores: list[list[float]], values: list[list[float]], *, others: floa
     return batches
 
 
+def paid(batches: dict[str, Batch], **penalties: list[float]) -> dict[str, torch.Tensor]:
+    """Token rewards: payoffs less the KL penalties of seats."""
+    none = [0.0] * len(next(iter(batches.values())))
+    return {
+        seat: (batch.payoff_B - torch.tensor(penalties.get(seat, none)))[:, None]
+        for seat, batch in batches.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("others", "seat_lam", "pioneer"),
     [
@@ -50,14 +59,23 @@ def played(scores: list[list[float]], values: list[list[float]], *, others: floa
 )
 def test_credits_of_two_seats(others, seat_lam, pioneer):
     batches = played([[1.0, 0.0], [2.0, 4.0]], [[9.0, 9.0], [0.25, 0.75]])
-    found = seq.credits(batches, seq.Config(others=others, seat_lam=seat_lam))
+    found = seq.credits(batches, paid(batches), seq.Config(others=others, seat_lam=seat_lam))
     assert found["pioneer_0"].tolist() == pioneer
     assert found["observer_1"].tolist() == [2.0, 4.0]  # whatever the pioneer scored
 
 
+def test_the_pioneer_does_not_owe_the_observers_kl_penalty():
+    """After a the observer expects 1 and pays 0, after b it expects 1 and pays 1.5: values 1, -0.5."""
+    batches = played([[0.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, -0.5]])
+    rewards = paid(batches, observer_1=[0.0, 1.5], pioneer_0=[0.25, 0.0])
+    assert seq.credits(batches, rewards, seq.Config())["pioneer_0"].tolist() == [1.0, 1.0]
+    found = seq.advantage(batches, rewards, seq.Config(whiten=False), {seat: {} for seat in batches})
+    assert found["pioneer_0"].advantage_BT[:, 0].tolist() == [0.75, 1.0]
+
+
 def test_of_three_seats_only_the_last_has_a_value_for_its_score():
     batches = played([[1.0], [10.0], [100.0]], [[7.0], [7.0], [50.0]])
-    found = seq.credits(batches, seq.Config())
+    found = seq.credits(batches, paid(batches), seq.Config())
     assert {seat: credit_B.tolist() for seat, credit_B in found.items()} == {
         "pioneer_0": [1.0 + 10.0 + 50.0],
         "observer_1": [10.0 + 50.0],
@@ -77,17 +95,17 @@ def test_of_three_seats_only_the_last_has_a_value_for_its_score():
 def test_calibrated_credit_is_what_the_values_predict_of_the_scores(values, expected):
     pioneer, observer = [1.0, 0.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0]
     batches = played([pioneer, observer], [[9.0] * 4, values])
-    found = seq.credits(batches, seq.Config(calibrate=True))
+    found = seq.credits(batches, paid(batches), seq.Config(calibrate=True))
     credit = [own + later for own, later in zip(pioneer, expected, strict=True)]
     torch.testing.assert_close(found["pioneer_0"], torch.tensor(credit))
     assert found["observer_1"].tolist() == observer
-    drawn = seq.credits(batches, seq.Config(calibrate=True, seat_lam=1.0))
+    drawn = seq.credits(batches, paid(batches), seq.Config(calibrate=True, seat_lam=1.0))
     assert drawn["pioneer_0"].tolist() == [0.5, 0.5, 0.5, 1.5]  # scores less their mean
 
 
 def test_calibrated_scores_of_seats_between_count_less_their_mean():
     batches = played([[1.0, 1.0], [10.0, 20.0], [0.0, 2.0]], [[7.0, 7.0], [7.0, 7.0], [0.0, 1.0]])
-    found = seq.credits(batches, seq.Config(calibrate=True))
+    found = seq.credits(batches, paid(batches), seq.Config(calibrate=True))
     assert found["pioneer_0"].tolist() == [1 - 5 - 0.5, 1 + 5 + 0.5]
     assert found["observer_1"].tolist() == [10 - 0.5, 20 + 0.5]
 
@@ -95,18 +113,16 @@ def test_calibrated_scores_of_seats_between_count_less_their_mean():
 def test_advantages_are_those_of_ppo_with_the_credits_as_payoffs():
     """KL penalties stay in the rewards: of the last token only the payoff is replaced."""
     batches = played([[1.0, 0.0], [2.0, 4.0]], [[0.5, 0.5], [0.25, 0.75]])
-    penalty_B = torch.tensor([0.125, 0.25])
-    rewards = {seat: (batch.payoff_B - penalty_B)[:, None] for seat, batch in batches.items()}
+    rewards = paid(batches, pioneer_0=[0.125, 0.25], observer_1=[0.125, 0.25])
     found = seq.advantage(batches, rewards, seq.Config(whiten=False), {seat: {} for seat in batches})
-    assert found["pioneer_0"].advantage_BT[:, 0].tolist() == [1.25 - 0.125 - 0.5, 0.75 - 0.25 - 0.5]
+    assert found["pioneer_0"].advantage_BT[:, 0].tolist() == [1.375 - 0.125 - 0.5, 1 - 0.25 - 0.5]
     assert found["observer_1"].advantage_BT[:, 0].tolist() == [2 - 0.125 - 0.25, 4 - 0.25 - 0.75]
 
 
 def test_another_payoff_than_the_credited_one_is_refused():
     batches = played([[1.0, 0.0], [2.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]], others=-1.0)
-    rewards = {seat: batch.payoff_B[:, None] for seat, batch in batches.items()}
     with pytest.raises(ValueError, match="seq credits pioneer_0 for its own score and 1 times"):
-        seq.advantage(batches, rewards, seq.Config(), {seat: {} for seat in batches})
+        seq.advantage(batches, paid(batches), seq.Config(), {seat: {} for seat in batches})
 
 
 def test_scaled_payoffs_are_refused_before_a_run_starts():
@@ -117,6 +133,14 @@ def test_scaled_payoffs_are_refused_before_a_run_starts():
 def test_a_lambda_outside_zero_to_one_is_refused():
     with pytest.raises(ValueError, match=r"algorithm\.seat_lam is 1\.5"):
         algorithms.load("seq").Config(seat_lam=1.5)
+
+
+@pytest.mark.parametrize("algorithm", ["seq", "coma"])
+def test_values_are_not_added_to_scores_of_another_scale(algorithm):
+    with pytest.raises(
+        ValueError, match="whiten_rewards is 'tokens', and this algorithm adds values to scores"
+    ):
+        flagged("--algorithm", algorithm, "--algorithm.whiten-rewards", "tokens")
 
 
 @pytest.mark.slow

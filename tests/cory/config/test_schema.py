@@ -122,11 +122,25 @@ def test_a_payoff_in_yaml_may_be_rows(tmp_path, rows):
         (("--policy.temperature", "0"), "policy.temperature is 0"),
         (("--policy.models", "a", "b", "--policy.kind", "table"), "policy.kind causal_lm"),
         (("--learner.minibatch", "48"), "128 rows is not divisible by learner.minibatch 48"),
+        (
+            ("--turns", "llm_1,llm_2,llm_1", "--batch", "6", "--learner.minibatch", "4"),  # llm_1 has 12 rows
+            "6 rows is not divisible by learner.minibatch 4",
+        ),
     ],
 )
 def test_invalid_settings_are_refused_with_the_value_and_a_remedy(flags, message):
     with pytest.raises(ValueError, match=message):
         config_of(*flags)
+
+
+def test_a_central_critic_goes_with_the_algorithm_that_needed_it():
+    mappo = Config.from_flat({"algorithm": "mappo"})
+    assert mappo.critic.kind == "central"
+    assert Config.from_flat({"algorithm": "ppo"}, mappo).critic.kind == "own"
+    assert Config.from_flat({"algorithm": "ppo", "critic.kind": "central"}, mappo).critic.kind == "central"
+    assert Config.from_flat({"algorithm": "mappo"}, mappo).critic.kind == "central"
+    chosen = Config.from_flat({"critic.kind": "central"})
+    assert Config.from_flat({"algorithm": "seq"}, chosen).critic.kind == "central"
 
 
 def test_a_tilde_is_the_home_folder_in_flags_files_and_python(tmp_path, monkeypatch):

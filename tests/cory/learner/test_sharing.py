@@ -36,7 +36,10 @@ def test_every_policy_also_gets_the_rows_of_the_other_one_with_its_own_statistic
     want_BT = logp_BTV.gather(2, rows.response_BT[..., None]).squeeze(2)
     torch.testing.assert_close(rows.old_logprobs_BT[rows.mask_BT], want_BT[rows.mask_BT].detach())
     data = replace(team, shared=shared).data("llm_2", batches, team.advantages(batches))
-    assert len(data.batch) == 2 * len(batches["observer_1"])
+    assert len(data.batch) == 2 * len(batches["observer_1"]) == 2 * data.own_rows
+    assert torch.equal(
+        data.batch.take(torch.arange(data.own_rows)).response_BT, batches["observer_1"].response_BT
+    )
     assert all(sorted(order.tolist()) == list(range(len(data.batch))) for order in data.orders)
 
 
@@ -50,6 +53,40 @@ def test_weights_are_truncated_ratios():
     quarter, one = (sharing.weighted(rows, ones).advantage_BT[batch.mask_BT] for rows in (less, more))
     torch.testing.assert_close(quarter, torch.full_like(quarter, 0.25))
     torch.testing.assert_close(one, torch.ones_like(one))
+
+
+def apart(logit: float, *flags: str) -> Trainer:
+    """Two policies that hardly learn and have moved apart: each prefers a letter of its own."""
+    trainer = Trainer(flagged("--exchange.every", "0", "--learner.lr", "1e-9", "--kl.coef", "0.2", *flags))
+    with torch.no_grad():
+        for letter, policy in enumerate(trainer.policies.values()):
+            policy.logits_SV[:, letter] += logit
+    trainer.note_fingerprints()
+    return trainer
+
+
+def test_kl_is_measured_on_the_rows_that_a_policy_sampled_itself():
+    """On the other's rows log pi - log pi_ref is below 0: eta would fall, and the guard end the run."""
+    trainer = apart(6.0, "--sharing.same-view", "--kl.target", "1")
+    alone = apart(6.0, "--kl.target", "1")
+    for i in range(7):
+        assert trainer.iterate(i)["pioneer_0/llm_1/kl"] > 3
+        alone.iterate(i)
+    found, want = ([one.kl_coef for one in of.learners.values()] for of in (trainer, alone))
+    assert found == pytest.approx(want, rel=1e-6)
+    assert min(found) > 0.2
+
+
+def test_what_an_algorithm_keeps_counts_own_rows_only():
+    trainers = [
+        Trainer(flagged("--algorithm", "reinforce", "--exchange.every", "0", "--learner.lr", "1e-9", *flags))
+        for flags in ((), ("--sharing.same-view",))
+    ]
+    for i in range(2):
+        for trainer in trainers:
+            trainer.iterate(i)
+    alone, sharing_ = (trainer.learners["llm_1"].algorithm_state for trainer in trainers)
+    assert sharing_ == pytest.approx(alone)
 
 
 @pytest.mark.slow
@@ -70,6 +107,7 @@ def test_runs_learn_with_sharing(algorithm):
         (("--turns", "llm_1,llm_1"), "sharing needs two policies"),
         (("--critic.kind", "central"), "each policy's own critic"),
         (("--payoff-scaling.scaling", "scale"), "each policy's own critic and unscaled payoffs"),
+        (("--kl.place", "loss", "--kl.kind", "k3"), "k3 in the loss needs tokens that the policy sampled"),
     ],
 )
 def test_sharing_of_responses_that_do_not_fit_is_refused(flags, fault):

@@ -119,6 +119,15 @@ def test_an_unknown_target_is_refused_with_the_known_ones(backbone):
         make_team(backbone, config=LoRAConfig(targets=("lm_head",)))
 
 
+def test_an_adapter_of_the_head_is_refused(backbone, tmp_path):
+    """Its factors would be scored with and would never learn: the head belongs to the frozen backbone."""
+    model = AutoModelForCausalLM.from_pretrained(backbone)
+    settings = peft.LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["lm_head"])
+    peft.get_peft_model(model, settings).save_pretrained(tmp_path, save_embedding_layers=False)
+    with pytest.raises(ValueError, match="the adapter has factors of lm_head, outside the trunk"):
+        make_team(backbone, config=LoRAConfig(adapter=tmp_path))
+
+
 def test_another_backbone_and_another_rank_are_refused(backbone, tmp_path):
     policy = make_team(backbone).policies["llm_1"]
     policy.save(tmp_path / "adapter")

@@ -27,7 +27,7 @@ from cory.training.run import train
 from cory.training.run_directory import free_name
 from cory.training.trainer import Trainer
 from tests.helpers.runs import without_report
-from tests.helpers.tables import TABLES, tiny_reviews
+from tests.helpers.tables import TABLES, flagged, tiny_reviews
 
 
 def rewards_of(trainer: Trainer, iterations: int) -> list[dict[str, float]]:
@@ -330,3 +330,15 @@ def test_a_lora_team_exports_what_others_load_and_is_evaluated_and_played_again(
     assert (loaded(ids).logits - plain(ids).logits).abs().max() > 1e-3
     assert main(["evaluate", str(run)]) == 0
     assert main(["play", str(run), "--games", "1"]) == 0
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+def test_a_table_is_sampled_and_scored_at_the_temperature_of_the_run(temperature):
+    trainer = Trainer(flagged("--policy.temperature", str(temperature)))
+    policy = trainer.policies["llm_1"]
+    assert (policy.temperature, policy.reference.temperature) == (temperature, temperature)
+    assert Trainer(flagged("--policy.mismatch", "released")).policies["llm_1"].mismatch == "released"
+    with torch.no_grad():
+        policy.logits_SV[:, 0] += 4.0
+    logits_V = policy.logits(torch.tensor([0]))[0]
+    assert logits_V[0].item() == pytest.approx(4.0 / temperature)
