@@ -1,7 +1,9 @@
 """Tasks by name: `load("echo")` builds the `Task` of `echo.py`; other packages add tasks by entry point."""
 
+import hashlib
 import inspect
 import pkgutil
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -26,10 +28,30 @@ names = REGISTRY.names
 
 def kind(name: str) -> Any:
     """Return the class of the task `name`, which may be `module:Class` or `file.py:Class`."""
+    if "@" in name and name not in REGISTRY.items:
+        raise ValueError(
+            f"the task {name} was an object of another session; pass it again, as cory.train(task=...), or "
+            "name another task"
+        )
     found = REGISTRY.load(name)
     if isinstance(found, ModuleType) and not hasattr(found, "Task"):
         raise ValueError(f"task {name!r}: the module {found.__name__} has no class 'Task'")
     return found.Task if isinstance(found, ModuleType) else found
+
+
+def remember(task: Task) -> str:
+    """Make a task available in this process; its name, which says its class and its test queries."""
+    kind = type(task)
+    texts = "\0".join(query.text for query in task.queries("test"))
+    digest = hashlib.sha256(texts.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    name = f"{kind.__module__}:{kind.__qualname__}@{digest}"
+    REGISTRY.items[name] = partial(_same, task)
+    return name
+
+
+def _same(task: Task, tokenizer: Any = None) -> Task:  # noqa: ARG001 (language models pass theirs)
+    """Return the task itself, whose tokenizer is that of its queries."""
+    return task
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:

@@ -1,5 +1,6 @@
 """The Python face: the same runs as by the command line, with objects where it takes names."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -10,8 +11,10 @@ import pytest
 import yaml
 
 import cory
+from cory.api.rewards import name_of
 from cory.cli.main import main
 from cory.functional.kl import KLConfig
+from cory_env import tasks
 from cory_env.tasks.echo import Task as Echo
 from tests.helpers.models import make_model
 from tests.helpers.tables import letters
@@ -122,14 +125,14 @@ def test_a_list_of_dicts_and_a_function_train_a_language_model(tmp_path, model_f
     data = Path(run.config.task_options.data)
     assert data.parent == tmp_path / "data"
     assert [json.loads(line) for line in data.read_text().splitlines()] == ROWS
-    assert run.config.judge.endswith("reward")
+    assert run.config.judge.partition("@")[0].endswith("reward")
     found = cory.evaluate(run, game=False, evaluation={"queries": 2})
     assert found["measured"]["judge"] == run.config.judge
     short = cory.evaluate(run, game=False, evaluation={"queries": 2}, reward=lambda texts: [7.0] * len(texts))
     assert short["metrics"]["llm_1"]["task_reward"] == 7.0
 
 
-def test_a_model_in_memory_is_copied_for_every_policy_and_the_reference(tmp_path):
+def test_a_model_in_memory_is_written_beside_the_run_and_is_the_reference_ever_after(tmp_path):
     model = make_model("gpt2", vocab_size=len(letters()), window=64)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     run = cory.train(
@@ -143,6 +146,48 @@ def test_a_model_in_memory_is_copied_for_every_policy_and_the_reference(tmp_path
     first, second = run.policies.values()
     assert not first.model.transformer.wte.weight.equal(second.model.transformer.wte.weight)
     assert first.reference.model.transformer.wte.weight.equal(before["transformer.wte.weight"])
+    (folder,) = (tmp_path / "models").iterdir()
+    assert run.config.policy.model == str(folder)
+    evaluated = cory.evaluate(run, game=False, evaluation={"queries": 2})["metrics"]
+    assert 0 < evaluated["llm_1"]["kl"] < 1
+    reference = cory.load(run.path).policies["llm_1"].reference
+    assert reference.model.transformer.wte.weight.equal(before["transformer.wte.weight"])
+
+
+class Weighted:
+    """A reward with an attribute."""
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __call__(self, texts):
+        return [self.weight] * len(texts)
+
+    def score(self, texts):
+        return [10 * self.weight] * len(texts)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda weight: lambda texts: [weight] * len(texts),
+        Weighted,
+        lambda weight: Weighted(weight / 10).score,
+        lambda weight: functools.partial(lambda texts, by: [by] * len(texts), by=weight),
+    ],
+    ids=["lambda", "instance", "method", "partial"],
+)
+def test_each_reward_of_a_session_scores_its_own_run(tmp_path, model_folder, make):
+    settings = {**TINY, "policy": {}, "max_response": (2, 2), "iterations": 1}
+    runs = [
+        cory.train(
+            model=model_folder, dataset=ROWS, reward=make(weight), run=tmp_path / f"{weight}", **settings
+        )
+        for weight in (1.0, 2.0)
+    ]
+    found = [cory.evaluate(run, game=False, evaluation={"queries": 2}) for run in runs]
+    assert [one["metrics"]["llm_1"]["task_reward"] for one in found] == [1.0, 2.0]
+    assert name_of(make(1.0)) == name_of(make(1.0)) == runs[0].config.judge  # in the next session too
 
 
 def test_several_rewards_are_summed(tmp_path):
@@ -160,13 +205,13 @@ def test_several_rewards_are_summed(tmp_path):
 @pytest.mark.parametrize(
     ("reward", "message"),
     [
-        (lambda texts: [1.0], r"<lambda>' returned 1 scores for 4 responses; return one number for each"),
-        (lambda texts: ["good"] * len(texts), "<lambda>' returned 'good'; return one number for each"),
+        (lambda texts: [1.0], "returned 1 scores for 4 responses"),
+        (lambda texts: ["good"] * len(texts), "returned 'good'"),
     ],
 )
 def test_a_reward_that_returns_no_numbers_is_named(tmp_path, model_folder, reward, message):
     settings = {**TINY, "policy": {}, "max_response": (2, 4)}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"<lambda>@[0-9a-f]{{8}}' {message}; return one number for each"):
         cory.train(model=model_folder, dataset=ROWS, reward=reward, run=tmp_path / "run", **settings)
 
 
@@ -215,6 +260,24 @@ def test_a_task_object_and_callbacks(tmp_path):
         ("exchange", 1, "llm_2"),
         ("iteration", 1, "llm_2"),
     ]
+
+
+def test_a_task_object_stays_the_task_of_its_run(tmp_path, monkeypatch):
+    class Zeros(Echo):
+        def score(self, queries, responses):
+            return [0.25] * len(queries)
+
+    run = cory.train(task=Zeros(), run=tmp_path / "run", **TINY)
+    assert run.config.task.startswith(f"{__name__}:test_a_task_object_stays")
+    assert cory.evaluate(run, game=False)["metrics"]["llm_1"]["task_reward"] == 0.25
+    assert run.env().task.score([1], [1]) == [0.25]
+    again = {**TINY, "iterations": 3, "checkpoint_every": 1}
+    cory.train(task=Zeros(), run=tmp_path / "long", **{**again, "iterations": 2})
+    cory.train(task=Zeros(), run=tmp_path / "long", resume="must", **again)
+    monkeypatch.delitem(tasks.REGISTRY.items, run.config.task)  # as in another session
+    with pytest.raises(ValueError, match="was an object of another session; pass it again"):
+        cory.evaluate(run.path)
+    assert cory.evaluate(run.path, task="echo", game=False)["metrics"]["llm_1"]["task_reward"] != 0.25
 
 
 def test_evaluate_gives_what_the_command_writes(tmp_path):

@@ -4,6 +4,7 @@ import copy
 import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,11 +18,11 @@ from cory.config.parsing import base_settings
 from cory.config.schema import Config, RunOptions
 from cory.config.values import dotted
 from cory.distributed import ranks
+from cory.evaluation.records import files_sha256
 from cory.evaluation.summary import check_output, write
 from cory.judges.weighted_sum import closing
-from cory.policies.base import Policy
-from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.loading import merged
+from cory.runtime import hub
 from cory.training import factory
 from cory.training import run as training_run
 from cory.training.check import Check, check_run, few_games
@@ -30,6 +31,7 @@ from cory.training.run_directory import Resume, free_name
 from cory.training.targets import Target, find_all
 from cory.training.targets import remembered as remembered_player
 from cory.training.trainer import Trainer
+from cory_env import tasks
 from cory_env.tasks.base import Task
 
 
@@ -52,7 +54,8 @@ def train(
 
     Args:
         model: A folder, a hub name, an embedded model, or a pair (transformers model, tokenizer), which is
-            copied for every policy and for the reference. By default the preset's.
+            written to `models/` beside the run, so that it can be resumed and evaluated. By default the
+            preset's.
         dataset: A `datasets.Dataset`, a list of dicts or of texts, a DataFrame, a dict of columns, any of
             these by split (a dict or `DatasetDict`), or a file; the task is then `prompts`. Rows in memory
             are written to `data/` beside the run directory, so that the run can be resumed and evaluated.
@@ -85,7 +88,7 @@ def train(
         preset=preset, config=_path(config), run=_path(run), overwrite=overwrite, resume=resume
     )
     folder = Path("runs") if options.run is None else options.run.parent
-    name, final, make = _prepared(model, dataset, reward, task, options, settings, data=folder / "data")
+    name, final, make = _prepared(model, dataset, reward, task, options, settings, beside=folder)
     path = options.run or free_name(folder / f"{name}-{final.seats}-seats-seed-{final.seed}")
     trainers: list[Trainer] = []
 
@@ -126,7 +129,7 @@ def check(
     check_names(settings, check)
     options = RunOptions(preset=preset, config=_path(config), run=_path(run), resume=resume)
     with TemporaryDirectory() as folder:
-        name, final, make = _prepared(model, dataset, reward, task, options, settings, data=Path(folder))
+        name, final, make = _prepared(model, dataset, reward, task, options, settings, beside=Path(folder))
         factory.configure_runtime(final)
         factory.silence_transformers()
         trainer = make(few_games(final))
@@ -229,47 +232,41 @@ def _prepared(
     options: RunOptions,
     settings: Mapping[str, Any],
     *,
-    data: Path,
+    beside: Path,
 ) -> tuple[str, Config, Callable[[Config], Trainer]]:
     """The preset that was chosen, the settings, and what makes a `Trainer` with the objects that were given.
 
-    Rows in memory are written into the folder `data`.
+    Rows and models in memory are written into the folders `data` and `models` in `beside`.
     """
     given = with_players(settings)
-    if isinstance(task, str):
-        given["task"] = task
+    if task is not None:
+        given["task"] = task if isinstance(task, str) else tasks.remember(task)
     if dataset is not None:
-        given = with_dataset(given, dataset, data)
-    if isinstance(model, str | Path):
-        given["policy.model"] = str(model)
+        given = with_dataset(given, dataset, beside / "data")
+    if model is not None:
+        given["policy.model"] = str(_saved(*model, beside / "models") if isinstance(model, tuple) else model)
     judge = None if reward is None or isinstance(reward, str) else judge_of(reward)
     if reward is not None:
         given["judge"] = remembered(reward)
-    preset, start = base_settings(given, options, model=model[0] if isinstance(model, tuple) else None)
+    preset, start = base_settings(given, options)
     task_object = None if isinstance(task, str) else task
 
     def make(config: Config) -> Trainer:
-        policies = _copies(model, config) if isinstance(model, tuple) else None
         with named_as_given(dataset, str(given.get("task.data"))):
-            return Trainer(config, task=task_object, policies=policies, judge=judge)
+            return Trainer(config, task=task_object, judge=judge)
 
     return preset, Config.from_flat(given, start), make
 
 
-def _copies(model: tuple[Any, Any], config: Config) -> dict[str, Policy]:
-    """A policy for every name from copies of one model, with another copy as their reference."""
-    lm, tokenizer = model
-    if type(lm).__module__.startswith("peft."):
-        lm = merged(copy.deepcopy(lm))
-    options = factory.policy_options(config)
-
-    def copied(name: str) -> CausalLMPolicy:
-        return CausalLMPolicy(name, copy.deepcopy(lm), tokenizer, **options)
-
-    reference = copied("reference").freeze()
-    policies: dict[str, Policy] = {}
-    for name in dict.fromkeys(config.policy_names):
-        policies[name] = copied(name)
-        policies[name].mismatch = config.policy.mismatch
-        policies[name].set_reference(reference)
-    return policies
+def _saved(model: Any, tokenizer: Any, folder: Path) -> Path:
+    """The folder that a model in memory is written to, under a hash of its files; an adapter is merged."""
+    if type(model).__module__.startswith("peft."):
+        model = merged(copy.deepcopy(model))
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder) as part, hub.quiet():
+        model.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+        saved = folder / files_sha256(Path(part))[:16]
+        with suppress(OSError):  # it is there
+            Path(part).replace(saved)
+    return saved

@@ -1,6 +1,10 @@
 """Reward functions as the judge of a run."""
 
+import hashlib
+import re
 from collections.abc import Callable, Sequence
+from functools import partial
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from cory.judges import parsing
@@ -8,6 +12,10 @@ from cory.judges.weighted_sum import Term, WeightedSum
 
 Reward = Callable[..., Sequence[float]]
 """`f(prompts, completions, **columns) -> scores`, or a judge `f(texts) -> scores`."""
+
+
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""The place of an object in memory, as its `repr` has it."""
 
 
 def listed(reward: Reward | Sequence[Reward]) -> list[Reward]:
@@ -33,12 +41,36 @@ def remembered(reward: Reward | str | Sequence[Reward]) -> str:
     rewards = listed(reward)
     names = [name_of(one) for one in rewards]
     for name, one in zip(names, rewards, strict=True):
-        if (name.startswith("__main__:") or "<" in name) and names.count(name) == 1:
+        if (name.startswith("__main__:") or "@" in name) and names.count(name) == 1:
             parsing.remember(name, one)
     return " + ".join(names)
 
 
 def name_of(function: Any) -> str:
-    """`module:name`, by which `cory evaluate` finds a function that can be imported."""
+    """`module:name`, by which `cory evaluate` finds a function that can be imported.
+
+    Of anything else, as a lambda, a method or an instance, with a hash of what it consists of behind it: the
+    same in the next session, and not that of another one.
+    """
     kind = function if hasattr(function, "__qualname__") else type(function)
-    return f"{kind.__module__}:{kind.__qualname__}"
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    if isinstance(function, FunctionType | BuiltinFunctionType | type) and "<" not in kind.__qualname__:
+        return name
+    text = ADDRESS.sub("", repr(_parts(function, 3)))
+    return f"{name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _parts(value: Any, depth: int) -> Any:
+    """What a function or an object consists of: its code and what that holds, its arguments or attributes."""
+    if isinstance(value, FunctionType) and depth:
+        held = [cell.cell_contents for cell in value.__closure__ or ()]
+        code = value.__code__
+        inside = [_parts(one, depth - 1) for one in (*code.co_consts, *held, *(value.__defaults__ or ()))]
+        return code.co_code, code.co_names, inside
+    if isinstance(value, partial) and depth:
+        return _parts(value.func, depth - 1), value.args, value.keywords
+    if isinstance(value, MethodType) and depth:
+        return value.__name__, _parts(value.__self__, depth - 1)
+    if isinstance(value, CodeType):
+        return value.co_code, value.co_names
+    return getattr(value, "__dict__", value)

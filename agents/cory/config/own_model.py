@@ -43,7 +43,7 @@ def chosen(preset: str | None, model: Any, kind: str | None) -> str:
 def start(preset: str | None, *, model: Any = None, kind: str | None = None) -> Config:
     """The settings of the preset that is `chosen`; those of `own` by the size of `model`.
 
-    `model` is a folder, a hub name, or a transformers model in memory.
+    `model` is a folder or a hub name.
     """
     name = chosen(preset, model, kind)
     config = presets.get(name)

@@ -49,11 +49,11 @@ GONE = {
 setting that changed no result."""
 
 
-def base_settings(given: Mapping[str, Any], options: RunOptions, *, model: Any = None) -> tuple[str, Config]:
+def base_settings(given: Mapping[str, Any], options: RunOptions) -> tuple[str, Config]:
     """The preset that a run's settings start from, and the settings that those `given` change.
 
     They are those of the preset, changed by the settings file; without either those of the run to resume. A
-    preset that is not named depends on the model, which may be an object (`cory.config.own_model`).
+    preset that is not named depends on the model (`cory.config.own_model`).
     """
     file, preset = options.config, options.preset
     if file is None and preset is None and options.run is not None and options.resume != "never":
@@ -66,7 +66,7 @@ def base_settings(given: Mapping[str, Any], options: RunOptions, *, model: Any =
             f"({', '.join(f'--{name}' for name in places)}); remove {'it' if len(places) == 1 else 'them'}"
         )
     named = {**stored, **given}
-    model, kind = model or named.get("policy.model"), named.get("policy.kind")
+    model, kind = named.get("policy.model"), named.get("policy.kind")
     name = own_model.chosen(preset, model, kind)
     return name, Config.from_flat(stored, own_model.start(name, model=model, kind=kind))
 

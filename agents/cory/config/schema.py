@@ -21,7 +21,7 @@ from cory.learner.optimizer import LearnerConfig
 from cory.learner.sharing import SharingConfig
 from cory.policies.lora_config import LoRAConfig
 from cory.rng import check_seed
-from cory.rollout.role_exchange import ExchangeConfig
+from cory.rollout.role_exchange import ExchangeConfig, seating_at
 from cory.runtime.checks import check_fields
 from cory.tracking.alerts import AlertsConfig as AlertsConfig
 from cory.tracking.external import split
@@ -397,6 +397,17 @@ class Config:
     def learning_seats(self) -> tuple[str, ...]:
         """The seats without a player, in the order of play."""
         return tuple(seat for seat in seat_names(self.seats) if seat not in self.players)
+
+    def seating(self, iteration: int) -> Mapping[str, str]:
+        """The policy in each seat that learns, at the start of an iteration."""
+        return seating_at(
+            iteration,
+            every=self.exchange.every,
+            seats=self.learning_seats,
+            first=self.policy_names,
+            order=self.exchange.order,
+            random_key=(self.seed,) if self.exchange.order == "random" else None,
+        )
 
     @property
     def responses_end(self) -> bool:

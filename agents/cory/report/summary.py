@@ -68,8 +68,12 @@ def badges(
     if int(config.get("seats", 1)) < 2 or not names:
         return [html.badges(rows)]
     rows.append(("cooperation", "not measured", "open"))
+    seated = any(name.split(".")[0] == "players" or name.startswith("sees.") for name in config)
+    if seated or config.get("turns") or config.get("payoff.to"):  # by hand: several settings name seats
+        return [html.badges(rows)]
     command = (
-        f"cory train --config {run / 'config.yaml'} --seats 1 --exchange.every 0 --run {run}-alone\n"
+        f"cory train --config {run / 'config.yaml'} --seats 1 --payoff independent --exchange.every 0 "
+        f"--run {run}-alone\n"
         f"cory report {run} {run}-alone"
     )
     return [

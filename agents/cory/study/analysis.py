@@ -286,29 +286,37 @@ def _series(run: Run, metric: str, kl_coef: float) -> list[Points]:
     """
     if metric.startswith("team/"):
         *seat, quantity = metric.removeprefix("team/").split("/")
-        return [run.get("team", {}).get(seat[0] if seat else "all", {}).get(quantity, [])]
+        team = run.get("team", {})
+        if quantity == "combined_reward" and not seat:
+            seats = [_quantity(team[name], quantity, kl_coef) for name in team if name in run["game"]]
+            return [_total(seats)]
+        return [_quantity(team.get(seat[0] if seat else "all", {}), quantity, kl_coef)]
     if metric.startswith("game/"):
         quantity = "task_reward" if metric == GAME_TOTAL else metric.removeprefix("game/")
-        seats = [seat.get(quantity, []) for seat in run["game"].values()]
-        if not all(seats) or metric != GAME_TOTAL:
-            return seats if all(seats) else []
-        return [
-            [[of_seats[0][0], sum(value for _, value in of_seats)] for of_seats in zip(*seats, strict=True)]
-        ]
+        seats = [_quantity(seat, quantity, kl_coef) for seat in run["game"].values()]
+        return [] if not all(seats) else [_total(seats)] if metric == GAME_TOTAL else seats
     tested, metric = tested_on(metric)
     evaluated = run["eval"] if tested is None else run.get("on", {}).get(tested, {}).get("eval", {})
     names = [averaging.NAME] if metric.startswith(OF_AVERAGE) else trained(evaluated)
     policies = [evaluated[name] for name in names if name in evaluated]
-    if (quantity := metric.removeprefix(OF_AVERAGE)) != "combined_reward":
-        return [metrics.get(quantity, []) for metrics in policies]
-    return [
-        [
-            [iteration, reward - kl_coef * kl]
-            for (iteration, reward), (_, kl) in zip(metrics["task_reward"], metrics["kl"], strict=True)
-        ]
-        for metrics in policies
-        if "kl" in metrics  # of a player it cannot be measured
-    ]
+    quantity = metric.removeprefix(OF_AVERAGE)
+    measured = [metrics for metrics in policies if quantity != "combined_reward" or "kl" in metrics]
+    return [_quantity(metrics, quantity, kl_coef) for metrics in measured]
+
+
+def _quantity(metrics: Mapping[str, Points], quantity: str, kl_coef: float) -> Points:
+    """The points of a quantity; combined reward by `kl_coef`, where KL could be measured."""
+    if quantity != "combined_reward" or "kl" not in metrics:
+        return metrics.get(quantity, [])
+    both = zip(metrics["task_reward"], metrics["kl"], strict=True)
+    return [[iteration, reward - kl_coef * kl] for (iteration, reward), (_, kl) in both]
+
+
+def _total(seats: Sequence[Points]) -> Points:
+    """The sum over seats at each point; none if a seat has none."""
+    if not seats or not all(seats):
+        return []
+    return [[of_seats[0][0], sum(value for _, value in of_seats)] for of_seats in zip(*seats, strict=True)]
 
 
 def _last(points: Points | None) -> float:

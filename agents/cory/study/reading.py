@@ -23,7 +23,7 @@ STANDALONE = (
 OF_PLACE = {
     "game": ("collective_reward", *GAME),
     "team": ("collective_reward", "best_reward", "payoff", *STANDALONE),
-    **dict.fromkeys(WITH_STRANGERS, ("collective_reward", "best_reward", "combined_reward")),
+    **dict.fromkeys(WITH_STRANGERS, ("collective_reward", "best_reward")),
 }
 """Quantities of other places; seats of teams have those of standalone evaluations, and two more."""
 

@@ -124,6 +124,7 @@ def with_strangers(
     if not planned.strangers or stored.get("seeds") != list(planned.strangers):
         return {}
     met = evaluations([{"iteration": planned.iterations, **stored["metrics"]}], place="team")["all"]
+    met.pop("combined_reward", None)  # by the KL coefficient of the arm, and no other can be had of a sum
     gap = {name: [[end, team[name][-1][1] - value]] for name, [(end, value)] in met.items()}
     return {"strangers": met, "gap": gap}
 

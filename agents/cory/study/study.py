@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import yaml
@@ -46,7 +47,7 @@ def print_line(text: str) -> None:
 class Study:
     """Arms x tasks x seeds with comparisons fixed before the run."""
 
-    text = ""
+    values: Mapping[str, Any] = MappingProxyType({})
     """The study file that is written into the folder of the runs, for a study that was made without one."""
 
     def __init__(self, **values: Any) -> None:
@@ -71,7 +72,7 @@ class Study:
         """
         values = values_of(arms, settings, seeds=seeds, preset=preset)
         study = cls(**values)
-        study.text = yaml.safe_dump(values, sort_keys=False)
+        study.values = values
         return study
 
     @classmethod
@@ -131,11 +132,13 @@ class Study:
         check_keys(tasks or (), list(plan.kl_coef), "the study's tasks")
         check_folder(spec.out)
         check_writable(spec.out, path.parent)
-        if self.text:
+        if self.values:
             check_output(spec.out / FILE, f"name: {spec.name}")
-            write_text(spec.out / FILE, self.text)
         files = [path] if quick or self.spec.results in (None, path) else [self.spec.results, path]
         known = _known_runs(spec.out, plan, files, retrain=retrain)
+        if self.values:
+            text = yaml.safe_dump({**self.values, "out": str(spec.out)}, sort_keys=False)
+            write_text(spec.out / FILE, text)
         warn_of_changed_comparisons(spec, path, say)
         todo = [
             run

@@ -105,6 +105,11 @@ def _writable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return writable
 
 
+def iteration_of(folder: Path) -> int:
+    """The iteration whose start a checkpoint is, by its folder's name."""
+    return int(folder.name.removeprefix("step-"))
+
+
 def folder_of(run: Path, iteration: int) -> Path:
     """Return the folder of the checkpoint at the start of `iteration`."""
     return run / "checkpoints" / f"step-{iteration:06d}"

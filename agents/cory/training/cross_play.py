@@ -42,6 +42,12 @@ def cross_play(
                 f"{target.name} is a game of {target.config.seats} seats, and cross-play pairs a pioneer "
                 "with an observer; give --seats 2"
             )
+        ours, theirs = targets[0].config.sees, target.config.sees
+        if ours != theirs:
+            raise ValueError(
+                f"{targets[0].name} and {target.name} do not play the same game: sees is {ours} and "
+                f"{theirs}; give --sees, it holds for every target"
+            )
     names = labels([target.name for target in targets])
     policies: dict[str, Player] = {}
     origin: dict[str, str] = {}

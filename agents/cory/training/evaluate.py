@@ -192,7 +192,7 @@ def check_target(target: Target) -> None:
 def target_metrics(target: Target) -> dict[str, float]:
     """The held-out metrics of a target, keyed as a run logs them: `eval/...`, `team/...`, `all/policies/...`.
 
-    The team is evaluated with `evaluation.team`, or if the task scores teams only, seated as in a run's first
+    The team is evaluated with `evaluation.team`, or if the task scores teams only, seated as after the last
     iteration.
     """
     config = target.config
@@ -201,7 +201,7 @@ def target_metrics(target: Target) -> dict[str, float]:
         responses = evaluate_alone(config, loaded, measures)
         results = metrics.evaluation_metrics(responses, kl_coef=config.kl.coef)
         if config.evaluation.team or not responses:
-            results |= _team_metrics(config, loaded, loaded, measures)
+            results |= _team_metrics(target, loaded, target, loaded, measures)
     return results
 
 
@@ -209,16 +209,22 @@ def team_with_observers_of(target: Target, other: Target) -> dict[str, float]:
     """The held-out metrics of the target's pioneer in a team with the observers of another: `team/...`."""
     loaded, theirs = load_target(target), load_target(other)
     with weighted_sum.closing(loaded.task), weighted_sum.closing(theirs.task):
-        return _team_metrics(target.config, loaded, theirs, make_measures(target.config))
+        return _team_metrics(target, loaded, other, theirs, make_measures(target.config))
 
 
 def _team_metrics(
-    config: Config, loaded: Evaluated, theirs: Evaluated, measures: Mapping[str, Measure]
+    target: Target, loaded: Evaluated, other: Target, theirs: Evaluated, measures: Mapping[str, Measure]
 ) -> dict[str, float]:
-    """Metrics of held-out games, seated as in a run's first iteration, with the observers of `theirs`."""
+    """Metrics of held-out games with the observers of `other`, seated as after the runs' last iterations."""
+    config = target.config
     game, players = game_of(config, loaded)
-    ours, others = (next(seatings(config, side.policies, players)) for side in (loaded, theirs))
-    by_seat = {**others, game.seats[0]: ours[game.seats[0]]}
+    ours, others = (
+        {seat: side.policies[name] for seat, name in of.config.seating(of.config.iterations).items()}
+        for of, side in ((target, loaded), (other, theirs))
+    )
+    by_seat = {**others, **players}
+    if (pioneer := game.seats[0]) in ours:
+        by_seat[pioneer] = ours[pioneer]
     team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
     return metrics.team_metrics(team, kl_coef=config.kl.coef)
 

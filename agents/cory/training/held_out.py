@@ -80,12 +80,14 @@ class HeldOut:
     def play_as_team(self, iteration: int) -> dict[str, Responses]:
         """Responses of every seat in games on the test queries, seated as in `iteration`."""
         trainer = self.trainer
+        trainer.set_game(iteration)
         seated = {**trainer.team(iteration).policies, **trainer.players}
         return evaluate_in_game(trainer.game, seated, trainer.config.evaluation, measures=self.measures)
 
     def sample_rows(self, iteration: int, responses: Mapping[str, Responses]) -> list[dict[str, Any]]:
         """A few held-out games, beside the standalone `responses` of the policies and of the reference."""
         trainer, config, game = self.trainer, self.trainer.config, self.trainer.game
+        trainer.set_game(iteration)
         reference, team = trainer.references[config.policy_names[0]].name, trainer.team(iteration)
         queries = list(trainer.task.queries("test")[: min(SAMPLES, config.evaluation.queries)])
         count = len(queries)

@@ -76,7 +76,7 @@ def examine(config: Config, run: Path, *, resume: Resume, overwrite: bool) -> Pl
                 f"{run} cannot be resumed: {why}; name another run, or start it with --overwrite"
             )
     if resumed is not None:
-        check_settings_unchanged(run, resumed, flat(config))
+        check_settings_unchanged(run, resumed, config)
     elif not (resume == "auto" and never_started(run)):
         check_unoccupied(run, overwrite=overwrite)
         return Plan(None, skipped, overwrites=not is_empty(run))
@@ -103,11 +103,20 @@ def never_started(run: Path) -> bool:
     return not (run / METRICS).exists() or not read_lines(run / METRICS)
 
 
-def check_settings_unchanged(run: Path, folder: Path, now: Mapping[str, Any]) -> None:
-    """Raise ValueError with all settings that differ from a checkpoint's and may not be changed on resume."""
+def check_settings_unchanged(run: Path, folder: Path, config: Config) -> None:
+    """Raise ValueError with all settings that differ from a checkpoint's and may not be changed on resume.
+
+    Also for fewer iterations than the checkpoint has.
+    """
     before = completed(read_yaml(folder / "config.yaml"))
-    now = yaml.safe_load(yaml.safe_dump(dict(now)))
-    differing = changes(before, now, allowed=CHANGEABLE)
+    now = yaml.safe_load(yaml.safe_dump(flat(config)))
+    if config.iterations < (done := checkpoint.iteration_of(folder)):
+        raise ValueError(
+            f"{run} has {done} iterations, and iterations is {config.iterations}; give {done} or more, or "
+            "start another run"
+        )
+    opponents = {"checkpoint_every"} if config.pool else set()  # a pool plays with checkpoints
+    differing = changes(before, now, allowed=tuple(name for name in CHANGEABLE if name not in opponents))
     constant = {"learner.decay": "constant", "kl.final": None}
     scheduled = [name for name, value in constant.items() if now.get(name, value) != value]
     if scheduled and before.get("iterations") != now.get("iterations"):

@@ -144,7 +144,7 @@ def find(
             + did_you_mean_path(name)
         )
     saved = folder
-    if run is not None and not any(folder.glob("policies/*/")):
+    if run is not None and not _is_exported(folder):
         if not (written := checkpoint.finished(folder)):
             raise ValueError(
                 f"{folder} is neither a run directory with policies nor one with checkpoints; let it write "
@@ -177,6 +177,14 @@ def labels(names: Sequence[str]) -> list[str]:
     while len({part[-length:] for part in parts}) < len(parts):
         length += 1
     return ["/".join(part[-length:]) for part in parts]
+
+
+def _is_exported(run: Path) -> bool:
+    """Whether a run has policies and did not go on after them."""
+    if not any(run.glob("policies/*/")):
+        return False
+    written, asked = checkpoint.finished(run), settings_of(run / SETTINGS).get("iterations")
+    return not written or asked is None or checkpoint.iteration_of(written[-1]) == asked
 
 
 def _home(folder: Path) -> Path | None:

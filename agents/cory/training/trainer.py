@@ -23,7 +23,6 @@ from cory.learner.sharing import shared_rows
 from cory.learner.team import Team
 from cory.policies.base import Policy
 from cory.policies.causal_lm import shard_policies
-from cory.rollout.role_exchange import seating_at
 from cory.rollout.rollout import RolloutSpec, play_shared
 from cory.runtime.clock import Clock, OnPhase
 from cory.runtime.device import synchronize
@@ -142,15 +141,7 @@ class Trainer:
 
     def seating(self, iteration: int) -> Mapping[str, str]:
         """Which policy sits in which seat that learns."""
-        exchange = self.config.exchange
-        return seating_at(
-            iteration,
-            every=exchange.every,
-            seats=self.config.learning_seats,
-            first=self.config.policy_names,
-            order=exchange.order,
-            random_key=(self.config.seed,) if exchange.order == "random" else None,
-        )
+        return self.config.seating(iteration)
 
     def exchanged(self, iteration: int) -> bool:
         """Whether seats change at the start of `iteration`."""
@@ -173,6 +164,10 @@ class Trainer:
             if resets:
                 learner.reset()
             learner.begin_iteration(iteration, self.config.iterations)
+        self.set_game(iteration)
+
+    def set_game(self, iteration: int) -> None:
+        """Set the payoff and the opponents of an iteration, or of evaluations at its start."""
         self.game.set_payoff(self.config.payoff_rule, iteration=iteration)
         if self.pool is not None:
             self.pool.begin_iteration(iteration)

@@ -28,6 +28,13 @@ def result(runs):
     return cory.cross_play(*runs)
 
 
+def test_targets_of_unlike_games_are_refused(runs, tmp_path):
+    train(replace(FEW, sees="none"), tmp_path / "blind", report=False)
+    with pytest.raises(ValueError, match="do not play the same game: sees is all and none; give --sees"):
+        cory.cross_play(runs[0], tmp_path / "blind")
+    assert cory.cross_play(runs[0], tmp_path / "blind", sees="all")["pairs"]
+
+
 def test_every_ordered_pair_is_played_once_and_its_kind_is_said(result):
     names = ["first:llm_1", "first:llm_2", "second:llm_1", "second:llm_2"]
     assert result["policies"] == names

@@ -75,4 +75,6 @@ def test_badges_of_two_seats_have_collapse_and_what_measures_cooperation(tmp_pat
     badges, command = summary.badges(curves(logged), {"seats": 2}, {}, tmp_path / "run")
     assert '<span class="badge bad"><b>collapse</b> signs in llm_2</span>' in badges
     assert '<span class="badge open"><b>cooperation</b> not measured</span>' in badges
-    assert f"--seats 1 --exchange.every 0 --run {tmp_path / 'run'}-alone" in command
+    assert f"--seats 1 --payoff independent --exchange.every 0 --run {tmp_path / 'run'}-alone" in command
+    for setting in ({"turns": ["llm_1", "llm_1"]}, {"players.observer_1": "frozen"}, {"payoff.to": "0"}):
+        assert len(summary.badges(curves(logged), {"seats": 2, **setting}, {}, tmp_path / "run")) == 1

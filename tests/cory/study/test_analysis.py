@@ -17,6 +17,10 @@ OPTIONS = {"kl_coef": 0.1, "frontier": {"kl": 20.0, "reward": None}}
 GAINS = (0.30, 0.32, 0.28, 0.31, 0.29, 0.30)
 
 
+KL_OF = {"pioneer_0": 1.0, "observer_1": 3.0}
+"""Nats of each seat."""
+
+
 def made_up_results(values, gains=GAINS, **changes):
     """Cooperative above independent by `gains`, one per seed."""
     spec = make_spec(values | changes)
@@ -47,6 +51,16 @@ def test_values_and_curves_of_the_team():
     assert analysis.run_value(run, "team/observer_1/task_reward", **OPTIONS) == 0.6
     assert analysis.curve(run, "team/best_reward", kl_coef=0.1) == {0: 0.2, 20: 0.7}
     assert math.isnan(analysis.run_value(run, "team/absent", **OPTIONS))
+
+
+def test_combined_reward_of_games_has_the_coefficient_that_all_arms_share():
+    run = made_up_run("a", 0, 0.5)
+    stored = {"combined_reward": [[20, -9.0]]}  # by the arm's own coefficient
+    seats = {seat: {"task_reward": [[20, 0.5]], "kl": [[20, kl]], **stored} for seat, kl in KL_OF.items()}
+    run["team"], run["game"] = {"all": stored, **seats}, seats
+    assert analysis.run_value(run, "team/combined_reward", **OPTIONS) == pytest.approx(1 - 0.1 * 4)
+    assert analysis.run_value(run, "team/observer_1/combined_reward", **OPTIONS) == pytest.approx(0.2)
+    assert analysis.run_value(run, "game/combined_reward", **OPTIONS) == pytest.approx(0.5 - 0.1 * 2)
 
 
 def test_value_of_the_average_is_apart_from_the_policies():

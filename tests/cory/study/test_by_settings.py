@@ -44,6 +44,19 @@ def test_study_of_flags_is_repeated_by_the_file_in_its_folder(planned_runs, tmp_
     assert main(["study", str(file), "--seeds", "3"]) == 0
 
 
+def test_file_of_a_study_of_flags_says_where_its_runs_are_and_outlives_a_refusal(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = ("--evaluation.queries", "4", "--batch", "4", "--arms", "ppo,a2c", "--seeds", "1", "--jobs", "1")
+    flags = ("study", *FLAGS, *shown, "--out", "mine")
+    assert main([*flags, "--kl.coef", "0.1"]) == 0
+    file = tmp_path / "mine/study.yaml"
+    before = file.read_text()
+    assert main([*flags, "--kl.coef", "0.5"]) == 2
+    assert file.read_text() == before
+    assert Study.from_yaml(file).run(train=False, say=str).results["statistics"][0]["n"] == 1
+    assert not (tmp_path / "runs").exists()
+
+
 def test_study_of_keyword_settings_is_that_of_flags(planned_runs):
     main(["study", *FLAGS, "--arms", "ppo,happo"])
     plan = make_plan(Study.from_settings(["ppo", "happo"], **SETTINGS).spec)

@@ -20,7 +20,7 @@ def meeting(values, tmp_path, in_this_process) -> dict:
     """A study of two arms with three seeds, one of which meets strangers."""
     return values | {
         "arms": {"fixed": {"exchange.every": 0}, "exchanging": {"exchange.every": 1}},
-        "settings": values["settings"] | {"iterations": 4, "checkpoint_every": 0},
+        "settings": values["settings"] | {"iterations": 5, "checkpoint_every": 0},
         "evaluation": values.get("evaluation", {}) | {"team": True},
         "strangers": ["fixed", "exchanging"],
         "seeds": 3,
@@ -35,20 +35,22 @@ def meeting(values, tmp_path, in_this_process) -> dict:
 def test_scores_with_strangers_are_those_of_cross_play(meeting):
     finished = Study(**meeting).run(say=str)
     assert finished.failed == []
-    folder = finished.page.parent / "fixed/relay"
-    played = cory.cross_play(*(folder / f"seed-{seed}" for seed in range(3)))
-    sums = {
-        (pair["pioneer"], pair["observer"]): pair["scores"]["sum of the scores"]["value"]
-        for pair in played["pairs"]
-    }
+    seated = {"fixed": ("llm_1", "llm_2"), "exchanging": ("llm_2", "llm_1")}  # after five exchanges
+    cross = {}
+    for arm in seated:
+        folder = finished.page.parent / f"{arm}/relay"
+        played = cory.cross_play(*(folder / f"seed-{seed}" for seed in range(3)))
+        cross[arm] = {
+            (pair["pioneer"], pair["observer"]): pair["scores"]["sum of the scores"]["value"]
+            for pair in played["pairs"]
+        }
     for run in finished.results["runs"]:
-        if run["arm"] == "fixed":
-            seed = run["seed"]
-            met = [sums[f"seed-{seed}:llm_1", f"seed-{other}:llm_2"] for other in range(3) if other != seed]
-            (point,) = run["team"]["strangers"]["collective_reward"]
-            assert point == [4, pytest.approx(fmean(met))]
-            (gap,) = run["team"]["gap"]["collective_reward"]
-            assert gap[1] == pytest.approx(sums[f"seed-{seed}:llm_1", f"seed-{seed}:llm_2"] - fmean(met))
+        seed, sums, (first, second) = run["seed"], cross[run["arm"]], seated[run["arm"]]
+        met = [sums[f"seed-{seed}:{first}", f"seed-{other}:{second}"] for other in range(3) if other != seed]
+        (point,) = run["team"]["strangers"]["collective_reward"]
+        assert point == [5, pytest.approx(fmean(met))]
+        (gap,) = run["team"]["gap"]["collective_reward"]
+        assert gap[1] == pytest.approx(sums[f"seed-{seed}:{first}", f"seed-{seed}:{second}"] - fmean(met))
     partners, gap = finished.results["statistics"]
     assert partners["difference"] == pytest.approx(partners["arm_mean"] - partners["baseline_mean"])
     assert (partners["n"], gap["n"]) == (3, 3)

@@ -8,6 +8,7 @@ import torch
 
 import cory
 from cory.cli.main import main
+from cory.config.schema import PayoffConfig
 from cory.learner.central_critic import transcripts
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.tracking.tracker import read
@@ -167,6 +168,9 @@ POOLED = replace(
 )  # fmt: skip
 
 
+PAYOFF_SCHEDULE = {"payoff_options": PayoffConfig(to="independent", over=4)}
+
+
 def test_a_pool_draws_from_the_last_checkpoints_by_number():
     pool = Trainer(POOLED).pool
     assert [pool.members(i) for i in (0, 1, 2, 3, 4, 5)] == [[0], [0], [0, 2], [0, 2], [2, 4], [2, 4]]
@@ -202,6 +206,27 @@ def test_a_run_with_a_pool_resumes_as_if_nothing_had_happened(tmp_path, monkeypa
     shutil.rmtree(halves / "policies")
     train(POOLED, halves, resume="must", report=False)
     assert same(traces(halves, 6), traces(whole, 6))
+
+
+@pytest.mark.parametrize("changes", [{"players": {"observer_1": "pool:1"}}, PAYOFF_SCHEDULE])
+def test_team_games_and_samples_of_a_resumed_run_are_those_of_the_iteration(tmp_path, changes):
+    """By its opponents and its payoff, not by those of the iteration before, which a resumed run lacks."""
+    team = replace(FEW.evaluation, every=2, team=True)
+    config = replace(FEW, iterations=5, checkpoint_every=2, evaluation=team, **changes)
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    train(config, whole, report=False)
+    train(replace(config, iterations=4), halves, report=False)
+    train(config, halves, resume="must", report=False)
+    assert same(traces(halves, 5), traces(whole, 5))
+    assert (halves / "samples.jsonl").read_text() == (whole / "samples.jsonl").read_text()
+
+
+def test_checkpoints_of_a_pool_are_its_opponents_and_stay_as_far_apart(tmp_path):
+    train(POOLED, tmp_path / "run", report=False)
+    longer = replace(POOLED, iterations=8)
+    with pytest.raises(ValueError, match="checkpoint_every was 2 and is 4"):
+        train(replace(longer, checkpoint_every=4), tmp_path / "run", resume="must", report=False)
+    train(longer, tmp_path / "run", resume="must", report=False)
 
 
 @pytest.mark.parametrize(

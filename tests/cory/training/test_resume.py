@@ -116,6 +116,8 @@ def test_settings_that_changed_are_listed_and_refused(tmp_path, finished, capsys
     assert "batch was 16 and is 32" in error
     assert "kl.coef was 0.2 and is 0.3" in error
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert train(run, 1, "--resume", "must") == 2
+    assert "has 2 iterations, and iterations is 1; give 2 or more" in capsys.readouterr().err
     changeable = ("--evaluation.every", "1", "--alerts.stop")
     assert train(run, 3, "--resume", "must", *changeable) == 0
 
@@ -136,9 +138,11 @@ def test_a_setting_that_came_later_may_be_added_at_its_default_only(tmp_path):
     now = flat(Config())
     saved = {name: value for name, value in now.items() if name not in ("sharing.same_view", "learner.lr")}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
-    check_settings_unchanged(tmp_path, tmp_path, now)
+    step = tmp_path / "step-000002"
+    (tmp_path / "config.yaml").rename(step.mkdir() or step / "config.yaml")
+    check_settings_unchanged(tmp_path, step, Config())
     with pytest.raises(ValueError, match=r"settings: sharing\.same_view was False and is True\. Leave"):
-        check_settings_unchanged(tmp_path, tmp_path, now | {"sharing.same_view": True})
+        check_settings_unchanged(tmp_path, step, Config.from_flat({"sharing.same_view": True}))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +26,7 @@ from cory.training import checkpoint
 from cory.training.held_out import HeldOut
 from cory.training.run import train
 from cory.training.run_directory import free_name
+from cory.training.targets import find
 from cory.training.trainer import Trainer
 from tests.helpers.runs import without_report
 from tests.helpers.tables import TABLES, flagged, tiny_reviews
@@ -342,3 +344,21 @@ def test_a_table_is_sampled_and_scored_at_the_temperature_of_the_run(temperature
         policy.logits_SV[:, 0] += 4.0
     logits_V = policy.logits(torch.tensor([0]))[0]
     assert logits_V[0].item() == pytest.approx(4.0 / temperature)
+
+
+def test_a_run_that_went_on_after_its_export_is_its_newest_checkpoint(tmp_path):
+    """Cut after 4 of 6 iterations, the last two of which were asked for later."""
+    config = replace(TABLES, batch=16, iterations=2, checkpoint_every=2)
+    train(config, tmp_path / "run", report=False)
+
+    class Cut:
+        def on_save(self, trainer, iteration, folder):
+            if iteration == 4:
+                raise KeyboardInterrupt
+
+    longer = replace(config, iterations=6)
+    with pytest.raises(KeyboardInterrupt):
+        train(longer, tmp_path / "run", resume="must", callbacks=[Cut()], report=False)
+    assert Path(find(str(tmp_path / "run")).folders["llm_1"]).parent.name == "step-000004"
+    train(longer, tmp_path / "run", resume="must", report=False)
+    assert Path(find(str(tmp_path / "run")).folders["llm_1"]).parent.name == "policies"
