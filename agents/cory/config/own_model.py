@@ -61,21 +61,19 @@ def by_shape(config: Config, shape: Shape, kind: str | None) -> Config:
     return replace(config, learner=replace(config.learner, lr=lr), max_response=(cap, cap))
 
 
-def shape_of(model: Any) -> Shape:
+def shape_of(model: str | Path) -> Shape:
     """Weights and window of a model, by its configuration; no weights are read."""
     from cory.policies.loading import without_weights
 
-    if isinstance(model, str | Path):
-        model = Path(model).expanduser() if str(model).startswith("~") else model
-        try:
-            path = pocket.lm_path(model)
-            if not Path(path).exists() and len(Path(path).parts) != 2:
-                return Shape()
-            model = without_weights(path)
-        except ValueError:  # loading it says why, with advice
+    try:
+        path = pocket.lm_path(Path(model).expanduser() if str(model).startswith("~") else model)
+        if not Path(path).exists() and len(Path(path).parts) != 2:
             return Shape()
-    window = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    return Shape(sum(weight.numel() for weight in model.parameters()), window)
+        empty = without_weights(path)
+    except ValueError:  # loading it says why, with advice
+        return Shape()
+    window = getattr(empty.config.get_text_config(), "max_position_embeddings", None)
+    return Shape(sum(weight.numel() for weight in empty.parameters()), window)
 
 
 def lines(preset: str, config: Config) -> list[str]:

@@ -54,11 +54,11 @@ def test_responses_take_a_quarter_of_the_window_and_128_tokens_at_most(window, c
     assert by_shape(presets.get("own"), Shape(1, window), None).max_response == (cap, cap)
 
 
-def test_a_model_is_measured_by_its_configuration_in_a_folder_and_in_memory(tiny):
+def test_a_model_is_measured_by_its_configuration(tiny, tmp_path):
     """GPT-2 of two layers: 12 D^2 + 13 D each, embeddings of V + 64 rows, a last norm; the head is tied."""
-    model = make_model("gpt2", vocab_size=300)
+    make_model("gpt2", vocab_size=300).save_pretrained(tmp_path / "model")
     D = 32
-    assert shape_of(model) == (2 * (12 * D * D + 13 * D) + (300 + 64) * D + 2 * D, 64)
+    assert shape_of(tmp_path / "model") == (2 * (12 * D * D + 13 * D) + (300 + 64) * D + 2 * D, 64)
     (tiny / "model.safetensors").rename(tiny / "gone")
     assert shape_of(tiny).window == 64  # no weights are read
     assert shape_of("no/such/folder") == (None, None)
