@@ -106,7 +106,7 @@ def test_measured_values_are_in_the_settings_of_a_run_and_a_resume_takes_them(tm
         train(replace(config, iterations=iterations), tmp_path / "run", resume=resume, quiet=True)
         assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["memory"] == 4 * GIB
     with pytest.raises(ValueError, match=f"memory was {4 * GIB} and is 5"):
-        train(replace(config, memory=5), tmp_path / "run", resume="must")
+        train(replace(config, memory=5, iterations=2), tmp_path / "run", resume="must")
 
 
 def test_auto_is_what_the_run_before_has_measured_and_a_number_is_none_but_its_own():
