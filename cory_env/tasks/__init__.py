@@ -28,7 +28,7 @@ names = REGISTRY.names
 
 def kind(name: str) -> Any:
     """Return the class of the task `name`, which may be `module:Class` or `file.py:Class`."""
-    if "@" in name and name not in REGISTRY.items:
+    if "@" in name.rpartition(":")[2] and name not in REGISTRY.items:
         raise ValueError(
             f"the task {name} was an object of another session; pass it again, as cory.train(task=...), or "
             "name another task"

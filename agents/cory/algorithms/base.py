@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from cory.functional.advantage import totals
 from cory.runtime.checks import check_fields
 
 if TYPE_CHECKING:
@@ -100,6 +101,15 @@ class ClippedConfig(Settings):
 
     ratio_guard: float | None = None
     """A minibatch whose mean ratio exceeds this is skipped (the released code: 10); none = never."""
+
+
+def expected_score(reward_BT: Tensor, batch: Batch) -> Tensor:
+    """What a seat expects to score before it responds [B]: its value there, plus the KL penalty it then paid.
+
+    The value is of rewards less that penalty, which no other seat owes.
+    """
+    expected_B: Tensor = batch.values_BT[:, 0] + (batch.payoff_B - totals(reward_BT, batch.mask_BT))
+    return expected_B
 
 
 class State(dict[str, Any]):

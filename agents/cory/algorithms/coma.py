@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Batches, Requirements, Rewards, States, check_unscaled
+from cory.algorithms.base import Batches, Requirements, Rewards, States, check_unscaled, expected_score
 from cory.algorithms.ppo import token_loss, verdict
 from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
 
@@ -67,7 +67,7 @@ def advantage(batches: Batches, rewards: Rewards, config: Config, states: States
     q_B = totals(rewards[pioneer], first.mask_BT) - score_NB[1:].sum(0)
     if observers:
         seat, batch = observers[0]
-        q_B = q_B + batch.values_BT[:, 0] + batch.payoff_B - totals(rewards[seat], batch.mask_BT)
+        q_B = q_B + expected_score(rewards[seat], batch)
     credit_B = leave_one_out(q_B, group=config.group)
     advantages = {pioneer: per_response(credit_B, rewards[pioneer], first.mask_BT)}
     for k, (seat, batch) in enumerate(observers, start=1):

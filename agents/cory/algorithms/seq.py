@@ -27,9 +27,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Batches, Requirements, Rewards, States, check_unscaled
+from cory.algorithms.base import Batches, Requirements, Rewards, States, check_unscaled, expected_score
 from cory.algorithms.ppo import token_loss, verdict
-from cory.functional.advantage import totals
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,8 +91,7 @@ def credits(batches: Batches, rewards: Rewards, config: Config) -> dict[str, Ten
     later_B: Tensor | float = 0.0
     for i, (seat, batch) in enumerate(reversed(list(batches.items()))):
         credited[seat] = batch.score_B + config.others * later_B
-        penalty_B = batch.payoff_B - totals(rewards[seat], batch.mask_BT)
-        score_B, value_B = batch.score_B, batch.values_BT[:, 0] + penalty_B
+        score_B, value_B = batch.score_B, expected_score(rewards[seat], batch)
         if config.calibrate:
             score_B, value_B = score_B - score_B.mean(), predicted(score_B, value_B)
         is_last = i == 0

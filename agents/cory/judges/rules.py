@@ -47,12 +47,11 @@ def equals(column: str) -> Callable[..., list[float]]:
 
     def read(gold: str) -> list[Any]:
         forms = [gold, f"${gold}$"]
-        found: list[Any] | None = next(
-            filter(None, map(parse, forms if _PLAIN.search(gold) else reversed(forms))), None
-        )
-        if found is None:
+        ordered = forms if _PLAIN.search(gold) else reversed(forms)
+        parsed: list[Any] | None = next(filter(None, map(parse, ordered)), None)
+        if parsed is None:
             raise ValueError(f"the gold answer {gold!r} in column {column!r} holds no number or formula")
-        return found
+        return parsed
 
     def score(completions: Sequence[Completion], **columns: Sequence[Any]) -> list[float]:
         return [

@@ -49,3 +49,10 @@ def test_data_that_are_left_out_are_reported(tmp_path):
     # two of the four test openings stand in train
     assert list(task.left_out) == ["2 of the test openings (50.0%) are in train too and left out"]
     assert tasks.load("echo").left_out == ()
+
+
+def test_the_folder_of_a_tasks_file_may_hold_an_at_sign(tmp_path):
+    (tmp_path / "me@work").mkdir()
+    file = tmp_path / "me@work/mine.py"
+    file.write_text("from cory_env.tasks.echo import Task\n")
+    assert tasks.load(f"{file}:Task", length=2).max_query == 2
