@@ -73,15 +73,6 @@ class GAEConfig(Settings):
     rewards leak into every advantage."""
 
 
-def check_unscaled(config: GAEConfig) -> None:
-    """Raise ValueError where rewards would be scaled, and values of them added to scores as they are."""
-    if config.whiten_rewards != "none":
-        raise ValueError(
-            f"algorithm.whiten_rewards is {config.whiten_rewards!r}, and this algorithm adds values to "
-            "scores, which are not scaled; leave it out"
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClippedConfig(Settings):
     """Settings of PPO's clipped surrogate."""
@@ -117,7 +108,8 @@ class State(dict[str, Any]):
 
     A policy's state belongs to the policy, moves with it through every exchange and is saved in its
     checkpoints; a team's state belongs to all. An object of another class with these two methods, such as an
-    `nn.Module` or an optimiser, may take its place (`policy_state`, `team_state`).
+    `nn.Module` or an optimiser, may take its place (`policy_state`, `team_state`). `exchange.reset` makes a
+    policy's state anew, and calls `reset` of a team's state that has it.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -149,7 +141,8 @@ class Requirements(NamedTuple):
     """Games per query; the games of a group are neighbours in every batch."""
 
     scaled_payoffs: bool = True
-    """Whether it can learn from payoffs that `payoff_scaling` has changed."""
+    """Whether it can learn from payoffs or rewards of another scale than scores have, which `payoff_scaling`
+    and `algorithm.whiten_rewards` make."""
 
     critic: Literal["any", "own", "central"] = "any"
     """Whose values it learns with: `own` the policies' value heads, `central` one critic that sees what every

@@ -92,8 +92,12 @@ class TeamMixer:
     """The mixer and its optimiser: the team's state."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
-        self.mixer = Mixer(config.mixer_hidden).to(device)
-        self.optimizer = torch.optim.Adam(self.mixer.parameters(), lr=config.mixer_lr)
+        self.mixer, self.lr = Mixer(config.mixer_hidden).to(device), config.mixer_lr
+        self.reset()
+
+    def reset(self) -> None:
+        """Start the optimiser anew; the mixer keeps its weights."""
+        self.optimizer = torch.optim.Adam(self.mixer.parameters(), lr=self.lr)
 
     def state_dict(self) -> dict[str, Any]:
         """Weights and optimiser."""

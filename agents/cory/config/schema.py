@@ -299,11 +299,13 @@ class Config:
         needs = algorithm.needs(self.algorithm_options)
         if self.batch % needs.group:
             raise ValueError(f"a batch of {self.batch} games does not divide into groups of {needs.group}")
-        if self.payoff_scaling.scaling != "none" and not needs.scaled_payoffs:
-            raise ValueError(
-                f"algorithm {self.algorithm!r} needs payoffs as they are paid; leave out "
-                f"--payoff-scaling.scaling {self.payoff_scaling.scaling}"
-            )
+        scales = {"payoff-scaling.scaling": self.payoff_scaling.scaling}
+        scales["algorithm.whiten-rewards"] = getattr(self.algorithm_options, "whiten_rewards", "none")
+        for name, scale in scales.items():
+            if scale != "none" and not needs.scaled_payoffs:
+                raise ValueError(
+                    f"algorithm {self.algorithm!r} needs payoffs as they are paid; leave out --{name} {scale}"
+                )
         if needs.critic not in ("any", self.critic.kind):
             raise ValueError(
                 f"algorithm {self.algorithm!r} has a critic of its own, the kind {needs.critic}; leave out "

@@ -158,8 +158,9 @@ class Trainer:
                     "outside an update; an exchange changes seats, never weights"
                 )
         resets = self.config.exchange.reset and self.exchanged(iteration)
-        if resets and self.critic is not None:
-            self.critic.reset()
+        for shared in (self.critic, self.state.of_team):
+            if resets and shared is not None and hasattr(shared, "reset"):
+                shared.reset()
         for learner in self.learners.values():
             if resets:
                 learner.reset()

@@ -134,11 +134,6 @@ def test_the_observers_credit_does_not_change_with_the_pioneers_score():
     assert torch.allclose(*found)
 
 
-def test_scaled_payoffs_are_refused_before_a_run():
-    with pytest.raises(ValueError, match="'coma' needs payoffs as they are paid"):
-        flagged("--algorithm", "coma", "--payoff-scaling.scaling", "scale")
-
-
 def test_a_team_is_paid_one_score():
     with pytest.raises(ValueError, match="coma shares one score among all seats"):
         Trainer(replace(flagged("--algorithm", "coma"), payoff="independent")).iterate(0)

@@ -125,22 +125,16 @@ def test_another_payoff_than_the_credited_one_is_refused():
         seq.advantage(batches, paid(batches), seq.Config(), {seat: {} for seat in batches})
 
 
-def test_scaled_payoffs_are_refused_before_a_run_starts():
-    with pytest.raises(ValueError, match="needs payoffs as they are paid"):
-        flagged("--algorithm", "seq", "--payoff-scaling.scaling", "normalise")
-
-
 def test_a_lambda_outside_zero_to_one_is_refused():
     with pytest.raises(ValueError, match=r"algorithm\.seat_lam is 1\.5"):
         algorithms.load("seq").Config(seat_lam=1.5)
 
 
-@pytest.mark.parametrize("algorithm", ["seq", "coma"])
-def test_values_are_not_added_to_scores_of_another_scale(algorithm):
-    with pytest.raises(
-        ValueError, match="whiten_rewards is 'tokens', and this algorithm adds values to scores"
-    ):
-        flagged("--algorithm", algorithm, "--algorithm.whiten-rewards", "tokens")
+@pytest.mark.parametrize("algorithm", ["seq", "coma", "vdac", "vdac_mix"])
+@pytest.mark.parametrize("setting", ["payoff-scaling.scaling normalise", "algorithm.whiten-rewards tokens"])
+def test_values_of_seats_are_not_added_on_other_scales(algorithm, setting):
+    with pytest.raises(ValueError, match=f"{algorithm!r} needs payoffs as .* leave out --{setting}"):
+        flagged("--algorithm", algorithm, *f"--{setting}".split())
 
 
 @pytest.mark.slow

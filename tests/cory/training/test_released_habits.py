@@ -15,7 +15,7 @@ from cory.training.metrics import value_metrics
 from cory.training.trainer import Trainer
 from tests.helpers.batches import make_batch
 from tests.helpers.models import pair
-from tests.helpers.tables import TABLES
+from tests.helpers.tables import TABLES, flagged
 
 
 def test_a_reset_at_an_exchange_reaches_the_central_critic():
@@ -29,6 +29,18 @@ def test_a_reset_at_an_exchange_reaches_the_central_critic():
     trainer.begin_iteration(1)
     assert not trainer.critic.optimizer.state
     assert all(torch.equal(a, b) for a, b in zip(trainer.critic.heads.parameters(), heads, strict=True))
+
+
+def test_a_reset_at_an_exchange_reaches_the_teams_mixer():
+    trainer = Trainer(flagged("--algorithm", "vdac_mix", "--exchange.every", "1", "--exchange.reset"))
+    trainer.iterate(0)
+    team = trainer.state.of_team
+    assert team.optimizer.state
+    weights = [p.clone() for p in team.mixer.parameters()]
+    trainer.begin_iteration(1)
+    assert not team.optimizer.state
+    assert all(torch.equal(a, b) for a, b in zip(team.mixer.parameters(), weights, strict=True))
+    assert team.optimizer.param_groups[0]["lr"] == trainer.config.algorithm_options.mixer_lr
 
 
 def test_the_released_presets_follow_the_scripts():
