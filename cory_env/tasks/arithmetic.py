@@ -57,7 +57,7 @@ class Task(Pool):
     their signs, products come first, and no step goes below 0.
     """
 
-    correct_from = 1.0
+    correct_from: float | None = 1.0
 
     def __init__(
         self,
