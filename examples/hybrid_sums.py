@@ -5,7 +5,7 @@ r"""Sums scored by a rule and a learned judge together: is the result right, and
         --judge "examples/hybrid_sums.py:correct + 0.5*examples/style_judge" --judge.output probability
 
 The judge is a linear head on the pocket model's mean state, fitted on answers with steps and answers without.
-It reads no arithmetic, so steps may be wrong or repeated. Study `hybrid-sums` asks what policies make of the two.
+It reads no arithmetic, so steps may be wrong or repeated. Study `hybrid-sums` asks what comes of the two.
 
 Shapes: N answers, D width.
 """

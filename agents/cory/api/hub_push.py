@@ -17,6 +17,7 @@ from cory.runtime.files import read_json
 from cory.tracking.tracker import curves
 from cory.tracking.tracker import read as read_metrics
 from cory.training import checkpoint
+from cory.training.targets import is_exported
 
 UPLOADED = (
     *("config.json", "generation_config.json", "adapter_config.json", "backbone.json"),
@@ -52,12 +53,18 @@ def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = ()) -> dict
                 files[prefix + path.name] = check_plain(path)
     stored = yaml_files.read_yaml(check_plain(run / "config.yaml"))
     config = flat(Config()) | dict(stored)  # as data: what else the settings name is not imported
+    if not is_exported(run):
+        raise ValueError(
+            f"{run} went on after its policies were exported, and no evaluation is of them; finish it with "
+            f"cory train --run {run} --resume must"
+        )
     best = checkpoint.read_best(run) if config["export_best"] else None
-    results, intervals, measured = held_out(run, config["task"])
+    at = None if best is None else int(best["iteration"])
+    results, intervals, measured = held_out(run, config, at=at)
     card = make_card(
         names,
         config,
-        iterations=None if best is None else best["iteration"],
+        iterations=at,
         repo=repo,
         results=results,
         intervals=intervals,
@@ -95,20 +102,31 @@ def push(
     return str(address)
 
 
-def held_out(run: Path, task: str) -> tuple[dict[str, dict[str, float]], dict[str, Any], str]:
-    """Return metrics, intervals and description of a run's own task on held-out queries.
+def held_out(
+    run: Path, config: Mapping[str, Any], *, at: int | None = None
+) -> tuple[dict[str, dict[str, float]], dict[str, Any], str]:
+    """Return metrics, intervals and description of the exported policies on held-out queries.
 
-    They are those of `cory evaluate` with the most queries, else of the last evaluation of the run.
+    They are those of `cory evaluate` with the run's settings and the most queries, else of the run's
+    evaluation after iteration `at`, by default its last.
     """
-    evaluations = [one for one in records.read_all(run) if one["measured"]["task"] == task]
-    if evaluations:
-        best = max(evaluations, key=lambda one: one["measured"]["queries"])
+    fitting = [
+        one
+        for one in records.read_all(run)
+        if one["measured"]["task"] == config["task"]
+        and not records.other_settings(one["measured"], config)
+        and not records.other_weights(run, one["measured"])
+    ]
+    if fitting:
+        best = max(fitting, key=lambda one: one["measured"]["queries"])
         return _finite(best["metrics"]), best["intervals"], records.describe(best["measured"])
     metrics: dict[str, dict[str, float]] = {}
     for key, curve in curves(read_metrics(run)).items():
-        if key.place == "eval":
-            metrics.setdefault(key.policy, {})[key.quantity] = curve.values[-1]
-    return _finite(metrics), {}, f"task {task}, at the end of the run"
+        values = dict(zip(curve.iterations, curve.values, strict=True))
+        if key.place == "eval" and (last := curve.iterations[-1] if at is None else at) in values:
+            metrics.setdefault(key.policy, {})[key.quantity] = values[last]
+    when = "at the end of the run" if at is None else f"after iteration {at}"
+    return _finite(metrics), {}, f"task {config['task']}, {when}"
 
 
 def check_plain(path: Path) -> Path:

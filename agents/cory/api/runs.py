@@ -68,10 +68,16 @@ class Run:
         return self._policies
 
     def env(self, **options: Any) -> "AECEnv":
-        """The run's game as a PettingZoo environment; `options` are those of `cory_env.env`."""
+        """The run's game as a PettingZoo environment, paid as after the last iteration.
+
+        `options` are those of `cory_env.env`.
+        """
         first = next(iter(self.policies.values()))
         task = factory.make_task(self.config, factory.tokens_of(first))
-        return token.env(task, **factory.game_options(self.config, self.policies) | options)
+        options = factory.game_options(self.config, self.policies) | options
+        env = token.env(task, **options)
+        env.unwrapped.set_payoff(options["payoff"], iteration=self.config.iterations)
+        return env
 
     @property
     def report(self) -> Path:

@@ -74,6 +74,7 @@ def command(argv: Sequence[str]) -> None:
     sitting = list(seatings(config, loaded, players))[one_further]
     policies_by_seat = {seat: sitting[seat] for seat in seats}
     env = raw_env(task, **game_options(config, {**loaded, **players}), render_mode="human")
+    env.set_payoff(config.payoff_rule, iteration=config.iterations)
     for seat, policy in policies_by_seat.items():
         say(f"{seat}: {'you' if seat == options.seat else policy.name}")
     queries = task.queries("test")

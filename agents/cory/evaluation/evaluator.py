@@ -59,7 +59,7 @@ class Responses:
             name: values_QS.mean(1) for name, values_QS in self.arrays.items() if name != "reference_nats"
         }
         tokens_Q, nats_Q = (self.arrays[name].sum(1) for name in ("length", "reference_nats"))
-        per_query["combined_reward"] = per_query["task_reward"] - kl_coef * per_query["kl"]
+        per_query["combined_reward"] = self.combined(kl_coef=kl_coef)
         per_query["kl_per_token"] = text_metrics.ratio(self.arrays["kl"].sum(1), tokens_Q)
         per_query["reference_perplexity"] = text_metrics.perplexity(nats_Q, tokens_Q)
         for n in (1, 2):
@@ -72,6 +72,11 @@ class Responses:
                 passed_Q = [text_metrics.pass_at_k(S, int(c), k) for c in correct_QS.sum(1)]
                 per_query[f"pass_at_{k}"] = np.array(passed_Q)
         return per_query
+
+    def combined(self, *, kl_coef: float) -> np.ndarray:
+        """The combined reward of each query [Q]."""
+        reward_Q: np.ndarray = (self.arrays["task_reward"] - kl_coef * self.arrays["kl"]).mean(1)
+        return reward_Q
 
     def metrics(self, *, kl_coef: float) -> dict[str, float]:
         """The mean of every quantity over the queries."""

@@ -13,8 +13,8 @@ from typing import Any
 FOLDER = "evaluations"
 
 DEFINING = (
-    "task", "judge", "evaluation", "max_response", "seats", "sees", "payoff", "kl.coef", "policy.model",
-    "policy.models", "policy.temperature", "policy.precision",
+    "task", "judge", "evaluation", "max_response", "seats", "turns", "players", "sees", "payoff", "kl.coef",
+    "policy.model", "policy.models", "policy.temperature", "policy.precision",
 )  # fmt: skip
 """Settings, and groups of them, that the numbers of an evaluation depend on."""
 
@@ -42,6 +42,22 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def written(settings: Mapping[str, Any], names: Iterable[str]) -> str:
     """Settings as `seats=1, exchange.every=0`, without those it does not have."""
     return ", ".join(f"{name}={settings[name]}" for name in names if name in settings)
+
+
+def other_settings(measured: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """What was measured with another setting than a run has: `kl.coef 2.0 (run: 0.2)`."""
+    values = measured["settings"]
+    names = (name for name in values if name in config and config[name] != values[name])
+    return [f"{name} {values[name]} (run: {config[name]})" for name in names]
+
+
+def other_weights(run: Path, measured: Mapping[str, Any]) -> list[str]:
+    """The exported policies of a run whose weights are not those that were measured."""
+    folders = {path.name: path for path in run.glob("policies/*") if path.is_dir()}
+    of = {
+        name: one["sha256"] if isinstance(one, Mapping) else one for name, one in measured["weights"].items()
+    }
+    return [name for name in of if name in folders and of[name] != files_sha256(folders[name])]
 
 
 def path_of(run: Path, measured: Mapping[str, Any]) -> Path:

@@ -115,11 +115,9 @@ def _label_index(label: str | int, names: dict[int, str], where: str | Path) -> 
     """Return the index of a label given by name or index, or of the only one; ValueError if there is none."""
     if len(names) == 1:
         return 0
-    index = (
-        label
-        if isinstance(label, int)
-        else next((i for i, n in names.items() if n.lower() == label.lower()), -1)
-    )
+    index = next((i for i, name in names.items() if name.lower() == str(label).lower()), -1)
+    if index == -1 and str(label).isdigit():
+        index = int(label)
     if index not in names:
         known = ", ".join(f"{i}: {name}" for i, name in sorted(names.items()))
         raise ValueError(f"the classifier {where} has no label {label!r}; choose one of {known}")

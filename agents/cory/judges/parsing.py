@@ -132,6 +132,5 @@ def make(
 def _classifier(folder: str | Path, config: JudgeConfig, device: str) -> Judge:
     from cory.judges.classifier import Classifier
 
-    label = int(config.label) if config.label.isdigit() else config.label
-    classifier = Classifier(folder, label=label, output=config.output, device=device)
+    classifier = Classifier(folder, label=config.label, output=config.output, device=device)
     return GameTemplate(classifier, config.template) if config.template else classifier

@@ -14,24 +14,25 @@ from cory.tracking.labels import in_order, label
 
 def sections(run: Path, config: Mapping[str, Any]) -> list[html.Markup]:
     """A section for every evaluation in a run, those with the run's own settings first."""
-    results = sorted(records.read_all(run), key=lambda result: len(unlike_run(result, config)))
-    parts = [html.heading("Intervals", anchor="intervals")] if results else []
-    return parts + [part for result in results for part in _section(result, config)]
+    found = [(unlike_run(result, config, run), result) for result in records.read_all(run)]
+    found.sort(key=lambda one: len(one[0]))
+    parts = [html.heading("Intervals", anchor="intervals")] if found else []
+    return parts + [part for others, result in found for part in _section(result, others)]
 
 
-def unlike_run(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+def unlike_run(result: Mapping[str, Any], config: Mapping[str, Any], run: Path) -> list[str]:
     """What an evaluation measured otherwise than its run: `kl.coef 2.0 (run: 0.2)`."""
     measured = result["measured"]
-    values = dict(measured["settings"])
+    texts = records.other_settings(measured, config)
     if "evaluation.queries" in config:
-        values["queries"] = measured["queries"]
-        config = {**config, "queries": min(config["evaluation.queries"], result["data"]["test"])}
-    differing = [name for name in values if name in config and config[name] != values[name]]
-    texts = [f"{name} {values[name]} (run: {config[name]})" for name in differing]
+        queries = min(config["evaluation.queries"], result["data"]["test"])
+        texts += [f"queries {measured['queries']} (run: {queries})"] * (measured["queries"] != queries)
+    if others := records.other_weights(run, measured):
+        texts.append(f"other weights than policies/ of {', '.join(others)}")
     return texts + ([] if measured["game"] else ["no games"])
 
 
-def _section(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[html.Markup]:
+def _section(result: Mapping[str, Any], unlike: Sequence[str]) -> list[html.Markup]:
     from cory.report import figures, plots
 
     measured = result["measured"]
@@ -39,11 +40,12 @@ def _section(result: Mapping[str, Any], config: Mapping[str, Any]) -> list[html.
         f"{name} {of['folder']} (sha256 {(of['sha256'] or '-')[:8]})"
         for name, of in measured["weights"].items()
     ]
-    others = "; ".join(unlike_run(result, config))
-    text = f"Measured unlike the run: {others}." if others else "Measured with the run's own settings."
+    text = (
+        f"Measured unlike the run: {'; '.join(unlike)}" if unlike else "Measured with the run's own settings"
+    )
     parts = [
         html.heading(f"Held-out evaluation with intervals: {records.describe(measured)}", level=3),
-        html.paragraph(f"{text} Weights: {', '.join(weights)}."),
+        html.paragraph(f"{text}. Weights: {', '.join(weights)}."),
     ]
     for i, table in enumerate(make_tables(result)):
         rows = [[label(row[0]), *row[1:]] for row in table.rows]

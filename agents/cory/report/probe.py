@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cory.evaluation import records
 from cory.evaluation.bootstrap import MIN_QUERIES
 from cory.report import html
 from cory.report.tables import Table, cell
@@ -96,9 +97,11 @@ def sections(run: Path) -> list[html.Markup]:
     result = read(run)
     if result is None:
         return []
+    others = records.other_weights(run, result["measured"])
+    text = f" Of other weights than policies/ has of {', '.join(others)}." if others else ""
     parts = [
         html.heading("Probe: what the seats do to each other", anchor="probe"),
-        html.paragraph(f"Measured: {describe(result)}."),
+        html.paragraph(f"Measured: {describe(result)}.{text}"),
     ]
     for table in make_tables(result):
         content = html.table(table.head, table.rows, kind="numbers")

@@ -1,9 +1,9 @@
 """Sample games on the report page: responses side by side, tokens coloured by their KL to the reference."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cory.evaluation import averaging
 from cory.report import html
 from cory.report.summary import mean, number
 
@@ -85,10 +85,11 @@ def failures(rows: Sequence[Row]) -> list[html.Markup]:
 
 
 def _gain(row: Row) -> float:
-    """The mean score of the policies minus the reference's."""
+    """The mean over the policies of the score minus the reference's, or that of the policy's own."""
     scores = row["eval_score"]
-    of_policies = [score for name, score in scores.items() if not name.startswith("reference")]
-    return mean(of_policies) - float(scores.get("reference", 0.0))
+    names = [name for name in scores if not name.startswith("reference") and name != averaging.NAME]
+    of_reference = scores.get("reference", 0.0)
+    return mean([scores[name] - scores.get(f"reference_{name}", of_reference) for name in names])
 
 
 def _evaluated(rows: Sequence[Row]) -> list[Row]:
@@ -117,9 +118,9 @@ def _seated(row: Row) -> list[tuple[str, html.Markup]]:
     for seat, score in row["score"].items():
         note = f"score {number([] if score is None else [score])}"
         text = _text(row[seat])
+        if seat in row.get("kl", {}):
+            note += f", KL {number([row['kl'][seat]])} nats"
         if seat in tokens:
-            known = [kl for _, kl in tokens[seat] if kl is not None and math.isfinite(kl)]
-            note += f", KL {sum(known):.2f} nats"
             text = _coloured(row[seat], tokens[seat])
         name = f"{seat} ({seating[seat]})" if seat in seating else seat
         responses.append((name, html.Markup(MACROS.scored(text, note))))

@@ -20,7 +20,7 @@ def sections(
     environment: Mapping[str, Any],
 ) -> list[html.Markup]:
     """Sentences on change, learning and collapse, and the run's alerts, computed again from its metrics."""
-    responses, names = _responses(config, environment), _evaluated(curves)
+    responses, names = queries_of(environment), _evaluated(curves)
     sentence = learned(curves, responses)
     parts = [html.paragraph(sentence)] if sentence else []
     if not names:
@@ -52,7 +52,7 @@ def badges(
     curves: Curves, config: Mapping[str, Any], environment: Mapping[str, Any], run: Path
 ) -> list[html.Markup]:
     """What a reader asks first: did the objective rise, did a policy collapse, did cooperation help."""
-    names, learning = _evaluated(curves), outcome(curves, _responses(config, environment))
+    names, learning = _evaluated(curves), outcome(curves, queries_of(environment))
     rows = [("objective", "not evaluated yet", "open")]
     if learning is not None:
         text, tone = BADGES[learning.verdict]
@@ -99,49 +99,44 @@ class Outcome(NamedTuple):
     """Two standard errors of the change."""
 
 
-def outcome(curves: Curves, responses: int) -> Outcome | None:
+def outcome(curves: Curves, queries: int) -> Outcome | None:
     """Whether held-out combined reward has risen, by two standard errors, since the first evaluation.
 
-    The errors are those of `responses` per evaluation of one policy, in the mean over the policies. None
-    before the second evaluation.
+    The error is the mean of the policies' `gain_error`, which is at least that of their mean: they answer the
+    same `queries`. None before the second evaluation.
     """
-    pairs, variances = [], []
-    for name in policies(curves):
-        values = curves.get(Key("eval", name, "combined_reward"), NO_CURVE).values
-        spreads = curves.get(Key("eval", name, "score_std"), NO_CURVE).values
-        if len(values) > 1 and len(spreads) > 1:
-            pairs.append((values[0], values[-1]))
-            variances.append((spreads[0] ** 2 + spreads[-1] ** 2) / max(responses, 1))
-    if not pairs:
+    points = []
+    for name in (name for name in policies(curves) if name != averaging.NAME):
+        values, errors = (
+            curves.get(Key("eval", name, quantity), NO_CURVE).values
+            for quantity in ("combined_reward", "gain_error")
+        )
+        if len(values) > 1 and errors:
+            points.append((values[0], values[-1], 2 * errors[-1]))
+    if not points:
         return None
-    before, after = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
-    if responses < alerts.FEW:
+    before, after, margin = (sum(side) / len(points) for side in zip(*points, strict=True))
+    if queries < alerts.FEW:
         return Outcome("Too few to tell", before, after)
-    margin = 2 * math.sqrt(sum(variances)) / len(pairs)
     if abs(after - before) <= margin:
         return Outcome("Undecided", before, after, margin)
     return Outcome("Learned" if after > before else "Worse than at the start", before, after, margin)
 
 
-def learned(curves: Curves, responses: int) -> str | None:
+def learned(curves: Curves, queries: int) -> str | None:
     """The outcome in a sentence."""
-    learning = outcome(curves, responses)
+    learning = outcome(curves, queries)
     if learning is None:
         return None
     if math.isnan(learning.margin):
-        return (
-            f"{learning.verdict}: {responses} held-out responses of each policy; give data with at least "
-            f"{alerts.FEW} held-out queries."
-        )
+        return f"{learning.verdict}: {queries} held-out queries; give data with at least {alerts.FEW}."
     return (
         f"{learning.verdict}: held-out combined reward, mean of the policies, "
         f"{change([learning.before], [learning.after])}; two standard errors are {learning.margin:.3f}."
     )
 
 
-def raised_alerts(
-    rows: Sequence[Mapping[str, float]], config: Mapping[str, Any], responses: int
-) -> list[str]:
+def raised_alerts(rows: Sequence[Mapping[str, float]], config: Mapping[str, Any], queries: int) -> list[str]:
     """The alerts of a run, each once, with the iteration that raised it first."""
     raised: dict[str, str] = {}
     low, high = config.get("max_response", (0, 1))
@@ -153,15 +148,15 @@ def raised_alerts(
             played.append(row)
             warnings = alerts.training(played, ends=ends)
         else:
-            warnings = alerts.evaluation(row, responses=responses)
+            warnings = alerts.evaluation(row, queries=queries)
         for name, text in warnings.items():
             raised.setdefault(name, f"Iteration {logged['iteration']:.0f}: {text}.")
     return list(raised.values())
 
 
-def _responses(config: Mapping[str, Any], environment: Mapping[str, Any]) -> int:
-    """Held-out responses of each policy in an evaluation."""
-    return int(environment.get("data", {}).get("evaluated", 0)) * int(config.get("evaluation.samples", 1))
+def queries_of(environment: Mapping[str, Any]) -> int:
+    """Held-out queries of an evaluation."""
+    return int(environment.get("data", {}).get("evaluated", 0))
 
 
 def _evaluated(curves: Curves) -> list[str]:

@@ -10,6 +10,9 @@ from cory.study.plan import setting_value
 from cory.study.plots.payoff import collective_by_payoff
 from cory.study.results import Results
 
+NEUTRAL = ("kl", "kl_per_token", "repetition", "reference_perplexity", "length", *survival.METRICS)
+"""Quantities of which more is not better."""
+
 FEW = 0.1
 """Share of collapsed policies up to which a study is not called collapsed."""
 
@@ -87,7 +90,7 @@ def _is_of_cooperation(results: Results, row: Mapping[str, Any]) -> bool:
     sides = [
         results["arms"].get(row[side], {}).get("config", {}).get(row["task"]) for side in ("arm", "baseline")
     ]
-    if None in sides or row["baseline_metric"] or row["metric"] in ("kl", *survival.METRICS):
+    if None in sides or row["baseline_metric"] or row["metric"].rpartition("/")[2] in NEUTRAL:
         return False
     arm, baseline = sides
     if arm["seats"] > 1 and baseline["seats"] == 1:

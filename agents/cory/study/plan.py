@@ -142,10 +142,12 @@ def _check_strangers(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) ->
     """Raise ValueError unless teams that play with strangers are trained, have seats and play themselves."""
     for task, of_task in configs.items():
         for arm in spec.strangers:
-            if of_task[arm].seats < 2 or not of_task[arm].evaluation.team or TARGET in spec.arms[arm]:
+            config = of_task[arm]
+            played = config.seats > 1 and config.evaluation.team and not config.export_best
+            if not played or TARGET in spec.arms[arm]:
                 raise ValueError(
-                    f"strangers: arm {arm!r} on task {task!r} needs training, two seats or more and "
-                    "evaluation.team"
+                    f"strangers: arm {arm!r} on task {task!r} needs training, two seats or more, "
+                    "evaluation.team, and the policies of the last iteration (no export_best)"
                 )
 
 

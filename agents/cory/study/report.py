@@ -26,7 +26,7 @@ from cory.study.analysis import (
 from cory.study.badges import badges, payoff_lines
 from cory.study.plots import draw
 from cory.study.results import Results
-from cory.study.spec import tested_on
+from cory.study.spec import TARGET, tested_on
 from cory.tracking.labels import defined
 
 MARKDOWN, PAGE = "report.md", "report.html"
@@ -208,7 +208,8 @@ def origin(results: Results) -> list[str]:
 
 def _arms(results: Results, names: Sequence[str], task: str, note: str) -> Table:
     runs = [run for run in results["runs"] if run["task"] == task]
-    untrained = {metric: _untrained(runs, metric) for metric in _columns(results, task)}
+    trained = [run for run in runs if TARGET not in results["arms"][run["arm"]]["settings"]]
+    untrained = {metric: _untrained(trained, metric) for metric in _columns(results, task)}
     measured = {
         arm: {metric: values_by_seed(results, arm, task, metric) for metric in untrained} for arm in names
     }

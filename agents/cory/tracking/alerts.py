@@ -28,7 +28,7 @@ MOST = 0.5
 """Share of responses above which they are called most."""
 
 FEW = 30
-"""Held-out responses below which a comparison with the reference is left out."""
+"""Held-out queries below which a comparison with the reference is left out."""
 
 Row = Mapping[str, float]
 Warnings = dict[str, str]
@@ -162,8 +162,8 @@ def _empty_or_cut(rows: Sequence[Row], seat: str, *, ends: bool) -> Warnings:
     return warnings
 
 
-def evaluation(metrics: Row, *, responses: int) -> Warnings:
-    """Warnings from one held-out evaluation with so many `responses` of each policy.
+def evaluation(metrics: Row, *, queries: int) -> Warnings:
+    """Warnings from one held-out evaluation on so many `queries`.
 
     Training hurts where the combined reward is below the reference's by more than two standard errors.
     """
@@ -180,16 +180,15 @@ def evaluation(metrics: Row, *, responses: int) -> Warnings:
                 f"{start:.2f}; raise kl.coef, or set kl.kind k1"
             )
         value, start = (of.get((side, "combined_reward")) for side in (name, reference))
-        spread = math.hypot(*(of.get((side, "score_std"), 0.0) for side in (name, reference)))
-        if value is None or start is None or responses < FEW:
+        if value is None or start is None or queries < FEW:
             continue
-        if value < start - 2 * spread / math.sqrt(responses):
+        if value < start - 2 * of.get((name, "gain_error"), math.inf):
             warnings[f"worse {name}"] = (
                 f"combined reward of {name} on held-out queries is {value:.3f}, below the reference's "
                 f"{start:.3f}: training makes it worse; lower learner.lr, or raise kl.coef"
             )
     spreads = [value for (_, quantity), value in of.items() if quantity == "score_std"]
-    if responses > 1 and spreads and not any(spreads):
+    if queries > 1 and spreads and not any(spreads):
         score = next(value for (_, quantity), value in of.items() if quantity == "task_reward")
         warnings["constant evaluation"] = (
             f"every held-out response, the reference's too, has the same score, {score:g}: evaluations "

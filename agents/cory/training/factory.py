@@ -275,15 +275,21 @@ def make_measures(config: Config) -> dict[str, Measure]:
     second: Judge = Classifier(pocket.JUDGE) if of_smollm2 else NGrams(pocket.SECOND_JUDGE)
     measures: dict[str, Measure] = {"second_judge": lambda texts, score_B: np.array(second(texts))}
     classifier = parsing.is_classifier(config.judge, aliases=JUDGE_ALIASES)
-    if classifier and config.judge_options.output == "log_odds":
+    of_positive = config.judge_options.label.lower() == "positive"
+    if classifier and of_positive and config.judge_options.output == "log_odds":
         measures["probability"] = lambda texts, score_B: 1 / (1 + np.exp(-score_B))
     return measures
 
 
 def make_game(config: Config, task: Task, policies: Mapping[str, Player]) -> VectorGame:
-    """The game of the settings; ValueError for one seat of a task that scores teams only."""
+    """The game of the settings, paid as after the last iteration.
+
+    ValueError for one seat of a task that scores teams only.
+    """
     check_seats(task, config.seats)
-    return VectorGame(task, **game_options(config, policies))
+    game = VectorGame(task, **game_options(config, policies))
+    game.set_payoff(config.payoff_rule, iteration=config.iterations)
+    return game
 
 
 def longest_row(game: VectorGame) -> int:

@@ -112,6 +112,10 @@ class HeldOut:
                 "eval_score": {
                     name: float(found.arrays["task_reward"][i, 0]) for name, found in responses.items()
                 },
+                "kl": {
+                    seat: float(batch.exact_kl_BT[i][batch.mask_BT[i]].sum())
+                    for seat, batch in scored.items()
+                },
                 "seating": trainer.names(iteration),
                 **({"token_kl": token_kl[i]} if i < len(token_kl) else {}),
             }

@@ -162,8 +162,8 @@ class Loop:
         row |= self.judge.metrics(prefix="evaluation_")
         self.tracker.log(iteration, row)
         self.tracker.samples(iteration, samples)
-        count = sum(map(len, next(iter(responses.values())).texts)) if responses else 0
-        self.warn(alerts.evaluation(row, responses=count))
+        queries = len(next(iter(responses.values())).queries) if responses else 0
+        self.warn(alerts.evaluation(row, queries=queries))
         if self.config.checkpoint_every:
             self.keep_best(iteration, row)
         self.call("on_evaluate", iteration, row)

@@ -3,6 +3,7 @@
 Shapes: B games, T response tokens.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -163,10 +164,18 @@ def team_metrics(responses: Mapping[str, Responses], *, kl_coef: float) -> dict[
 
 
 def evaluation_metrics(responses: Mapping[str, Responses], *, kl_coef: float) -> dict[str, float]:
-    """Standalone metrics as `eval/<policy>/<quantity>`."""
+    """Standalone metrics as `eval/<policy>/<quantity>`.
+
+    `gain_error` is the standard error, over the queries, of the combined reward less the reference's.
+    """
     metrics = response_metrics("eval", responses, kl_coef=kl_coef)
     for name, written in responses.items():
         metrics[f"eval/{name}/score_std"] = standard_deviation(written.arrays["task_reward"])
+        reference = responses.get(f"reference_{name}", responses.get("reference"))
+        if reference is not None and not name.startswith("reference"):
+            ours_Q, theirs_Q = (one.combined(kl_coef=kl_coef) for one in (written, reference))
+            error = standard_deviation(ours_Q - theirs_Q) / math.sqrt(max(1, len(ours_Q) - 1))
+            metrics[f"eval/{name}/gain_error"] = error
     return metrics
 
 
@@ -192,6 +201,6 @@ def _token_kl(batch: Batch, row: int, tokenizer: Tokenizer) -> list[tuple[str, f
         text, waiting = Response.of(ids[: place + 1], tokenizer).text, waiting + kl[place]
         if text.endswith("\N{REPLACEMENT CHARACTER}") and place + 1 < length:
             continue
-        parts.append((text[len(before) :], round(waiting, 2)))
+        parts.append((text[len(before) :], round(waiting, 6)))
         before, waiting = text, 0.0
     return parts

@@ -144,7 +144,7 @@ def find(
             + did_you_mean_path(name)
         )
     saved = folder
-    if run is not None and not _is_exported(folder):
+    if run is not None and not is_exported(folder):
         if not (written := checkpoint.finished(folder)):
             raise ValueError(
                 f"{folder} is neither a run directory with policies nor one with checkpoints; let it write "
@@ -159,7 +159,8 @@ def find(
             "checkpoint; name one of them"
         )
     config = config_of([name], preset=preset, settings=settings)
-    if _is_checkpoint(saved):
+    if _is_checkpoint(saved):  # seats and payoffs are those of its iteration
+        config = replace(config, iterations=max(1, checkpoint.iteration_of(saved)))
         folders = {policy: str(saved / policy) for policy in dict.fromkeys(config.policy_names)}
     elif run is not None:
         folders = {path.name: str(path) for path in sorted(folder.glob("policies/*/"))}
@@ -179,7 +180,7 @@ def labels(names: Sequence[str]) -> list[str]:
     return ["/".join(part[-length:]) for part in parts]
 
 
-def _is_exported(run: Path) -> bool:
+def is_exported(run: Path) -> bool:
     """Whether a run has policies and did not go on after them."""
     if not any(run.glob("policies/*/")):
         return False

@@ -9,7 +9,10 @@ from huggingface_hub import ModelCard, constants
 from transformers import AutoModelForCausalLM
 
 import cory
+from cory.api import hub_push
 from cory.cli.main import main
+from cory.evaluation import records
+from cory.evaluation.summary import write as write_summary
 from cory.runtime import hub as hub_client
 from tests.helpers.fake_hub import serve
 
@@ -84,6 +87,51 @@ def test_one_policy_lies_at_the_root_and_an_evaluation_brings_its_intervals(run,
     text = hub.files["README.md"].decode()
     assert f"{measured['metrics']['llm_2']['task_reward']:.3f} [{low:.3f}, {high:.3f}]" in text
     assert "9 test queries" in text
+
+
+ECHO = {"task": "echo", "policy": {"kind": "table"}, "max_response": (3, 3), "learner": {"lr": 0.1}}
+ECHO |= {"kl": {"coef": 0.02}, "batch": 16, "evaluation": {"every": 2, "queries": 8}, "quiet": True}
+
+
+def rewards_on_card(folder) -> list[str]:
+    """Task reward of llm_1 on the card, as it is written."""
+    card = hub_push.prepare(folder, "me/echo")["README.md"].decode()
+    head, row = (
+        next(line for line in card.splitlines() if line.startswith(start)).split(" | ")
+        for start in ("| | ", "| task reward")
+    )
+    return row[head.index("llm_1")].split()[:1]
+
+
+def evaluated(run, **settings) -> float:
+    result = cory.evaluate(run, game=False, **settings)
+    write_summary(records.path_of(run.path, result["measured"]), result)
+    return result["metrics"]["llm_1"]["task_reward"]
+
+
+def test_the_card_has_no_evaluation_of_other_weights_or_settings(tmp_path):
+    run = cory.train(run=tmp_path / "run", iterations=2, **ECHO)
+    before = evaluated(run)
+    run = cory.train(run=tmp_path / "run", resume="must", iterations=12, quiet=True)
+    evaluated(run, payoff="independent")
+    assert rewards_on_card(run.path) == [f"{run.metrics['eval/llm_1/task_reward'].dropna().iloc[-1]:.3f}"]
+    after = evaluated(run)
+    assert rewards_on_card(run.path) == [f"{after:.3f}"] != [f"{before:.3f}"]
+
+
+def test_the_card_of_the_best_checkpoint_has_its_evaluation(tmp_path):
+    run = cory.train(run=tmp_path / "run", iterations=6, export_best=True, checkpoint_every=2, **ECHO)
+    (run.path / "checkpoints/best.json").write_text('{"iteration": 2, "score": 1.0}')
+    metrics = run.metrics["eval/llm_1/task_reward"].dropna()
+    assert rewards_on_card(run.path) == [f"{metrics.iloc[1]:.3f}"] != [f"{metrics.iloc[-1]:.3f}"]
+
+
+def test_policies_of_an_earlier_end_of_the_run_are_not_pushed(tmp_path):
+    run = cory.train(run=tmp_path / "run", iterations=2, checkpoint_every=2, **ECHO)
+    path = run.path / "config.yaml"
+    path.write_text(path.read_text().replace("iterations: 2", "iterations: 9"))
+    with pytest.raises(ValueError, match="went on after its policies were exported"):
+        hub_push.prepare(run.path, "me/echo")
 
 
 def test_a_dry_run_prints_the_files_and_the_card_and_asks_nobody(run, hub, capsys):

@@ -52,6 +52,13 @@ def test_each_text_scores_as_the_model_scores_it_by_itself(folder, batch_size):
     assert len(set(got)) == len(TEXTS)
 
 
+def test_a_label_that_is_a_number_is_a_name_before_it_is_an_index(tiny_folder, tmp_path):
+    stars = save_classifier(tiny_folder, tmp_path, ["1", "2", "3"])
+    shares = [Classifier(stars, label=name, output="probability")(TEXTS)[0] for name in "123"]
+    assert sum(shares) == pytest.approx(1)
+    assert Classifier(stars, label="0")(TEXTS) == Classifier(stars, label="1")(TEXTS)  # the first
+
+
 # logits 0, log 2, log 3: the label "positive" has P = 2/6 and odds of 2 to 4
 @pytest.mark.parametrize(
     ("output", "want"), [("logit", math.log(2)), ("probability", 1 / 3), ("log_odds", math.log(0.5))]
@@ -68,6 +75,7 @@ def test_outputs_by_hand(folder, output, want):
 def test_label_is_found_by_name_in_any_case_or_by_index(folder):
     assert Classifier(folder, label="positive")(TEXTS) == Classifier(folder, label=1)(TEXTS)
     assert Classifier(folder, label="sad")(TEXTS) != Classifier(folder, label=1)(TEXTS)
+    assert Classifier(folder, label="1")(TEXTS) == Classifier(folder, label=1)(TEXTS)
 
 
 def test_text_longer_than_the_window_is_cut(folder):

@@ -6,6 +6,7 @@ import re
 import pytest
 import yaml
 
+from cory.evaluation import records
 from cory.evaluation.records import read_all
 from cory.report.evaluation import make_tables, pass_at_k, remarks, unlike_run
 from cory.report.page import write_report
@@ -137,14 +138,24 @@ def test_every_evaluation_has_a_section_of_its_own_that_names_what_was_measured(
     assert page.count('alt="pass@k"') == 3
 
 
-def test_fewer_queries_than_the_run_evaluates_are_a_difference():
+def test_fewer_queries_than_the_run_evaluates_are_a_difference(tmp_path):
     """The run asks for 512 of 99 test queries and gets 99; 64 were measured here."""
     config = {**MEASURED["settings"], "evaluation.queries": 512}
-    assert unlike_run(SUMMARY, config) == ["queries 64 (run: 99)"]
-    assert unlike_run(SUMMARY, {**config, "evaluation.queries": 64}) == []
-    assert unlike_run({**SUMMARY, "measured": {**MEASURED, "game": False}}, MEASURED["settings"]) == [
-        "no games"
-    ]
+    assert unlike_run(SUMMARY, config, tmp_path) == ["queries 64 (run: 99)"]
+    assert unlike_run(SUMMARY, {**config, "evaluation.queries": 64}, tmp_path) == []
+    without_games = {**SUMMARY, "measured": {**MEASURED, "game": False}}
+    assert unlike_run(without_games, MEASURED["settings"], tmp_path) == ["no games"]
+
+
+def test_policies_that_have_other_weights_now_are_a_difference(tmp_path):
+    folder = tmp_path / "policies/llm_1"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_text("later weights")
+    settings = MEASURED["settings"]
+    assert unlike_run(SUMMARY, settings, tmp_path) == ["other weights than policies/ of llm_1"]
+    now = {"llm_1": {"folder": "policies/llm_1", "sha256": records.files_sha256(folder)}}
+    same = {**SUMMARY, "measured": {**MEASURED, "weights": now}}
+    assert unlike_run(same, settings, tmp_path) == []
 
 
 def test_the_terminal_shows_the_same_tables(capsys):

@@ -192,14 +192,14 @@ def test_tokens_are_coloured_by_their_kl_and_the_rest_is_plain(tmp_path):
     with Tracker(tmp_path) as tracker:
         tracker.log(0, {"pioneer_0/llm_1/kl": 0.5})
         row = {"query": "Q", "pioneer_0": " a <b> rest", "score": {"pioneer_0": 1.0}, "seating": {}}
-        tracker.samples(0, [{**row, "token_kl": {"pioneer_0": tokens}}])
+        tracker.samples(0, [{**row, "kl": {"pioneer_0": 3.591}, "token_kl": {"pioneer_0": tokens}}])
     page = page_of(tmp_path)
     assert (
         '<span title="0.09 nats"> a</span><span class="heat-2" title="0.50 nats"> &lt;b&gt;</span>'
         '<span class="heat-4" title="end of the response, 3.00 nats">∎</span>'
         '<span title="end of the response, not finite">∎</span> rest'
     ) in page
-    assert "score 1.000, KL 3.59 nats" in page
+    assert "score 1.000, KL 3.591 nats" in page
 
 
 def test_quantities_that_never_change_have_no_panel(tmp_path):

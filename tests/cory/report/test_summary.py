@@ -1,41 +1,72 @@
 """Whether a run learned, as its report says it, and the alerts in it."""
 
+import numpy as np
 import pytest
 
+from cory.evaluation.evaluator import Responses
 from cory.report import summary
 from cory.tracking.tracker import curves
+from cory.training.metrics import evaluation_metrics
 
 
-def rows(*values: float, std: float = 0.4) -> list[dict[str, float]]:
+def rows(*values: float, error: float = 0.05) -> list[dict[str, float]]:
     """Evaluations of one policy with these combined rewards."""
     return [
-        {"iteration": i, "eval/llm_1/combined_reward": value, "eval/llm_1/score_std": std}
+        {"iteration": i, "eval/llm_1/combined_reward": value, "eval/llm_1/gain_error": error * (i > 0)}
         for i, value in enumerate(values)
     ]
 
 
 @pytest.mark.parametrize(
-    ("values", "responses", "beginning"),
+    ("values", "queries", "beginning"),
     [
         ((0.2, 0.9, 0.31), 128, "Learned: held-out combined reward, mean of the policies, 0.200 → 0.310"),
         ((0.2, 0.29), 128, "Undecided: "),
         ((0.5, 0.1), 128, "Worse than at the start: "),
-        ((0.0, 1.0), 29, "Too few to tell: 29 held-out responses of each policy"),
+        ((0.0, 1.0), 29, "Too few to tell: 29 held-out queries"),
         ((0.0, 1.0), 30, "Learned: "),
     ],
 )
-def test_the_verdict_is_about_combined_reward_and_two_standard_errors(values, responses, beginning):
-    """sqrt(0.4^2 + 0.4^2) / sqrt(128) is 0.05, twice that 0.1."""
-    assert summary.learned(curves(rows(*values)), responses).startswith(beginning)
+def test_the_verdict_is_about_combined_reward_and_two_standard_errors(values, queries, beginning):
+    assert summary.learned(curves(rows(*values)), queries).startswith(beginning)
 
 
-def test_the_error_of_a_mean_of_two_policies_is_smaller():
-    """Each rises by 0.08: beyond 0.1 / sqrt(2) = 0.071, though not beyond 0.1."""
-    both = [
-        row | {name.replace("llm_1", "llm_2"): value for name, value in row.items() if "/" in name}
-        for row in rows(0.2, 0.28)
-    ]
-    assert summary.learned(curves(both), 128).startswith("Learned: ")
+def renamed(of: list[dict[str, float]], name: str) -> list[dict[str, float]]:
+    return [{key.replace("llm_1", name): value for key, value in row.items()} for row in of]
+
+
+def test_a_second_policy_that_answers_the_same_queries_makes_no_change_surer():
+    """Each rises by 0.08, within 0.1: their errors may be the same."""
+    both = [a | b for a, b in zip(rows(0.2, 0.28), renamed(rows(0.2, 0.28), "llm_2"), strict=True)]
+    assert summary.learned(curves(both), 128).startswith("Undecided: ")
+
+
+def test_the_mean_of_the_weights_is_no_policy_of_the_objective():
+    both = [a | b for a, b in zip(rows(0.2, 0.4), renamed(rows(0.2, 0.9), "average"), strict=True)]
+    assert summary.outcome(curves(both), 128).after == 0.4
+
+
+@pytest.mark.parametrize(("policies", "samples"), [(1, 1), (2, 8)])
+def test_policies_that_are_as_good_as_the_reference_are_seldom_called_otherwise(policies, samples):
+    """5 % of the time at most: training changes which of 128 queries are solved, not how many."""
+    drawn = np.random.default_rng(0)
+
+    def responses() -> Responses:
+        shape = (128, samples)
+        scores_QS = (drawn.random(shape) < drawn.beta(0.2, 0.2, shape[0])[:, None]).astype(float)
+        arrays = {"task_reward": scores_QS, "kl": np.zeros(shape), "length": np.ones(shape)}
+        arrays |= {"reference_nats": np.zeros(shape)}
+        texts, ids = [[""] * samples] * 128, [[()] * samples] * 128
+        return Responses(queries=[""] * 128, texts=texts, ids=ids, arrays=arrays)
+
+    decided = 0
+    for _ in range(100):
+        reference, logged = responses(), []
+        for i in range(2):
+            of = {f"llm_{k}": responses() if i else reference for k in range(policies)}
+            logged.append({"iteration": i} | evaluation_metrics({"reference": reference} | of, kl_coef=0.0))
+        decided += summary.outcome(curves(logged), 128).verdict != "Undecided"
+    assert decided <= 10
 
 
 def test_a_run_with_one_evaluation_has_no_verdict():

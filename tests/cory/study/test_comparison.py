@@ -186,6 +186,12 @@ def test_unfinished_run_is_compared_as_far_as_it_is_and_marked(tmp_path):
     assert "Not finished: b, seed 0." in write_comparison(folders).read_text("utf-8")
 
 
+def test_games_of_an_unfinished_run_end_where_its_training_does(tmp_path):
+    (run,) = pages.results_of(arms_of([write_run(tmp_path / "a", trained=3, iterations=40)]))["runs"]
+    ends = {end for of_seat in run["game"].values() for points in of_seat.values() for end, _ in points}
+    assert ends == {3}
+
+
 def test_runs_of_two_learning_versions_are_refused(tmp_path):
     folders = [write_run(tmp_path / f"{name}/reviews/seed-0", payoff=name) for name in ("0", "1")]
     (tmp_path / "1/reviews/seed-0/environment.json").write_text('{"learning_version": 0, "commit": "abc"}')

@@ -82,7 +82,11 @@ def test_games_with_strangers_wait_for_the_last_seed_and_are_played_once(meeting
         ({"strangers": ["exchanging"]}, "'fixed' on task 'relay' needs 'fixed' in `strangers`"),
         (
             {"evaluation": {"team": False}, "primary": []},
-            "needs training, two seats or more and evaluation.team",
+            "needs training, two seats or more, evaluation.team",
+        ),
+        (
+            {"settings": {"export_best": True, "checkpoint_every": 1}},
+            r"last iteration \(no export_best\)",
         ),
         (
             {"primary": [{"arm": "fixed", "baseline": "exchanging", "metric": "team/gap/accuracy"}]},

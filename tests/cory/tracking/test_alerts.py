@@ -118,12 +118,12 @@ def test_collapsed_responses_are_reported_beside_their_own_reference():
         "eval/reference_llm_1/distinct_2": 0.8, "eval/llm_1/distinct_2": 0.3,
         "eval/reference_llm_2/distinct_2": 0.4, "eval/llm_2/distinct_2": 0.3,
     }  # fmt: skip
-    warnings = alerts.evaluation(metrics, responses=0)
+    warnings = alerts.evaluation(metrics, queries=0)
     assert list(warnings) == ["collapse llm_1"]
     assert "distinct-2 is 0.30, the reference's 0.80" in warnings["collapse llm_1"]
     shared = {"eval/reference/distinct_2": 0.8, "eval/llm_1/distinct_2": 0.3}
-    assert list(alerts.evaluation(shared, responses=0)) == ["collapse llm_1"]
-    assert alerts.evaluation(shared | {"eval/llm_1/distinct_2": 0.41}, responses=0) == {}
+    assert list(alerts.evaluation(shared, queries=0)) == ["collapse llm_1"]
+    assert alerts.evaluation(shared | {"eval/llm_1/distinct_2": 0.41}, queries=0) == {}
 
 
 @pytest.fixture

@@ -77,6 +77,7 @@ def evaluated(value: float, *, std: float = 0.4) -> dict[str, float]:
         "eval/reference/combined_reward": 0.5,
         "eval/reference/task_reward": 0.5,
         "eval/reference/score_std": std,
+        "eval/llm_1/gain_error": 0.05,
         "eval/llm_1/combined_reward": value,
         "eval/llm_1/task_reward": value,
         "eval/llm_1/score_std": std,
@@ -84,16 +85,16 @@ def evaluated(value: float, *, std: float = 0.4) -> dict[str, float]:
 
 
 def test_a_combined_reward_below_the_references_is_reported_beyond_two_standard_errors():
-    """0.4 * sqrt(2) / sqrt(128) is 0.05, so that 0.39 is below and 0.41 is not."""
-    warnings = alerts.evaluation(evaluated(0.39), responses=128)
+    """The standard error of the gain is 0.05, so that 0.39 is below and 0.41 is not."""
+    warnings = alerts.evaluation(evaluated(0.39), queries=128)
     assert list(warnings) == ["worse llm_1"]
     assert "is 0.390, below the reference's 0.500" in warnings["worse llm_1"]
-    assert alerts.evaluation(evaluated(0.41), responses=128) == {}
-    assert alerts.evaluation(evaluated(-9.0), responses=29) == {}  # too few to tell
+    assert alerts.evaluation(evaluated(0.41), queries=128) == {}
+    assert alerts.evaluation(evaluated(-9.0), queries=29) == {}  # too few to tell
 
 
 def test_an_evaluation_in_which_every_response_scores_the_same_is_reported():
-    warnings = alerts.evaluation(evaluated(0.5, std=0.0), responses=30)
+    warnings = alerts.evaluation(evaluated(0.5, std=0.0), queries=30)
     assert list(warnings) == ["constant evaluation"]
     solved = evaluated(1.0) | {"eval/llm_1/score_std": 0.0}  # every response is right by now
-    assert alerts.evaluation(solved, responses=30) == {}
+    assert alerts.evaluation(solved, queries=30) == {}

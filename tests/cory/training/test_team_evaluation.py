@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 
+import cory
 from cory.evaluation.evaluator import Responses
 from cory.report import plots
 from cory.tracking.curves import Curves
 from cory.tracking.tracker import Curve, Key
+from cory.training.evaluate import target_metrics
 from cory.training.held_out import HeldOut
 from cory.training.metrics import team_metrics
+from cory.training.targets import find
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged
 
@@ -55,3 +58,29 @@ def test_the_page_draws_the_team(tmp_path):
     }
     drawn = {plot.path.stem: plot.caption for plot in plots.draw(curves, tmp_path)}
     assert "sum of the scores" in drawn["team"]
+
+
+def test_games_of_a_finished_run_are_paid_as_its_last_evaluation_was(tmp_path):
+    """From the sum to own scores over 2 iterations: after 4 both seats are paid their own."""
+    payoff = {"payoff": "cooperative", "payoff_options": {"to": "independent", "over": 2}}
+    table = {"task": "echo", "policy": {"kind": "table"}, "max_response": (3, 3), "batch": 8, "quiet": True}
+    evaluation = {"every": 4, "queries": 8, "team": True}
+    run = cory.train(
+        run=tmp_path / "run",
+        iterations=4,
+        checkpoint_every=1,
+        keep_checkpoints=9,
+        evaluation=evaluation,
+        **table,
+        **payoff,
+    )
+    found = target_metrics(find(str(run.path)))
+    last = run.metrics.iloc[-1]
+    assert found["team/observer_1/payoff"] == found["team/observer_1/task_reward"] > 0
+    assert found["team/observer_1/payoff"] == last["team/observer_1/payoff"]
+    env = run.env()
+    assert env.unwrapped.pay(np.array([[1.0, 0.0]])).tolist() == [[1.0, 0.0]]
+    first = target_metrics(find(str(run.path / "checkpoints/step-000001")))
+    total = first["team/pioneer_0/task_reward"] + first["team/observer_1/task_reward"]
+    halfway = (first["team/observer_1/task_reward"] + total) / 2
+    assert first["team/observer_1/payoff"] == pytest.approx(halfway)

@@ -43,8 +43,8 @@ def test_halves_of_a_character_are_joined_eos_has_no_text_and_padding_is_left_ou
         [[0, 1, 2, EOS], [3, 0, 7, 7]], [4, 2], [[0.125, 0.5, 0.25, 3.0], [1.0, 0.004, 5.0, 5.0]]
     )
     assert metrics.token_kl({"pioneer_0": batch}, Bytes()) == [
-        {"pioneer_0": [("a", 0.12), ("é", 0.75), ("", 3.0)]},
-        {"pioneer_0": [(" b", 1.0), ("a", 0.0)]},
+        {"pioneer_0": [("a", 0.125), ("é", 0.75), ("", 3.0)]},
+        {"pioneer_0": [(" b", 1.0), ("a", 0.004)]},
     ]
 
 

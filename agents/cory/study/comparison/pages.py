@@ -5,7 +5,7 @@ statistics and figures are those of a study.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -161,11 +161,11 @@ def _record(arm: Arm, seed: int) -> dict[str, Any]:
     """A run as a study records it; an unfinished one as far as it was trained."""
     settings, folder = {**arm.settings, "seed": seed}, arm.runs[seed]
     planned = PlannedRun(arm=arm.name, task=str(settings["task"]), seed=seed, settings=settings)
-    row = records.record(planned, folder)
     if records.finished(folder, planned):
-        return row
+        return records.record(planned, folder)
     trained = sum("time/update/seconds" in logged for logged in read_lines(folder / METRICS))
-    return {**row, "status": "unfinished", "iterations": trained}
+    so_far = replace(planned, settings={**settings, "iterations": trained})
+    return {**records.record(so_far, folder), "status": "unfinished"}
 
 
 def _runs(arms: Sequence[Arm]) -> list[html.Markup]:
