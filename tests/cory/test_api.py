@@ -14,6 +14,7 @@ import cory
 from cory.api.rewards import name_of
 from cory.cli.main import main
 from cory.functional.kl import KLConfig
+from cory.policies.table import TablePolicy
 from cory_env import tasks
 from cory_env.tasks.echo import Task as Echo
 from tests.helpers.models import make_model
@@ -310,3 +311,27 @@ def test_importing_cory_loads_nothing_heavy():
     code = "import cory, sys; print(cory.__version__, {'torch', 'transformers', 'pandas'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split(maxsplit=1)[1].strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"reward": len, "judge": "pocket"}, "judge"),
+        ({"model": "pocket", "policy": {"model": "own"}}, "policy.model"),
+    ],
+)
+def test_an_argument_and_a_setting_for_the_same_are_refused(arguments, name, tmp_path):
+    with pytest.raises(ValueError, match=f"{name} is given, and an argument that stands for it"):
+        cory.train(run=tmp_path / "run", **arguments)
+
+
+def test_a_group_of_settings_is_no_setting():
+    with pytest.raises(ValueError, match=r"no setting 'kl': it is a group, with kl\.kind, kl\.place"):
+        cory.Config.from_flat({"kl": 0.1})
+
+
+def test_a_damaged_table_is_named(tmp_path):
+    table = TablePolicy("llm_1", vocab_size=4, eos=frozenset({0}), pad=0, max_response=2)
+    (tmp_path / "table.safetensors").write_bytes(b"torn")
+    with pytest.raises(ValueError, match=r"no table could be read from .*table\.safetensors"):
+        table.restore(tmp_path)

@@ -144,6 +144,10 @@ class Requirements(NamedTuple):
     """Whether it can learn from payoffs or rewards of another scale than scores have, which `payoff_scaling`
     and `algorithm.whiten_rewards` make."""
 
+    payoff: Literal["any", "sum", "common"] = "any"
+    """What the seats must be paid: `sum`, each its score and `others` times those of the others, which is a
+    setting of the algorithm or 1; `common`, all the same."""
+
     critic: Literal["any", "own", "central"] = "any"
     """Whose values it learns with: `own` the policies' value heads, `central` one critic that sees what every
     seat wrote, which is then made without `critic.kind`; `any` whichever `critic.kind` names."""

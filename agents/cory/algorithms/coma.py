@@ -43,7 +43,7 @@ class Config(ppo.Config):
 
 def needs(config: Config) -> Requirements:
     """Require a value head, groups of games, and payoffs as they are paid."""
-    return Requirements(group=config.group, scaled_payoffs=False)
+    return Requirements(group=config.group, scaled_payoffs=False, payoff="sum")
 
 
 def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:

@@ -55,7 +55,7 @@ class Config(ppo.Config):
 
 def needs(config: Config) -> Requirements:
     """Require a value head, and payoffs as they are paid."""
-    return Requirements(scaled_payoffs=False)
+    return Requirements(scaled_payoffs=False, payoff="sum")
 
 
 def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:

@@ -33,7 +33,7 @@ __all__ = ["Config", "advantage", "check_common_payoff", "earlier_values", "need
 
 def needs(config: Config) -> Requirements:
     """Require the policies' own value heads, and payoffs as they are paid."""
-    return Requirements(scaled_payoffs=False, critic="own")
+    return Requirements(scaled_payoffs=False, payoff="common", critic="own")
 
 
 def advantage(batches: Batches, rewards: Rewards, config: Config, states: States) -> dict[str, Advantage]:

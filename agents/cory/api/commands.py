@@ -106,7 +106,8 @@ def train(
         quiet=quiet,
         about=own_model.lines(name, final),
     )
-    return Run(report.parent, policies=trainers[0].policies)
+    is_team = final.policy.kind == "lora_team"  # its models are one, with the adapters off
+    return Run(report.parent, policies=None if is_team else trainers[0].policies)
 
 
 def check(
@@ -239,6 +240,10 @@ def _prepared(
     Rows and models in memory are written into the folders `data` and `models` in `beside`.
     """
     given = with_players(settings)
+    arguments = {"task.data": dataset, "policy.model": model, "judge": reward}
+    for name, argument in arguments.items():
+        if argument is not None and name in given:
+            raise ValueError(f"{name} is given, and an argument that stands for it; give one of them")
     if task is not None:
         given["task"] = task if isinstance(task, str) else tasks.remember(task)
     if dataset is not None:

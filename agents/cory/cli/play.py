@@ -32,7 +32,8 @@ class Options:
     """A run directory, a checkpoint, or the folder of a model, which then plays in every seat."""
 
     preset: str | None = None
-    """Settings for a target that is not part of a run; by default pocket."""
+    """Settings for a target that is not part of a run; by default pocket, or `own` for a model
+    that is not bundled."""
 
     seat: str | None = None
     """The seat you play, such as observer_1; the policies play the others. None = watch."""

@@ -25,7 +25,8 @@ class Options(ProbeConfig):
     """Run directories, checkpoints, folders of models or adapters, hub names."""
 
     preset: str | None = None
-    """Settings for targets that are not part of a run; by default pocket."""
+    """Settings for targets that are not part of a run; by default pocket, or `own` for a model
+    that is not bundled."""
 
     out: Path | None = None
     """Output file (JSON) for a single target; by default probe.json in the run directory, if it is a run."""

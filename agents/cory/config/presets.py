@@ -45,7 +45,7 @@ class Preset:
         return replace(self, config=config, about=about)
 
     def plus(self) -> "Preset":
-        """The changes to CORY that are ahead in the study `plus`."""
+        """The changes to CORY that study `plus` compares with two PPO policies."""
         options = replace(algorithms.carried(self.config.algorithm_options, SeqConfig), calibrate=True)
         config = _averaged(replace(self.config, algorithm="seq", algorithm_options=options))
         about = f"with calibrated credit, and the mean of both policies' weights: {self.about}"

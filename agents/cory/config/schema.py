@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from tyro.conf import arg
 
 from cory import algorithms
@@ -211,7 +212,7 @@ class Config:
 
     checkpoint_every: int = 20
     """Iterations between checkpoints (one is written before the first and after the last, and after ten
-    minutes without one); 0 = none."""
+    minutes without one); 0 = none, but where a signal stops the run."""
 
     keep_checkpoints: int = 2
     """How many of the latest checkpoints are kept."""
@@ -306,6 +307,8 @@ class Config:
                 raise ValueError(
                     f"algorithm {self.algorithm!r} needs payoffs as they are paid; leave out --{name} {scale}"
                 )
+        if needs.payoff != "any":
+            self._check_payoff(needs.payoff)
         if needs.critic not in ("any", self.critic.kind):
             raise ValueError(
                 f"algorithm {self.algorithm!r} has a critic of its own, the kind {needs.critic}; leave out "
@@ -324,6 +327,22 @@ class Config:
             self._check_shard(own_update=algorithm.update is not None)
         for seats in set(map(self.policy_names.count, self.policy_names)):
             self.learner.check_batch(self.batch * seats)
+
+    def _check_payoff(self, needed: str) -> None:
+        """Raise ValueError unless scores are paid as the algorithm needs it, first and last."""
+        scores_BN = np.arange(4.0 * self.seats).reshape(4, self.seats) ** 2
+        others = float(getattr(self.algorithm_options, "others", 1.0))
+        sums_BN = scores_BN + others * (scores_BN.sum(1, keepdims=True) - scores_BN)
+        words = (
+            "cooperative or best" if needed == "common" else "cooperative" if others == 1 else f"{others:g}"
+        )
+        for iteration in (0, self.iterations):
+            payoff_BN = rule(self.payoff_rule, self.seats, iteration=iteration)(scores_BN)
+            if not np.allclose(payoff_BN, payoff_BN[:, :1] if needed == "common" else sums_BN):
+                raise ValueError(
+                    f"algorithm {self.algorithm!r} shares out another payoff than that of --payoff "
+                    f"{self.payoff}; take --payoff {words}"
+                )
 
     def _check_seats(self) -> None:
         """Raise ValueError for turns, players or views that do not fit the seats."""
@@ -427,6 +446,8 @@ class Config:
 def nearest_setting(name: str, known: Collection[str]) -> str:
     """`; did you mean 'kl.coef'?` for `kl.coeff` and for `coef`, and where all settings are listed."""
     alike = [one for one in known if one.rpartition(".")[2] == name.rpartition(".")[2]]
+    if inside := [one for one in known if one.startswith(f"{name}.")]:
+        return f": it is a group, with {', '.join(inside[:3])}, ..."
     near = f"; did you mean {' or '.join(map(repr, alike[:3]))}?" if alike else did_you_mean(name, known)
     return near or "; `cory train --help-all` lists all"
 

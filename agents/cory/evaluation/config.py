@@ -26,7 +26,8 @@ class EvaluationConfig:
 
     average: bool = False
     """Whether the mean of the weights of two or more policies is evaluated too, as `average`, and in the end
-    written to average/; `learner.ema` does both with their moving averages, also of one policy."""
+    written to average/ (not of tables); `learner.ema` does both with their moving averages, also of one
+    policy."""
 
     team: bool = False
     """Whether games of all seats on the held-out queries are evaluated too, as `team`: what the policies do

@@ -40,7 +40,8 @@ class KLConfig:
     """KL coefficient: penalty per nat (the paper's eta)."""
 
     final: float | None = None
-    """The coefficient moves linearly from `coef` to this over the run; none = it does not."""
+    """The coefficient moves linearly from `coef` to this, its value after the last iteration; none = it does
+    not."""
 
     target: float | None = None
     """KL per response in nats that an adaptive coefficient steers to; none = the coefficient stays fixed."""
@@ -54,6 +55,8 @@ class KLConfig:
             )
         if self.final is not None and self.target is not None:
             raise ValueError("kl.final and kl.target both change the coefficient; give one of them")
+        if self.target is not None and self.coef == 0:
+            raise ValueError("kl.target multiplies kl.coef, which is 0; give a coefficient above 0")
 
 
 def k1(logprobs: Tensor, ref_logprobs: Tensor, exact_kl: Tensor) -> Tensor:

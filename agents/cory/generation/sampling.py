@@ -76,7 +76,8 @@ def inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Drawn:
         lowest.append(logits_BV[rows].amin(1))
         torch.softmax(logits_BV[rows], -1, dtype=p_BV.dtype, out=p_BV[rows])
         sums.append(run_sums(p_BV[rows]))
-    token_B1 = first_beyond(p_BV, torch.cat(sums), uniform_B[:, None])
+    drawn_B1 = uniform_B[:, None].clamp_min(2**-25)  # a draw of 0 is any below 2**-24, not the least of all
+    token_B1 = first_beyond(p_BV, torch.cat(sums), drawn_B1)
     logprob_B = p_BV.gather(1, token_B1)[:, 0].log()
     finite_B = torch.isfinite(torch.cat(lowest)) & torch.isfinite(logprob_B)  # a logit of inf makes p NaN
     return Drawn(token_B1[:, 0], logprob_B, finite_B)

@@ -213,6 +213,7 @@ class Policy(nn.Module):
         See `cory.generation.acting.Actor.act`; the draw is a function of `seed` and of the ids, and the KV
         cache is kept between calls for the same response.
         """
+        self._check_window(int(info["prompt_length"]) + int(info["cap"]))
         key = (self.version, seed, self.fingerprint())
         if self._actor is None or self._actor[0] != key:
             actor = Actor(self.decoder, eos=self.eos, pad=self.pad, device=self.device, seed=seed)

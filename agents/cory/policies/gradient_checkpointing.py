@@ -9,10 +9,12 @@ from torch.utils.checkpoint import checkpoint
 
 
 def layers_of(model: Any) -> list[Any]:
-    """The transformer's layers, as far as transformers marks them."""
+    """The transformer's layers, as far as transformers marks them, without those inside of others."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    inner = {part for layer in layers for part in layer.modules() if part is not layer}
+    return [layer for layer in layers if layer not in inner]
 
 
 def recomputable_layers(model: Any) -> list[Any]:

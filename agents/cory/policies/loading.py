@@ -60,7 +60,7 @@ def load_tokenizer(path: str | Path) -> Any:
     """Load the tokenizer of a model, found as by `load_model`; no weights are read."""
     with hub.quiet():
         place = _located(path)
-        if _is_adapter(place) and not _holds_tokenizer(place):
+        if _is_adapter(place) and not holds_tokenizer(place):
             return load_tokenizer(_base_of(place))
         with _one_paragraph(f"the tokenizer of the model {path}"):
             return _tokenizer(place)
@@ -205,7 +205,7 @@ def _load_adapted(path: str | Path, *, device: str) -> tuple[Any, Any]:
         f"the adapter {path}", "name its base in base_model_name_or_path of its adapter_config.json"
     ):
         model, tokenizer = load_model(base, device=device)
-        if _holds_tokenizer(path):
+        if holds_tokenizer(path):
             tokenizer = _tokenizer(path)
             if len(tokenizer) > head_shape(model)[0]:  # tokens were added when the adapter was trained
                 model.resize_token_embeddings(len(tokenizer))
@@ -293,7 +293,8 @@ def _base_of(path: str | Path) -> str:
     return base
 
 
-def _holds_tokenizer(path: str | Path) -> bool:
+def holds_tokenizer(path: str | Path) -> bool:
+    """Whether a folder has a tokenizer of its own."""
     return (Path(path) / "tokenizer_config.json").exists()
 
 

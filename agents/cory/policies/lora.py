@@ -21,7 +21,10 @@ from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.loading import (
     check_device,
+    head_shape,
+    holds_tokenizer,
     load_model,
+    load_tokenizer,
     load_value_head,
     merge_adapter,
 )
@@ -213,6 +216,13 @@ class LoraTeam:
             frozen=product_dtype(precision, torch.device(device)),
             four_bit=precision if config.four_bit == "yes" else None,
         )
+        if config.adapter is not None and holds_tokenizer(config.adapter):
+            tokenizer = load_tokenizer(config.adapter)
+            if len(tokenizer) > (rows := head_shape(model)[0]):
+                raise ValueError(
+                    f"lora.adapter {config.adapter} comes with {len(tokenizer)} tokens, {path} with {rows}; "
+                    "train policy.kind causal_lm on it, which adds them"
+                )
         return cls(names, model, tokenizer, path=path, config=config, precision=precision, **options)
 
     @property

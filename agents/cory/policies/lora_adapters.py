@@ -20,6 +20,9 @@ from torch import nn
 from cory import rng
 from cory.policies.lora_config import WEIGHTS, LoRAConfig
 
+PLAIN = (True, False, "gaussian", "eva", "orthogonal", "mica")
+"""Values of PEFT's `init_lora_weights` that leave the base model as it is."""
+
 
 def linear_layers(model: Any) -> dict[str, nn.Module]:
     """Return the linear layers of the trunk, without the head, by name."""
@@ -42,6 +45,13 @@ def settings(model: Any, config: LoRAConfig, *, base: str) -> LoraConfig:
         saved = PeftConfig.from_pretrained(str(config.adapter))
         if not isinstance(saved, LoraConfig):
             raise ValueError(f"lora.adapter {config.adapter} is {saved.peft_type.value}; name a LoRA adapter")
+        init = saved.init_lora_weights
+        if init not in PLAIN or saved.alora_invocation_tokens or saved.layer_replication:
+            kind = f"init_lora_weights {init}" if init not in PLAIN else "layers or tokens of its own"
+            raise ValueError(
+                f"lora.adapter {config.adapter} has {kind}: it changes its base, or does not act everywhere; "
+                "convert it to a plain one with PEFT, or train policy.kind causal_lm on it"
+            )
         saved.lora_dropout, saved.init_lora_weights, saved.inference_mode = 0.0, True, False
         saved.base_model_name_or_path = base
         return saved

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import one_hot, pad
@@ -33,7 +34,11 @@ class TablePolicy(Policy):
 
     def restore(self, folder: str | Path) -> None:
         """Load what `save` wrote, in place."""
-        saved = load_file(Path(folder) / "table.safetensors")
+        path = Path(folder) / "table.safetensors"
+        try:
+            saved = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"no table could be read from {path} ({error})") from error
         if any(saved[name].shape != table.shape for name, table in self.state_dict().items()):
             raise ValueError(
                 f"{folder} holds a table of shape {tuple(saved['logits_SV'].shape)}; this task and response "

@@ -1,7 +1,7 @@
 """Build the parts of a run from its settings: task, judge, policies, game, learners, critic."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -169,7 +169,9 @@ def make_players(
     budget = MemoryBudget.of(pass_bytes(config.memory, first.device))
     for model in (*references.values(), *made.values()):
         model.budget = budget
-    return Players(task or make_task(config, tokens_of(first), judge=judge), references, made)
+    task = task or make_task(config, tokens_of(first), judge=judge)
+    check_lengths(make_game(config, task, made), (*made.values(), *references.values()))
+    return Players(task, references, made)
 
 
 def start_models(config: Config, names: Sequence[str]) -> dict[str, str]:
@@ -298,12 +300,20 @@ def longest_row(game: VectorGame) -> int:
     return max(view.max_prompt(game.task.max_query, cap) for view in game.views) + cap
 
 
-def check_lengths(game: VectorGame, policies: Mapping[str, Player]) -> None:
-    """Check the language models, one of each architecture, on a row as long as the game's longest."""
+def check_lengths(game: VectorGame, players: Iterable[Player]) -> None:
+    """Check the language models, one of each architecture, on a row as long as the game's longest.
+
+    Where only decoding with a cache differs there, all of the architecture decode without one.
+    """
     longest = longest_row(game)
-    models = [policy for policy in policies.values() if isinstance(policy, CausalLMPolicy)]
-    for policy in {policy.model.config.to_json_string(): policy for policy in models}.values():
-        conformance.check(policy, longest=longest)
+    alike: dict[str, list[CausalLMPolicy]] = {}
+    for player in players:
+        if isinstance(player, CausalLMPolicy):
+            alike.setdefault(player.model.config.to_json_string(), []).append(player)
+    for first, *others in alike.values():
+        conformance.check(first, longest=longest)
+        for other in others:
+            other.caches = other.caches and first.caches
 
 
 def game_options(config: Config, policies: Mapping[str, Player]) -> dict[str, Any]:

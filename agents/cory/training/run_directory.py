@@ -68,12 +68,14 @@ def examine(config: Config, run: Path, *, resume: Resume, overwrite: bool) -> Pl
     if resume != "never":
         there = (run / "config.yaml").exists()
         resumed, skipped = newest_whole(run) if there else (None, [])
-        if resumed is None and (resume == "must" or skipped):
+        has_begun = is_marked(run) and not never_started(run)
+        if resumed is None and (resume == "must" or skipped or has_begun):
             why = "; ".join(skipped) or "it holds no checkpoint"
             if not there and (finished := checkpoint.finished(run)):
                 why = f"its config.yaml is missing; copy that of {finished[-1]} to its place"
             raise ValueError(
-                f"{run} cannot be resumed: {why}; name another run, or start it with --overwrite"
+                f"{run} cannot be resumed: {why}; name another run, or start it anew with --overwrite and "
+                "without --resume"
             )
     if resumed is not None:
         check_settings_unchanged(run, resumed, config)

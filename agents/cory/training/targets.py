@@ -130,9 +130,9 @@ def find(
 ) -> Target:
     """The target called `name`, its settings changed by `settings`.
 
-    A target inside a run has the settings of that run. Any other model has those of `preset` (by default
-    pocket); its reference is the preset's model, and without a preset or `policy.model` the model itself
-    (an adapter's base model). Of an unfinished run it is the newest checkpoint.
+    A target inside a run has the settings of that run. Any other model has those of `preset`, whose model is
+    its reference; by default those of pocket, or of `own` if it is not bundled, and without `policy.model` it
+    is its own reference (an adapter's base model). Of an unfinished run it is the newest checkpoint.
     """
     if not name.strip():
         raise ValueError("a target is empty; name a run directory, a model folder or a hub name")

@@ -73,7 +73,7 @@ class Trainer:
         self.players = seat_players(config, self.task, self.references, self.policies, pool=drawn)
         """Who plays without learning, by seat."""
         self.game = make_game(config, self.task, {**self.policies, **self.players})
-        check_lengths(self.game, {**self.policies, **self.players})
+        check_lengths(self.game, self.players.values())
         weighted_sum.check(self.task, self.game.seats)
         if config.policy.compile == "yes":
             for model in dict.fromkeys([*players.policies.values(), *players.references.values()]):

@@ -135,5 +135,8 @@ def test_the_observers_credit_does_not_change_with_the_pioneers_score():
 
 
 def test_a_team_is_paid_one_score():
+    coma = algorithms.load("coma")
+    batches = played([[0.0, 1], [0, 2]], [[[0.0, 0], [0, 0]], [[1.0, 0], [1, 1]]])
+    batches["pioneer_0"] = replace(batches["pioneer_0"], payoff_B=batches["pioneer_0"].score_B)
     with pytest.raises(ValueError, match="coma shares one score among all seats"):
-        Trainer(replace(flagged("--algorithm", "coma"), payoff="independent")).iterate(0)
+        coma.advantage(batches, dict.fromkeys(batches, torch.zeros(2, 2)), coma.Config(group=2), {})

@@ -130,6 +130,25 @@ def test_a_lambda_outside_zero_to_one_is_refused():
         algorithms.load("seq").Config(seat_lam=1.5)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "payoff", "take"),
+    [
+        *(("seq", "independent", "cooperative"), ("coma", "best", "cooperative")),
+        *(("vdac", "0.5", "cooperative or best"), ("vdac_mix", "competitive", "cooperative or best")),
+    ],
+)
+def test_a_payoff_that_an_algorithm_does_not_share_out_is_refused_before_a_run(algorithm, payoff, take):
+    with pytest.raises(ValueError, match=f"{algorithm!r} shares out another payoff .* take --payoff {take}"):
+        flagged("--algorithm", algorithm, "--payoff", payoff)
+    flagged("--algorithm", algorithm, "--payoff", take.split()[-1])
+
+
+def test_seq_shares_out_the_payoff_of_its_weight():
+    flagged("--algorithm", "seq", "--algorithm.others", "0.5", "--payoff", "0.5")
+    with pytest.raises(ValueError, match=r"take --payoff 0\.5"):
+        flagged("--algorithm", "seq", "--algorithm.others", "0.5")
+
+
 @pytest.mark.parametrize("algorithm", ["seq", "coma", "vdac", "vdac_mix"])
 @pytest.mark.parametrize("setting", ["payoff-scaling.scaling normalise", "algorithm.whiten-rewards tokens"])
 def test_values_of_seats_are_not_added_on_other_scales(algorithm, setting):

@@ -73,9 +73,19 @@ def test_vdac_with_one_seat_is_ppo():
 
 
 @pytest.mark.parametrize("name", ["vdac", "vdac_mix"])
-def test_seats_that_are_paid_differently_are_refused(name):
+def test_seats_that_are_paid_differently_later_are_refused_then(name):
+    """`paid` moves from the sum to own scores: settings are checked at its ends, batches always."""
+    trainer = Trainer(flagged("--algorithm", name))
+    trainer.game.set_payoff("independent")
+    trainer.set_game = lambda iteration: None
     with pytest.raises(ValueError, match="pioneer_0 and observer_1 are paid differently; play it with --pay"):
-        Trainer(flagged("--algorithm", name, "--payoff", "independent")).iterate(0)
+        trainer.iterate(0)
+
+
+def test_a_schedule_away_from_one_payoff_is_refused_before_a_run():
+    schedule = ["--payoff", "cooperative", "--payoff.to", "independent", "--payoff.over", "2"]
+    with pytest.raises(ValueError, match="'vdac' shares out another payoff"):
+        flagged("--algorithm", "vdac", *schedule)
 
 
 @pytest.mark.parametrize("name", ["vdac", "vdac_mix"])

@@ -158,3 +158,8 @@ def test_an_estimator_may_be_a_function_of_a_module():
     assert kl.KLConfig(kind=kind).kind == kind
     with pytest.raises(ValueError, match="has no 'missing'"):
         kl.KLConfig(kind="tests.cory.functional.test_kl:missing")
+
+
+def test_a_coefficient_of_0_cannot_be_steered_to_a_target():
+    with pytest.raises(ValueError, match=r"kl\.target multiplies kl\.coef, which is 0"):
+        kl.KLConfig(coef=0.0, target=6.0)

@@ -201,6 +201,13 @@ def test_a_change_of_weights_between_two_tokens_discards_the_cache(kind, tiny_fo
     assert [(calls.starts, calls.steps) for calls in made] == [(1, 1), (1, 2)]
 
 
+def test_a_response_that_may_leave_the_window_is_refused():
+    policy = make_policy("llama", "llm_1")
+    ids, info = np.arange(policy.window), {"prompt_length": policy.window - 2, "response_length": 0, "cap": 3}
+    with pytest.raises(ValueError, match=f"has a window of {policy.window}: lower the response cap"):
+        policy.act(ids, info)
+
+
 def test_broken_weights_are_named():
     policy = make_policy("gpt2")
     with torch.no_grad():

@@ -74,3 +74,9 @@ def test_broken_weights_show_through(strategy):
 def test_the_own_strategy_is_the_decoder_itself():
     decoder = GivenLogits([])
     assert with_strategy(decoder, "own") is decoder
+
+
+def test_a_draw_of_exactly_0_is_no_token_of_next_to_no_probability():
+    """A draw is a multiple of 2**-24; 0 stands for all below the next."""
+    logits_BV = torch.tensor([[-92.0, 0.0, 0.0]])
+    assert inverse_cdf(logits_BV, torch.zeros(1)).token_B.tolist() == [1]

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from cory.policies.causal_lm import CausalLMPolicy
+from cory.policies.lora import LoraTeam
 from cory.policies.lora_config import LoRAConfig
 from tests.helpers.batches import B, make_batch
 from tests.helpers.learners import advantage_of, make_learner
@@ -126,6 +127,29 @@ def test_an_adapter_of_the_head_is_refused(backbone, tmp_path):
     peft.get_peft_model(model, settings).save_pretrained(tmp_path, save_embedding_layers=False)
     with pytest.raises(ValueError, match="the adapter has factors of lm_head, outside the trunk"):
         make_team(backbone, config=LoRAConfig(adapter=tmp_path))
+
+
+@pytest.mark.parametrize("options", [{"init_lora_weights": "pissa"}, {"alora_invocation_tokens": [3]}])
+def test_an_adapter_that_changes_its_base_or_starts_at_a_token_is_refused(backbone, options, tmp_path):
+    """PEFT subtracts what PiSSA starts from out of the base; a team's base is everybody's."""
+    model = AutoModelForCausalLM.from_pretrained(backbone)
+    layers = [name for name, layer in model.named_modules() if name.endswith(("q_proj", "c_attn"))]
+    settings = peft.LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=layers, **options)
+    peft.get_peft_model(model, settings).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="convert it to a plain one with PEFT, or train"):
+        make_team(backbone, config=LoRAConfig(adapter=tmp_path))
+
+
+def test_a_team_has_the_tokenizer_of_the_adapter_that_it_starts_from(backbone, tmp_path):
+    make_team(backbone).policies["llm_1"].save(tmp_path)
+    tokenizer = make_tokenizer()
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(7)
+    tokenizer.save_pretrained(tmp_path)
+    assert 7 in LoraTeam.load(["llm_1"], backbone, config=LoRAConfig(adapter=tmp_path)).policies["llm_1"].eos
+    tokenizer.add_tokens([f"<new {i}>" for i in range(99)])
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="causal_lm on it, which adds them"):
+        LoraTeam.load(["llm_1"], backbone, config=LoRAConfig(adapter=tmp_path))
 
 
 def test_another_backbone_and_another_rank_are_refused(backbone, tmp_path):

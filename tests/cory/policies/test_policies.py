@@ -8,6 +8,7 @@ import torch
 from cory.algorithms import ppo
 from cory.generation.sampling import inverse_cdf, sample
 from cory.policies.causal_lm import CausalLMPolicy
+from cory.policies.gradient_checkpointing import layers_of
 from cory.policies.scoring import evaluate
 from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget
 from tests.helpers.batches import B, make_batch, make_rows, prompts, sample_responses
@@ -286,3 +287,16 @@ def test_too_few_uniforms_and_too_small_a_window_are_refused():
         sample(policy.decoder(), prompt_BP, length_B, **draw, eos=policy.eos)
     with pytest.raises(ValueError, match="may reach 105 tokens; policy 'llm_1' has a window of 64"):
         policy.sample(prompt_BP, length_B, uniforms_BT=torch.zeros(B, 100), caps_B=torch.full((B,), 100))
+
+
+def test_a_layer_inside_of_another_is_recomputed_with_it():
+    """As in zamba2: flagged by itself, it would be recomputed unlike it was computed."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    class Layer(GradientCheckpointingLayer):
+        def __init__(self, inner=None):
+            super().__init__()
+            self.inner = inner
+
+    outer, alone = Layer(Layer()), Layer()
+    assert layers_of(torch.nn.ModuleList([outer, alone])) == [outer, alone]

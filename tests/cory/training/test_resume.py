@@ -159,6 +159,18 @@ def test_nothing_to_resume_is_an_error_if_the_run_must(tmp_path, capsys, flags, 
     assert not (tmp_path / "run/config.yaml").exists()
 
 
+@pytest.mark.parametrize("lost", ["checkpoints", "config.yaml"])
+def test_auto_says_why_a_run_that_has_begun_cannot_be_resumed(lost, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert train(run, 1) == 0
+    (run / lost).rename(tmp_path / "lost")
+    assert train(run, 1, "--resume", "auto") == 2
+    why = {"checkpoints": "it holds no checkpoint; name another run, or start it anew with --overwrite"}
+    assert why.get(lost, "its config.yaml is missing; copy that of") in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
 def test_auto_starts_anew_if_there_is_nothing(tmp_path):
     assert train(tmp_path / "run", 1, "--resume", "auto") == 0
 
@@ -169,7 +181,7 @@ def test_a_run_killed_before_its_first_metrics_starts_anew_and_one_with_metrics_
     for folder in checkpoint.finished(run):
         shutil.rmtree(folder)
     assert train(run, 1, "--resume", "auto") == 2
-    assert "is not empty" in capsys.readouterr().err
+    assert "holds no checkpoint" in capsys.readouterr().err
     (run / "metrics.jsonl").write_text("")
     assert train(run, 1, "--resume", "auto") == 0
 
