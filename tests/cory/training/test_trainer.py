@@ -8,11 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForCausalLM
 
+import cory
 from cory.algorithms.ppo import Config as PPOConfig
 from cory.cli.main import main
 from cory.config.schema import PayoffConfig, PolicyConfig
+from cory.config.values import flat
 from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
@@ -22,7 +25,7 @@ from cory.rollout.role_exchange import ExchangeConfig
 from cory.rollout.rollout import play
 from cory.runtime.clock import Clock
 from cory.tracking.tracker import read
-from cory.training import checkpoint
+from cory.training import checkpoint, factory
 from cory.training.held_out import HeldOut
 from cory.training.run import train
 from cory.training.run_directory import free_name
@@ -362,3 +365,32 @@ def test_a_run_that_went_on_after_its_export_is_its_newest_checkpoint(tmp_path):
     assert Path(find(str(tmp_path / "run")).folders["llm_1"]).parent.name == "step-000004"
     train(longer, tmp_path / "run", resume="must", report=False)
     assert Path(find(str(tmp_path / "run")).folders["llm_1"]).parent.name == "policies"
+
+
+def test_all_models_of_an_architecture_decode_without_a_cache_where_one_must(
+    tmp_path, tiny_folder, monkeypatch
+):
+    checked = []
+
+    def differs(policy, *, longest=0):
+        policy.caches = not longest
+        checked.append(longest)
+
+    monkeypatch.setattr(factory.conformance, "check", differs)
+    made = Trainer(tiny_reviews(tmp_path, tiny_folder))
+    assert not any(model.caches for model in (*made.policies.values(), *made.references.values()))
+    assert [length for length in checked if length] == [factory.longest_row(made.game)]
+
+
+@pytest.mark.slow
+def test_the_models_of_a_returned_lora_run_are_the_trained_ones(tmp_path, tiny_folder, monkeypatch):
+    """In a team they are one, with the adapters off."""
+    without_report(monkeypatch)
+    config = tiny_reviews(tmp_path, tiny_folder, learner=LearnerConfig(lr=0.1))
+    path = tmp_path / "settings.yaml"
+    path.write_text(yaml.safe_dump(flat(replace(config, policy=replace(config.policy, kind="lora_team")))))
+    run = cory.train(config=path, run=tmp_path / "run", iterations=1, quiet=True)
+    ids, start = torch.tensor([[1, 2, 3]]), AutoModelForCausalLM.from_pretrained(tiny_folder)
+    with torch.no_grad():
+        change = run.policies["llm_1"].model(ids).logits - start(ids).logits
+    assert change.abs().max() > 1e-3
