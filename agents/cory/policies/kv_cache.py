@@ -90,10 +90,17 @@ class CachedDecoder:
     """
 
     def __init__(
-        self, trunk: Callable[..., Any], logits: Callable[[Tensor], Tensor], config: Any, *, fixed: bool
+        self,
+        trunk: Callable[..., Any],
+        logits: Callable[[Tensor], Tensor],
+        config: Any,
+        *,
+        window: int | None,
+        fixed: bool,
     ) -> None:
         """`config` is that of the model; `fixed` takes a `FixedCache` instead of a `GrowingCache`."""
-        self.trunk, self.logits, self.config, self.fixed = trunk, logits, config, fixed
+        self.trunk, self.logits, self.config = trunk, logits, config
+        self.window, self.fixed = window, fixed
 
     def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
         P = int(prompt_length_B.max())
@@ -103,7 +110,7 @@ class CachedDecoder:
         self.column = torch.full((), P, device=prompt_BP.device)
         self.position_B1 = prompt_length_B[:, None].clone()
         self.token_B1 = torch.zeros_like(self.position_B1)
-        self.last = (getattr(self.config, "max_position_embeddings", None) or P + tokens) - 1
+        self.last = (self.window or P + tokens) - 1
         self.cache = (
             FixedCache(self.config, P + tokens, self.column)
             if self.fixed

@@ -7,8 +7,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from benchmarks import families
 from cory import rng
 from cory.generation.sampling import sample
+from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.kv_cache import CachedDecoder
 from cory.runtime.memory import ACTIVATIONS_PER_CHANNEL
 from tests.helpers.batches import CAPS, B, T, prompts
@@ -34,7 +36,7 @@ def make_shape(shape: str, **options):
 
 def decoder_of(policy, *, fixed: bool) -> CachedDecoder:
     """A decoder with either cache on any device."""
-    return CachedDecoder(policy.trunk, policy.logits, policy.model.config, fixed=fixed)
+    return CachedDecoder(policy.trunk, policy.logits, policy.model.config, window=policy.window, fixed=fixed)
 
 
 @torch.no_grad()
@@ -208,7 +210,9 @@ def test_a_row_that_has_ended_stays_in_the_window_while_others_go_on(fixed):
     uniforms_BT = torch.from_numpy(rng.uniforms(("window",), np.arange(2), 20)).float()
 
     def sampled(rows):
-        decoder = CachedDecoder(policy.trunk, policy.logits, policy.model.config, fixed=fixed)
+        decoder = CachedDecoder(
+            policy.trunk, policy.logits, policy.model.config, window=policy.window, fixed=fixed
+        )
         return sample(
             decoder, prompt_BP[rows], lengths_B[rows], uniforms_BT=uniforms_BT[rows], caps_B=caps_B[rows],
             eos=frozenset(),
@@ -217,3 +221,16 @@ def test_a_row_that_has_ended_stays_in_the_window_while_others_go_on(fixed):
     both, second = sampled(slice(0, 2)), sampled(slice(1, 2))
     assert both.response_length_B.tolist() == [2, 20]
     assert both.response_BT[1].tolist() == second.response_BT[0].tolist()
+
+
+def test_a_row_that_has_ended_does_not_walk_out_of_the_window_of_the_others():
+    """phi3's rotary factors change for all rows once one is beyond 40 of its 64 positions."""
+    policy = CausalLMPolicy("llm_1", families.make_model("phi3"), families.make_tokenizer(families.V))
+    policy.eos = frozenset({families.V + 1})
+    drawn = torch.Generator().manual_seed(0)
+    prompt_BP = torch.randint(1, families.V, (2, 36), generator=drawn)
+    length_B, caps_B = torch.tensor([36, 3]), torch.tensor([4, 30])
+    uniforms_BT = torch.rand(2, 30, generator=drawn)
+    both = policy.sample(prompt_BP, length_B, uniforms_BT=uniforms_BT, caps_B=caps_B)
+    alone = policy.sample(prompt_BP[1:, :3], length_B[1:], uniforms_BT=uniforms_BT[1:], caps_B=caps_B[1:])
+    assert torch.equal(both.response_BT[1], alone.response_BT[0])
