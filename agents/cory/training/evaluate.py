@@ -35,7 +35,7 @@ from cory_env import tasks
 from cory_env.tasks.base import Task, check_seats, counted, team_only
 from cory_env.vector import VectorGame
 
-COMPARED = ("task", "task_options", "judge", "judge_options", "max_response", "evaluation")
+COMPARED = ("task", "judge", "max_response", "evaluation")
 """Settings that must agree between targets that are compared."""
 
 
@@ -279,15 +279,12 @@ def evaluate_seatings(
 
 def check_comparable(targets: Sequence[Target]) -> None:
     """Raise ValueError if targets are evaluated on other tasks, judges or settings than the first."""
-    first = targets[0]
+    first, ours = targets[0], flat(targets[0].config)
     for target in targets[1:]:
-        for setting in COMPARED:
-            ours, theirs = (getattr(compared.config, setting) for compared in (first, target))
-            if setting == "evaluation":
-                ours, theirs = (replace(compared, every=0) for compared in (ours, theirs))
-            if ours != theirs:
-                flag = setting.removesuffix("_options").replace("_", "-")
+        theirs = flat(target.config)
+        for name in records.differing([ours | theirs, ours, theirs]):
+            if name.partition(".")[0] in COMPARED and name != "evaluation.every":
                 raise ValueError(
-                    f"{first.name} and {target.name} are not evaluated alike: {flag} is {ours} and {theirs}; "
-                    f"give --{flag} and its options as flags, they hold for every target"
+                    f"{first.name} and {target.name} are not evaluated alike: {name} is {ours.get(name)} and "
+                    f"{theirs.get(name)}; give --{name.replace('_', '-')}, which holds for every target"
                 )
