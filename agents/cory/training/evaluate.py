@@ -35,7 +35,7 @@ from cory_env import tasks
 from cory_env.tasks.base import Task, check_seats, counted, team_only
 from cory_env.vector import VectorGame
 
-COMPARED = ("task", "judge", "max_response", "evaluation")
+COMPARED = ("task", "task_options", "judge", "judge_options", "max_response", "evaluation")
 """Settings that must agree between targets that are compared."""
 
 

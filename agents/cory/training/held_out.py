@@ -113,7 +113,7 @@ class HeldOut:
                     name: float(found.arrays["task_reward"][i, 0]) for name, found in responses.items()
                 },
                 "kl": {
-                    seat: float(batch.exact_kl_BT[i][batch.mask_BT[i]].sum())
+                    seat: round(float(batch.exact_kl_BT[i][batch.mask_BT[i]].sum()), 4)
                     for seat, batch in scored.items()
                 },
                 "seating": trainer.names(iteration),

@@ -201,6 +201,6 @@ def _token_kl(batch: Batch, row: int, tokenizer: Tokenizer) -> list[tuple[str, f
         text, waiting = Response.of(ids[: place + 1], tokenizer).text, waiting + kl[place]
         if text.endswith("\N{REPLACEMENT CHARACTER}") and place + 1 < length:
             continue
-        parts.append((text[len(before) :], round(waiting, 6)))
+        parts.append((text[len(before) :], round(waiting, 4)))
         before, waiting = text, 0.0
     return parts
