@@ -105,9 +105,7 @@ def mean_states(judge: LinearHead, texts: Sequence[str]) -> np.ndarray:
 
     tokenizer = AutoTokenizer.from_pretrained(lm_path(MODEL), padding_side="right")
     rows = tokenizer(list(texts), padding=True, return_tensors="pt")
-    mask_NT1 = rows["attention_mask"][:, :, None]
-    states_NTD = judge.states(rows["input_ids"], rows["attention_mask"]) * mask_NT1
-    mean_ND: np.ndarray = (states_NTD.sum(1) / mask_NT1.sum(1)).double().numpy()
+    mean_ND: np.ndarray = judge.mean(rows["input_ids"], rows["attention_mask"]).double().numpy()
     return mean_ND
 
 

@@ -113,11 +113,10 @@ def held_out(
     fitting = [
         one
         for one in records.read_all(run)
-        if one["measured"]["task"] == config["task"]
-        and not records.other_settings(one["measured"], config)
-        and not records.other_weights(run, one["measured"])
+        if one["measured"]["task"] == config["task"] and not records.other_settings(one["measured"], config)
     ]
-    if fitting:
+    policies = records.exported(run) if fitting else {}
+    if fitting := [one for one in fitting if not records.other_weights(policies, one["measured"])]:
         best = max(fitting, key=lambda one: one["measured"]["queries"])
         return _finite(best["metrics"]), best["intervals"], records.describe(best["measured"])
     metrics: dict[str, dict[str, float]] = {}

@@ -26,8 +26,8 @@ class Options:
     the settings of the first other target, or of the preset."""
 
     preset: str | None = None
-    """Settings for targets that are not part of a run, of its model as their reference; by default pocket, or
-    `own` for a model that is not bundled, each model its own reference."""
+    """Settings for targets that are not part of a run, with its model as reference; by default pocket, or
+    `own` for a model that is not bundled, and each model is its own reference."""
 
     queries: int | None = None
     """Held-out queries; by default as many as the run used."""

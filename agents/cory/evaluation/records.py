@@ -51,13 +51,17 @@ def other_settings(measured: Mapping[str, Any], config: Mapping[str, Any]) -> li
     return [f"{name} {values[name]} (run: {config[name]})" for name in names]
 
 
-def other_weights(run: Path, measured: Mapping[str, Any]) -> list[str]:
-    """The exported policies of a run whose weights are not those that were measured."""
-    folders = {path.name: path for path in run.glob("policies/*") if path.is_dir()}
+def exported(run: Path) -> dict[str, str]:
+    """The sha256 of each exported policy of a run."""
+    return {path.name: files_sha256(path) for path in sorted(run.glob("policies/*")) if path.is_dir()}
+
+
+def other_weights(policies: Mapping[str, str], measured: Mapping[str, Any]) -> list[str]:
+    """Those of the `exported` policies whose weights are not those that were measured."""
     of = {
         name: one["sha256"] if isinstance(one, Mapping) else one for name, one in measured["weights"].items()
     }
-    return [name for name in of if name in folders and of[name] != files_sha256(folders[name])]
+    return [name for name in of if name in policies and of[name] != policies[name]]
 
 
 def path_of(run: Path, measured: Mapping[str, Any]) -> Path:

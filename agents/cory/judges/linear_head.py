@@ -72,12 +72,17 @@ class LinearHead(nn.Module):
         ).last_hidden_state
         return states_BTD
 
+    def mean(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """The mean of the last states over the tokens of each text [B, D]."""
+        states_BTD, mask_BT1 = self.states(input_ids, attention_mask), attention_mask[:, :, None]
+        mean_BD: Tensor = (states_BTD * mask_BT1).sum(1) / mask_BT1.sum(1)
+        return mean_BD
+
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_other: Tensor) -> Any:
         """Logits [B, K] as a sequence classifier of transformers returns them."""
         from transformers.modeling_outputs import SequenceClassifierOutput
 
-        states_BTD, mask_BT1 = self.states(input_ids, attention_mask), attention_mask[:, :, None]
-        mean_BD = (states_BTD * mask_BT1).sum(1) / mask_BT1.sum(1)
+        mean_BD = self.mean(input_ids, attention_mask)
         return SequenceClassifierOutput(logits=nn.functional.pad(self.head(mean_BD), (1, 0)))
 
 

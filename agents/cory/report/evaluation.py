@@ -14,20 +14,26 @@ from cory.tracking.labels import in_order, label
 
 def sections(run: Path, config: Mapping[str, Any]) -> list[html.Markup]:
     """A section for every evaluation in a run, those with the run's own settings first."""
-    found = [(unlike_run(result, config, run), result) for result in records.read_all(run)]
-    found.sort(key=lambda one: len(one[0]))
-    parts = [html.heading("Intervals", anchor="intervals")] if found else []
-    return parts + [part for others, result in found for part in _section(result, others)]
+    results = records.read_all(run)
+    if not results:
+        return []
+    policies = records.exported(run)
+    compared = [(unlike_run(result, config, policies), result) for result in results]
+    compared.sort(key=lambda one: len(one[0]))
+    sections = [part for others, result in compared for part in _section(result, others)]
+    return [html.heading("Intervals", anchor="intervals"), *sections]
 
 
-def unlike_run(result: Mapping[str, Any], config: Mapping[str, Any], run: Path) -> list[str]:
+def unlike_run(
+    result: Mapping[str, Any], config: Mapping[str, Any], policies: Mapping[str, str]
+) -> list[str]:
     """What an evaluation measured otherwise than its run: `kl.coef 2.0 (run: 0.2)`."""
     measured = result["measured"]
     texts = records.other_settings(measured, config)
     if "evaluation.queries" in config:
         queries = min(config["evaluation.queries"], result["data"]["test"])
         texts += [f"queries {measured['queries']} (run: {queries})"] * (measured["queries"] != queries)
-    if others := records.other_weights(run, measured):
+    if others := records.other_weights(policies, measured):
         texts.append(f"other weights than policies/ of {', '.join(others)}")
     return texts + ([] if measured["game"] else ["no games"])
 

@@ -97,7 +97,7 @@ def sections(run: Path) -> list[html.Markup]:
     result = read(run)
     if result is None:
         return []
-    others = records.other_weights(run, result["measured"])
+    others = records.other_weights(records.exported(run), result["measured"])
     text = f" Of other weights than policies/ has of {', '.join(others)}." if others else ""
     parts = [
         html.heading("Probe: what the seats do to each other", anchor="probe"),

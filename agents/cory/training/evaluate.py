@@ -282,7 +282,7 @@ def check_comparable(targets: Sequence[Target]) -> None:
     first, ours = targets[0], flat(targets[0].config)
     for target in targets[1:]:
         theirs = flat(target.config)
-        for name in records.differing([ours | theirs, ours, theirs]):
+        for name in records.differing([ours, theirs]):
             if name.partition(".")[0] in COMPARED and name != "evaluation.every":
                 raise ValueError(
                     f"{first.name} and {target.name} are not evaluated alike: {name} is {ours.get(name)} and "

@@ -74,7 +74,7 @@ def test_vdac_with_one_seat_is_ppo():
 
 @pytest.mark.parametrize("name", ["vdac", "vdac_mix"])
 def test_seats_that_are_paid_differently_later_are_refused_then(name):
-    """`paid` moves from the sum to own scores: settings are checked at its ends, batches always."""
+    """Settings are checked at the ends of a run, batches always: a payoff may be any function of both."""
     trainer = Trainer(flagged("--algorithm", name))
     trainer.game.set_payoff("independent")
     trainer.set_game = lambda iteration: None

@@ -141,10 +141,10 @@ def test_every_evaluation_has_a_section_of_its_own_that_names_what_was_measured(
 def test_fewer_queries_than_the_run_evaluates_are_a_difference(tmp_path):
     """The run asks for 512 of 99 test queries and gets 99; 64 were measured here."""
     config = {**MEASURED["settings"], "evaluation.queries": 512}
-    assert unlike_run(SUMMARY, config, tmp_path) == ["queries 64 (run: 99)"]
-    assert unlike_run(SUMMARY, {**config, "evaluation.queries": 64}, tmp_path) == []
+    assert unlike_run(SUMMARY, config, records.exported(tmp_path)) == ["queries 64 (run: 99)"]
+    assert unlike_run(SUMMARY, {**config, "evaluation.queries": 64}, records.exported(tmp_path)) == []
     without_games = {**SUMMARY, "measured": {**MEASURED, "game": False}}
-    assert unlike_run(without_games, MEASURED["settings"], tmp_path) == ["no games"]
+    assert unlike_run(without_games, MEASURED["settings"], records.exported(tmp_path)) == ["no games"]
 
 
 def test_policies_that_have_other_weights_now_are_a_difference(tmp_path):
@@ -152,10 +152,12 @@ def test_policies_that_have_other_weights_now_are_a_difference(tmp_path):
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_text("later weights")
     settings = MEASURED["settings"]
-    assert unlike_run(SUMMARY, settings, tmp_path) == ["other weights than policies/ of llm_1"]
+    assert unlike_run(SUMMARY, settings, records.exported(tmp_path)) == [
+        "other weights than policies/ of llm_1"
+    ]
     now = {"llm_1": {"folder": "policies/llm_1", "sha256": records.files_sha256(folder)}}
     same = {**SUMMARY, "measured": {**MEASURED, "weights": now}}
-    assert unlike_run(same, settings, tmp_path) == []
+    assert unlike_run(same, settings, records.exported(tmp_path)) == []
 
 
 def test_the_terminal_shows_the_same_tables(capsys):
