@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 
 
 class Sums:
-    """Responds to the last sum of a prompt with a number that depends on the right one."""
+    """Responds to the sum of a prompt with a number that depends on the right one."""
 
     def __init__(self, number: Callable[[int], int]) -> None:
         self.number = number
 
     def respond(self, texts: Sequence[str]) -> list[str]:
-        """The response to each prompt, such as `3+4=`."""
-        return [str(self.number(sum(map(int, re.findall(r"\d+", text.split(";")[-1]))))) for text in texts]
+        """The response to each prompt, such as `3+4=`, or `Question: 3 - 4` with lines behind it."""
+        sums = [text.rpartition("Question:")[2].splitlines()[0].split(";")[-1] for text in texts]
+        numbers = [[int(sign + digits) for sign, digits in re.findall(r"(-?) ?(\d+)", one)] for one in sums]
+        return [str(self.number(sum(one))) for one in numbers]
 
 
 class Remote:

@@ -35,8 +35,9 @@ def accuracy(
     """Return 1 for a completion with the right final answer, the column `answer`, else 0.
 
     Where `answer` holds a number, the final numbers of both are compared (`#### 72`, "the answer is 72.0", or
-    the last number); elsewhere the words and signs, but for punctuation, of the whole completion, or of what
-    follows its last "answer is" or "answer:". ValueError for an `answer` without a character.
+    the last number), all of them where it is a list such as `(5, 6)`; elsewhere the words and signs, but for
+    punctuation, of the whole completion, or of what follows its last "answer is" or "answer:". ValueError
+    for an `answer` without a character.
     """
     return [float(_is_right(_text(c), str(gold))) for c, gold in zip(completions, answer, strict=True)]
 
@@ -161,8 +162,10 @@ def converses(prompts: Sequence[Text], completions: Sequence[Text], **columns: A
 
 
 def _is_right(text: str, gold: str) -> bool:
-    from cory_env.grading.numeric_answers import extract_answer, is_correct
+    from cory_env.grading.numeric_answers import extract_answer, extract_numbers, is_correct
 
+    if listed := extract_numbers(gold):
+        return extract_numbers(text) == listed
     if extract_answer(gold) is not None:
         return is_correct(text, gold)
     if not gold.strip():

@@ -63,7 +63,7 @@ class Table:
         for number, value in enumerate(values):
             if listed and isinstance(value, list) and len(value) == 1:
                 value = values[number] = value[0]
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if isinstance(value, int | float) and not isinstance(value, bool) and value == value:
                 values[number] = str(value)
             elif not isinstance(value, str):
                 raise ValueError(
@@ -180,13 +180,15 @@ def _parquet(path: Path) -> Table:
 def _csv(path: Path) -> Table:
     """Open a table whose fields are separated as those of its heading: by commas, semicolons or tabs."""
     text = _text(path)
-    delimiter = next((sign for sign in ",;\t" if sign in text.partition("\n")[0]), ",")
+    delimiter = max("\t,;" if ".tsv" in path.name.lower() else ",;\t", key=text.partition("\n")[0].count)
     limit = csv.field_size_limit(min(len(text) + 1, 2**31 - 1))
     try:
-        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         rows, heading = list(reader), reader.fieldnames or ()
     finally:
         csv.field_size_limit(limit)
+    if twice := sorted({name for name in heading if heading.count(name) > 1}):
+        raise ValueError(f"its heading has {twice[0]!r} twice; give every column a name of its own")
     for number, row in enumerate(rows, start=1):
         if None in row:
             raise ValueError(f"row {number} has more fields than the heading; quote texts with commas")

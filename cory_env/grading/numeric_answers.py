@@ -74,17 +74,19 @@ _PART_BEHIND = re.compile(
 )
 """Text behind a number that is a factor, a base, or the beginning of a longer number."""
 
-_PHRASE = re.compile(r"\banswer\s+(is)\b|\banswer\W{0,4}?:|(?-i:\bA):", re.IGNORECASE)
+_PHRASE = re.compile(r"\banswer\s+(?P<is>is)\b|(?P<answer>\banswer)\W{0,4}?:|(?-i:\bA):", re.IGNORECASE)
+
+_BETWEEN = re.compile(r"(?:[\s,;()\[\]{}$]|\band\b|\bor\b)*+\.?\s*", re.IGNORECASE)
+"""Text around the numbers of a list."""
+
+_HALVES = "¼½¾⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 
 _SIGNS = str.maketrans(
     {
         **dict.fromkeys("\u2212\u2013\u2011\uff0d", "-"),  # minus, en dash, unbreakable and wide hyphen
         **dict.fromkeys("\u00d7\u00b7", "*"),
         **dict.fromkeys("\u00f7\u2044", "/"),
-        **{
-            half: f" {unicodedata.normalize('NFKC', half)}".replace("\u2044", "/")
-            for half in "¼½¾⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
-        },
+        **{half: unicodedata.normalize("NFKC", half).replace("\u2044", "/") for half in _HALVES},
     }
 )
 
@@ -95,7 +97,7 @@ def _quotient(match: re.Match[str]) -> str:
     r"""Write a `\frac` as a fraction with its sign in front."""
     signs = "".join(match[name] or "" for name in ("sign", "top_sign", "bottom_sign"))
     sign = "-" if signs.count("-") % 2 else ""
-    return f"{sign} {match['top'] or match['digit']}/{match['bottom'] or match['last']}"
+    return f" {sign}{match['top'] or match['digit']}/{match['bottom'] or match['last']}"
 
 
 _MARKUP: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
@@ -161,9 +163,21 @@ def is_correct(text: str, answer: str) -> bool:
     return extract_answer(text) == gold
 
 
+def extract_numbers(text: str) -> list[str | None] | None:
+    """Return the numbers of a list behind a mark or of a text that is one, such as `(5, -6)`; else None."""
+    plain = _plain(text)
+    marked = next((rest for _, rest in _marked(plain)), plain)
+    listed = re.sub(r",(?![0-9]{3}(?![0-9]))", ", ", marked)
+    between, numbers = _NUMBER.subn("", listed)
+    if numbers < 2 or not _BETWEEN.fullmatch(between):
+        return None
+    return [_normalise(listed, number) for number in _NUMBER.finditer(listed)]
+
+
 def _plain(text: str) -> str:
     """Return the part that is read, with typography and LaTeX as plain signs."""
-    text = text.partition("Question:")[0][-LONGEST:].translate(_SIGNS)
+    text = text.partition("Question:")[0][-LONGEST:]
+    text = re.sub(rf"(?<=[0-9])(?=[{_HALVES}])", " ", text).translate(_SIGNS)
     for pattern, replacement in _MARKUP:
         text = pattern.sub(replacement, text)
     return text
@@ -185,10 +199,10 @@ def _marked(text: str) -> Iterator[tuple[str, str]]:
     if (phrase := _final(_PHRASE, text)) is None:
         return
     rest = text[phrase.end() :].lstrip()
-    if phrase[1]:
+    if phrase["is"]:
         yield rest, re.split(r"[.!?](?=\s|$)|\n", rest, maxsplit=1)[0]
-    else:  # "A:" begins a whole solution, unless its line is nothing but the number
-        line = _line(rest)
+    else:  # "A:" begins a whole solution, unless its line is nothing but the number, or "Answer:" a sentence
+        line = re.split(r"[.!?](?=\s)", _line(rest), maxsplit=1)[0] if phrase["answer"] else _line(rest)
         number = _first(line)
         yield (line if number and _END.match(line, number.end()) else ""), rest
 

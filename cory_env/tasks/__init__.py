@@ -3,13 +3,14 @@
 import hashlib
 import inspect
 import pkgutil
+from collections.abc import Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any
 
 from cory_env.nearest import did_you_mean
 from cory_env.registry import Registry
-from cory_env.tasks.base import Task
+from cory_env.tasks.base import Task, validation_queries
 
 REGISTRY: Registry[Any] = Registry(
     "task",
@@ -40,13 +41,18 @@ def kind(name: str) -> Any:
 
 
 def remember(task: Task) -> str:
-    """Make a task available in this process; its name, which says its class and its test queries."""
+    """Make a task available in this process; its name, which says its class, its options and its queries."""
     kind = type(task)
-    texts = "\0".join(query.text for query in task.queries("test"))
-    digest = hashlib.sha256(texts.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    splits = (task.queries("train"), validation_queries(task), task.queries("test"))
+    parts = [_plain(vars(task)), *((query.text, _plain(query.row)) for split in splits for query in split)]
+    digest = hashlib.sha256(ascii(parts).encode()).hexdigest()[:8]
     name = f"{kind.__module__}:{kind.__qualname__}@{digest}"
     REGISTRY.items[name] = partial(_same, task)
     return name
+
+
+def _plain(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted((k, v) for k, v in values.items() if isinstance(v, str | int | float | tuple))
 
 
 def _same(task: Task, tokenizer: Any = None) -> Task:  # noqa: ARG001 (language models pass theirs)

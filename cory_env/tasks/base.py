@@ -13,7 +13,7 @@ from cory_env.data.splits import take_validation
 from cory_env.grading.reward_functions import Cases
 from cory_env.templates import Template
 from cory_env.tokenizer import Tokenizer, encode_inside
-from cory_env.types import Query, Response
+from cory_env.types import Query, Response, without_end
 
 
 class Task(Protocol):
@@ -148,7 +148,8 @@ def annotation_ids(
 ) -> list[tuple[int, ...]]:
     """Return the ids of the task's annotations; ValueError for one longer than `max_annotation`."""
     texts = task.annotations(queries, responses)
-    rows = [tuple(encode_inside(task.tokenizer, text)) if text else () for text in texts]
+    inside = [encode_inside(task.tokenizer, text) if text else () for text in texts]
+    rows = [tuple(without_end(ids, task.tokenizer.eos)) for ids in inside]
     if len(rows) != len(responses) or max(map(len, rows)) > task.max_annotation:
         raise ValueError(
             f"the task annotated {len(responses)} responses with {len(rows)} texts of up to "

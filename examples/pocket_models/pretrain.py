@@ -15,7 +15,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from torch.nn.functional import cross_entropy
 
 from cory.training.checkpoint import optimizer_tensors, restore_optimizer, save_tensors
 from examples.pocket_models.corpus import reviews, train_tokenizer
+from examples.work import begin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +167,7 @@ def train(config: Config) -> None:
     """Train or resume; the model is written to `config.out`."""
     from transformers import AutoTokenizer
 
-    config.work.mkdir(parents=True, exist_ok=True)
+    begin(config)
     texts, _ = reviews(config.data)
     if not (config.work / "tokenizer.json").exists():
         train_tokenizer(texts, config.work)
@@ -200,6 +201,7 @@ def make_model(config: Recipe, *, vocab_size: int, end: int) -> torch.nn.Module:
 
 def fit(config: Recipe, tokenizer: Any, batches_from: Callable[..., Iterator[Tensor]]) -> None:
     """Train or resume a model on `batches_from(start=step)`, batches [B, T] from that step on."""
+    begin(config)
     model = make_model(config, vocab_size=len(tokenizer), end=tokenizer.eos_token_id).to(config.device)
     optimizers = make_optimizers(model, config)
     base_lrs = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
@@ -236,7 +238,6 @@ def fit(config: Recipe, tokenizer: Any, batches_from: Callable[..., Iterator[Ten
                 save_state(state, model, optimizers, step + 1)
     model.half().save_pretrained(config.out)
     tokenizer.save_pretrained(config.out)
-    (config.work / "config.json").write_text(json.dumps(asdict(config), indent=1, default=str))
 
 
 if __name__ == "__main__":

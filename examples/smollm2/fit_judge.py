@@ -31,6 +31,7 @@ from examples.pocket_models.calibrate import accuracy, calibration_error, temper
 from examples.pocket_models.corpus import JUDGE as FITTED
 from examples.pocket_models.corpus import JUDGE_HELD_OUT, first_words, game_openings, part, reviews, snippet
 from examples.smollm2 import main
+from examples.work import begin
 
 LENGTHS = (0.25, 0.5, 0.75, 1.0)
 """The examples of a snippet, as shares of its tokens."""
@@ -174,7 +175,7 @@ def fit(config: Config) -> dict[str, Any]:
     from transformers import AutoTokenizer
 
     configure_runtime(threads=config.threads)
-    config.work.mkdir(parents=True, exist_ok=True)
+    begin(config)
     judge = LinearHead.of_layers(config.model, config.layers)
     tokenizer = AutoTokenizer.from_pretrained(lm_path(config.model), padding_side="right")
     held = drawn(*part(config.data, JUDGE_HELD_OUT), config, config.held_out)

@@ -15,6 +15,7 @@ import cory
 from examples.pocket_models.arithmetic.pretrain import packed
 from examples.pocket_models.corpus import train_tokenizer
 from examples.pocket_models.pretrain import Recipe, fit
+from examples.work import begin
 
 DOCUMENTS = 4000
 """Documents that the tokenizer is fitted on."""
@@ -58,6 +59,7 @@ def small_model(
     recipe = Recipe(
         work=work, out=work / "model", steps=options.steps, context=256, layers=3, width=128, compiled=False
     )
+    begin(recipe)
     if not (recipe.out / "model.safetensors").exists():
         print(f"pretraining a small model in {work}, {recipe.steps} steps", flush=True)
         drawn = random.Random("tokenizer")

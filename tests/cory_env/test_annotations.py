@@ -6,6 +6,8 @@ import pytest
 import cory_env
 from cory_env.game import Game
 from cory_env.tasks.arithmetic import Task
+from cory_env.tasks.echo import Task as Echo
+from cory_env.tokenizer import CharTokenizer
 from cory_env.types import Query
 from cory_env.vector import VectorGame
 
@@ -78,6 +80,34 @@ def test_a_saved_game_goes_on_with_its_annotations():
     game.respond([4, min(EOS)])
     twin = Game.from_state(game.get_state(), views=views, eos=EOS, annotate=annotate)
     assert game.prompt("observer_1") == twin.prompt("observer_1") == (7, 1, 2, 4, 5, 6)
+
+
+def test_no_end_of_an_annotation_enters_a_prompt_in_either_game():
+    class Ending(CharTokenizer):
+        def encode(self, text):
+            return [min(self.eos) if c == "$" else super(Ending, self).encode(c)[0] for c in text]
+
+    class Ended(Echo):
+        max_annotation = 2
+
+        def annotations(self, queries, responses):
+            return ["x$"] * len(responses)
+
+        def template(self, seat):
+            return "{query}" if seat == "pioneer_0" else "{query}{response_0} "
+
+    task = Ended(Ending(), length=1)
+    (query,) = task.queries("test")[:1]
+    game = VectorGame(task, max_response=2)
+    game.reset([query])
+    game.respond("pioneer_0", np.array([[1, 2]]), np.array([2]))
+    prompt_BP, length_B = game.prompts("observer_1")
+    env = cory_env.raw_env(task, max_response=2)
+    env.reset(options={"query": query, "caps": (2, 2)})
+    env.step(1)
+    env.step(2)
+    want = (*query.ids, 1, 2, *task.tokenizer.encode("x "))
+    assert tuple(prompt_BP[0, : length_B[0]]) == env.game.prompt("observer_1") == want
 
 
 def test_a_text_longer_than_promised_is_refused():

@@ -13,22 +13,28 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from cory.functional.logit_statistics import softmax_dtype
 from cory.generation import SamplingStrategy
 from cory.generation.sampling import Decoder
 from cory.runtime.arithmetic import running_sums
 
 
 class ProcessedDecoder:
-    """Processes all logits of another decoder."""
+    """Processes all logits of another decoder, in float32 at least, as transformers does."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
 
     def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
-        return self.processed(self.decoder.start(prompt_BP, prompt_length_B, tokens=tokens))
+        return self.processed(self._first(prompt_BP, prompt_length_B, tokens))
 
     def step(self, token_B: Tensor) -> Tensor:
-        return self.processed(self.decoder.step(token_B))
+        logits_BV = self.decoder.step(token_B)
+        return self.processed(logits_BV.to(softmax_dtype(logits_BV)))
+
+    def _first(self, prompt_BP: Tensor, prompt_length_B: Tensor, tokens: int) -> Tensor:
+        logits_BV = self.decoder.start(prompt_BP, prompt_length_B, tokens=tokens)
+        return logits_BV.to(softmax_dtype(logits_BV))
 
     def processed(self, logits_BV: Tensor) -> Tensor:
         """The logits that are sampled from."""
@@ -46,7 +52,7 @@ class PenalisedDecoder(ProcessedDecoder):
         self.decoder, self.penalty = decoder, penalty
 
     def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
-        logits_BV = self.decoder.start(prompt_BP, prompt_length_B, tokens=tokens)
+        logits_BV = self._first(prompt_BP, prompt_length_B, tokens)
         at_P = torch.arange(prompt_BP.shape[1], device=prompt_BP.device)
         ids_BP = torch.where(at_P < prompt_length_B[:, None], prompt_BP, prompt_BP[:, :1])
         self.seen_BV = torch.zeros_like(logits_BV, dtype=torch.bool).scatter_(1, ids_BP, True)

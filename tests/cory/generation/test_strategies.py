@@ -40,9 +40,10 @@ def test_truncation_is_that_of_transformers(top_k, top_p):
         assert torch.isfinite(got_BV).all()
 
 
-def test_the_papers_strategy_is_penalty_then_top_k_then_top_p():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_papers_strategy_is_penalty_then_top_k_then_top_p(dtype):
     generator = torch.Generator().manual_seed(0)
-    logits_TBV = torch.randn(T, B, V, generator=generator) * 3
+    logits_TBV = (torch.randn(T, B, V, generator=generator) * 3).to(dtype)
     prompt_BP = torch.randint(1, V, (B, 5), generator=generator)
     token_BT = torch.randint(1, V, (B, T), generator=generator)
     decoder = with_strategy(GivenLogits(logits_TBV), "paper")
@@ -53,7 +54,7 @@ def test_the_papers_strategy_is_penalty_then_top_k_then_top_p():
             got_BV = decoder.step(token_BT[:, t - 1])
         for i, length in enumerate(LENGTHS):
             ids = torch.cat([prompt_BP[i, :length], token_BT[i, :t]])[None]
-            want_1V = RepetitionPenaltyLogitsProcessor(1.1)(ids, logits_TBV[t, i][None].clone())
+            want_1V = RepetitionPenaltyLogitsProcessor(1.1)(ids, logits_TBV[t, i][None].float())
             want_1V = TopPLogitsWarper(0.7)(ids, TopKLogitsWarper(10)(ids, want_1V))
             torch.testing.assert_close(got_BV[i].softmax(-1), want_1V[0].softmax(-1))
 

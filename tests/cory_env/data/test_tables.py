@@ -59,6 +59,7 @@ WRITTEN = {
     "R.CSV.GZ": gzip.compress(CSV.encode()),
     "DATA.CSV": CSV.encode(),
     "tabs.tsv": CSV.replace(",", "\t").encode(),
+    "commas.tsv": b"question\tanswer\tof whom, of what\n1+1\t2\tme\n1/2\t0.5\tme",
     "tabs.csv": CSV.replace(",", "\t").encode(),
     "excel.csv": CSV.replace(",", ";").encode("utf-8-sig"),
 }
@@ -164,6 +165,9 @@ def test_a_folder_without_train_is_refused_with_what_it_holds(tmp_path):
             '{"question": true, "answer": 1}',
             "row 1 .* has no text in column 'question' but 'True'",
         ),
+        ("r.jsonl", '{"question": NaN, "answer": 1}', "row 1 .* has no text in column 'question' but 'nan'"),
+        ("r.csv", 'question,answer\n1,2\n"open,3\n4,5\n', "unexpected end of data"),
+        ("r.csv", "question,answer,answer\n1,2,3\n", "its heading has 'answer' twice"),
         ("r.jsonl", "[1]", "row 1 is '\\[1\\]'; each line must be a JSON object"),
         ("r.jsonl", "nonsense", "cannot be read as .jsonl"),
         (

@@ -68,6 +68,8 @@ OUTPUTS = [
     ("A: She sold 48/2 = 24 clips in May.\nIn all 48 + 24 = 72 clips.", "72", True),
     ("A: 24 clips were sold in May, so 48 + 24 = 72 in all", "72", True),
     ("**Answer:** 72", "72", True),
+    ("**Answer:** 72 clips. She had 48 in May.", "72", True),
+    ("Answer: 48/2 = 24. So 48 + 24 = 72", "72", True),
     ("**Answer**: 72\n\nExplanation: 48 in April, 24 in May.", "72", True),
     ("MEGA: 5 and then 72", "72", True),
     # the last number
@@ -172,6 +174,13 @@ WHOLE_OR_NONE = [
     ("2\u2153 cups", "7/3"),
     ("3\u215b", "3.125"),
     ("1\u20442", "0.5"),
+    ("#### 1\u00bd", "1.5"),
+    ("5 - \u00bd is 4.5", "4.5"),
+    ("The answer is approximately -\u00bd", "-0.5"),
+    ("The answer is minus \u00bd", "-0.5"),
+    ("#### the change is -\u00bd", "-0.5"),
+    (r"The answer is approximately -\frac{1}{2}", "-0.5"),
+    (r"It is \frac{-3}{4}", "-0.75"),
     # roots, powers and products with them
     (r"\boxed{\sqrt{4}}", None),
     (r"\boxed{\sqrt[3]{8}}", None),

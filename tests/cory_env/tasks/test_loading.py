@@ -9,6 +9,7 @@ from cory_env import registry, tasks
 from cory_env.tasks import echo
 from cory_env.tasks.reviews import Task as Reviews
 from cory_env.tokenizer import CharTokenizer
+from cory_env.types import Query
 
 
 def test_tasks_are_found_by_file_name():
@@ -56,3 +57,22 @@ def test_the_folder_of_a_tasks_file_may_hold_an_at_sign(tmp_path):
     file = tmp_path / "me@work/mine.py"
     file.write_text("from cory_env.tasks.echo import Task\n")
     assert tasks.load(f"{file}:Task", length=2).max_query == 2
+
+
+def test_task_objects_of_other_options_or_answers_have_other_names():
+    def asked(answer, text="a"):
+        task = tasks.load("relay")
+        row = {"answer": answer}
+        task.queries = lambda split: [Query(text if split == "train" else split, (1,), row)]
+        return task
+
+    named = [
+        tasks.load("relay", price=0.1),
+        tasks.load("relay", price=0.4),
+        asked(1),
+        asked(2),
+        asked(1, "b"),
+    ]
+    names = [tasks.remember(task) for task in named]
+    assert len(set(names)) == 5
+    assert tasks.remember(tasks.load("relay", price=0.1)) == names[0]
