@@ -92,6 +92,10 @@ class Modules(Registry[ModuleType]):
             return False
 
 
+LOADED: dict[Path, str] = {}
+"""The sha256 of each file that is a module of this process, as it was then."""
+
+
 def module_of(name: str) -> ModuleType:
     """The module `package.module`, or that of the file `path/to/file.py`, the same for the same file.
 
@@ -105,6 +109,7 @@ def module_of(name: str) -> ModuleType:
     name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
+    LOADED[file] = hashlib.sha256(file.read_bytes()).hexdigest()
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None

@@ -11,10 +11,12 @@ import pytest
 import yaml
 
 import cory
+from cory.api.datasets import _is_splits
 from cory.api.rewards import name_of
 from cory.cli.main import main
 from cory.functional.kl import KLConfig
 from cory.policies.table import TablePolicy
+from cory.training import checkpoint
 from cory_env import tasks
 from cory_env.tasks.echo import Task as Echo
 from tests.helpers.models import make_model
@@ -201,6 +203,76 @@ def test_several_rewards_are_summed(tmp_path):
     )
     assert run.metrics.loc[0, "pioneer_0/llm_1/task_reward"] == 3.0
     assert run.metrics.loc[0, "judge/tests.cory.test_api:two/score"] == 2.0
+
+
+def test_a_function_may_be_summed_with_itself(tmp_path, model_folder):
+    settings = {**TINY, "policy": {}, "max_response": (2, 4), "iterations": 1}
+    run = cory.train(
+        model_folder,
+        ROWS,
+        [two, two, lambda completions: [1.0 for _ in completions]],
+        run=tmp_path / "run",
+        **settings,
+    )
+    assert run.metrics.loc[0, "pioneer_0/llm_1/task_reward"] == 5.0
+    assert run.metrics.loc[0, "judge/tests.cory.test_api:two#2/score"] == 2.0
+
+
+def test_a_reward_of_a_script_is_named_by_what_it_does():
+    """Its module is `__main__`, which says nothing in another session."""
+
+    def made(source):
+        scope = {"__name__": "__main__"}
+        exec(source, scope)
+        return name_of(scope["praises"])
+
+    first = made("def praises(completions): return [1.0 for _ in completions]")
+    assert first.startswith("__main__:praises@")
+    assert first == made("def praises(completions): return [1.0 for _ in completions]")
+    assert first != made("def praises(completions): return [2.0 for _ in completions]")
+
+
+def test_a_wrong_reward_saves_the_run_and_is_named(tmp_path, model_folder):
+    calls = []
+
+    def fails(completions):
+        calls.append(1)
+        return [{}["x"] for _ in completions] if len(calls) > 12 else [1.0 for _ in completions]
+
+    settings = {**TINY, "policy": {}, "iterations": 30, "checkpoint_every": 30}
+    with pytest.raises(ValueError, match=r"fails@.* raised KeyError: 'x'"):
+        cory.train(model_folder, ROWS, fails, run=tmp_path / "run", **settings)
+    newest = checkpoint.finished(tmp_path / "run")[-1]
+    assert checkpoint.iteration_of(newest) > 0
+
+
+def test_resume_needs_a_folder_and_a_plug_in_that_was_not_edited(tmp_path):
+    with pytest.raises(ValueError, match="resume auto needs the run directory; name it with --run"):
+        cory.train(task="echo", resume="auto", **TINY)
+    payoff = tmp_path / "pay.py"
+    payoff.write_text("def mine(scores_BN, iteration):\n    return scores_BN\n")
+    cory.train(task="echo", run=tmp_path / "run", payoff=f"{payoff}:mine", **TINY)
+    payoff.write_text("def mine(scores_BN, iteration):\n    return 2 * scores_BN\n")
+    with pytest.raises(ValueError, match=r"pay\.py has changed since this session loaded it"):
+        cory.train(task="echo", run=tmp_path / "again", payoff=f"{payoff}:mine", **TINY)
+
+
+def test_columns_may_be_called_like_splits():
+    assert not _is_splits({"prompt": ["a"], "test": ["assert a"]})
+    assert _is_splits({"train": [], "test": [], "unsupervised": []})
+
+
+def test_an_edited_data_file_is_said_in_an_evaluation(tmp_path, model_folder, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = tmp_path / "films.jsonl"
+    data.write_text("\n".join(map(json.dumps, ROWS)))
+    settings = {**TINY, "policy": {}, "iterations": 1}
+    run = cory.train(model_folder, "films.jsonl", "cory.rewards:brevity", run=tmp_path / "run", **settings)
+    lines = cory.evaluate(run, game=False)["data"]["left_out"]
+    assert not [line for line in lines if "changed" in line]
+    data.write_text("\n".join(json.dumps({**row, "prompt": row["prompt"][::-1]}) for row in ROWS))
+    lines = cory.evaluate(run, game=False)["data"]["left_out"]
+    assert [line for line in lines if "films.jsonl has changed since" in line]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ SOURCES = "average.json"
 
 
 def average(
-    targets: Sequence[str | Path], out: str | Path, *, weights: Sequence[float] | None = None
+    targets: Sequence[str | os.PathLike[str]], out: str | Path, *, weights: Sequence[float] | None = None
 ) -> Path:
     """Write the weighted mean of the policies' weights as a model folder; its path.
 
@@ -34,7 +34,7 @@ def average(
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         what = "is not empty" if folder.is_dir() else "is no folder"
         raise ValueError(f"{folder} {what}; name another folder for the average")
-    found = [find(str(target)) for target in targets]
+    found = [find(os.fspath(target)) for target in targets]
     sources = [(target, name, path) for target in found for name, path in target.folders.items()]
     if len(sources) < 2:
         names = ", ".join(path for _, _, path in sources)

@@ -3,6 +3,7 @@
 import copy
 import difflib
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -199,8 +200,9 @@ def _found(
 ) -> list[Target]:
     """The targets with these settings, in a process that is set up for them."""
     factory.silence_transformers()
-    names = [str(target.path) if isinstance(target, Run) else str(target) for target in targets]
-    found = find_all(names, preset=preset, settings=with_players(settings))
+    found = find_all(
+        [os.fspath(target) for target in targets], preset=preset, settings=with_players(settings)
+    )
     factory.configure_runtime(found[0].config)
     return found
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, time
@@ -12,6 +13,7 @@ import numpy as np
 
 from cory.runtime.files import write_text
 from cory_env.data.tables import SPLITS
+from cory_env.tasks.prompts import COLUMNS
 
 GIVEN = "the dataset"
 """What messages call data in memory."""
@@ -51,8 +53,9 @@ def _written(dataset: Any, folder: Path) -> Path:
 
 
 def _is_splits(dataset: Any) -> bool:
-    """Whether a mapping holds rows by split; any other is a table of columns."""
-    return isinstance(dataset, Mapping) and not SPLIT_NAMES.isdisjoint(dataset)
+    """Whether a mapping holds rows by split; one with a column of prompts may have a column `test`."""
+    names = set(dataset) if isinstance(dataset, Mapping) else set()
+    return not SPLIT_NAMES.isdisjoint(names) and names.isdisjoint(COLUMNS)
 
 
 def _hash(*texts: str) -> str:
@@ -135,4 +138,6 @@ def _write(path: Path, text: str) -> None:
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, text)
+    part = path.with_name(f"{path.name}.{os.getpid()}")  # another process may write the same
+    write_text(part, text)
+    part.replace(path)

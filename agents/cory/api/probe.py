@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from cory_env import tasks
 
 
 def probe(
-    target: str | Path,
+    target: str | PathLike[str],
     *,
     queries: int = 64,
     pioneers: int = 4,
@@ -38,7 +39,7 @@ def probe(
     """
     sizes = ProbeConfig(queries=queries, pioneers=pioneers, observers=observers, seed=seed)
     silence_transformers()
-    found = find_target(str(target), preset=preset, **settings)
+    found = find_target(fspath(target), preset=preset, **settings)
     config = found.config
     configure_runtime(config)
     named = {name: folder for name, folder in found.folders.items() if name in config.policy_names}

@@ -28,7 +28,11 @@ def listed(reward: Reward | Sequence[Reward]) -> list[Reward]:
 
 def judge_of(reward: Reward | Sequence[Reward]) -> WeightedSum:
     """The sum of the rewards as a judge."""
-    return WeightedSum([Term(name_of(one).replace("/", ":"), 1.0, one) for one in listed(reward)])
+    rewards = listed(reward)
+    names = [name_of(one).replace("/", ":") for one in rewards]
+    numbers = [names[:i].count(name) + 1 for i, name in enumerate(names)]
+    named = [name if number == 1 else f"{name}#{number}" for name, number in zip(names, numbers, strict=True)]
+    return WeightedSum([Term(name, 1.0, one) for name, one in zip(named, rewards, strict=True)])
 
 
 def remembered(reward: Reward | str | Sequence[Reward]) -> str:
@@ -41,7 +45,7 @@ def remembered(reward: Reward | str | Sequence[Reward]) -> str:
     rewards = listed(reward)
     names = [name_of(one) for one in rewards]
     for name, one in zip(names, rewards, strict=True):
-        if (name.startswith("__main__:") or "@" in name) and names.count(name) == 1:
+        if "@" in name:
             parsing.remember(name, one)
     return " + ".join(names)
 
@@ -49,12 +53,13 @@ def remembered(reward: Reward | str | Sequence[Reward]) -> str:
 def name_of(function: Any) -> str:
     """`module:name`, by which `cory evaluate` finds a function that can be imported.
 
-    Of anything else, as a lambda, a method or an instance, with a hash of what it consists of behind it: the
+    Of anything else, as a lambda, a method or what a script holds, with a hash of what it consists of: the
     same in the next session, and not that of another one.
     """
     kind = function if hasattr(function, "__qualname__") else type(function)
     name = f"{kind.__module__}:{kind.__qualname__}"
-    if isinstance(function, FunctionType | BuiltinFunctionType | type) and "<" not in kind.__qualname__:
+    importable = "<" not in kind.__qualname__ and kind.__module__ != "__main__"
+    if isinstance(function, FunctionType | BuiltinFunctionType | type) and importable:
         return name
     text = ADDRESS.sub("", repr(_parts(function, 3)))
     return f"{name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -64,13 +69,13 @@ def _parts(value: Any, depth: int) -> Any:
     """What a function or an object consists of: its code and what that holds, its arguments or attributes."""
     if isinstance(value, FunctionType) and depth:
         held = [cell.cell_contents for cell in value.__closure__ or ()]
-        code = value.__code__
-        inside = [_parts(one, depth - 1) for one in (*code.co_consts, *held, *(value.__defaults__ or ()))]
-        return code.co_code, code.co_names, inside
+        return [_parts(one, depth - 1) for one in (value.__code__, *held, *(value.__defaults__ or ()))]
     if isinstance(value, partial) and depth:
         return _parts(value.func, depth - 1), value.args, value.keywords
     if isinstance(value, MethodType) and depth:
         return value.__name__, _parts(value.__self__, depth - 1)
     if isinstance(value, CodeType):
-        return value.co_code, value.co_names
+        return value.co_code, value.co_names, [_parts(one, depth) for one in value.co_consts]
+    if isinstance(value, frozenset):
+        return sorted(map(repr, value))  # its own order differs between processes
     return getattr(value, "__dict__", value)

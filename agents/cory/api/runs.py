@@ -94,6 +94,9 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
     def _repr_html_(self) -> str:
         frame = self.metrics
         shown = [name for name in frame.columns if name.endswith(("/task_reward", "/kl"))]

@@ -64,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error(stopped, "; ".join([str(stopped), *stopped.__notes__]))
         return 128 + stopped.number
     except (ArithmeticError, MemoryError) as error:
-        print_error(error, f"error: training diverged: {' '.join(str(error).split())}")
+        diverged = "" if isinstance(error, MemoryError) else "training diverged: "
+        print_error(error, f"error: {diverged}{' '.join(str(error).split())}")
         return 1
     except BrokenPipeError:  # the reader of a pipe, such as head, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -26,8 +26,8 @@ class Options:
     """Train only these arms, separated by commas; mine=my_algorithm.py is one beside the study's. Without a
     file, the algorithms to compare."""
 
-    preset: str = "pocket"
-    """Without a file, what the settings change."""
+    preset: str | None = None
+    """Without a file, what the settings change; by default pocket, or own for a model that is not bundled."""
 
     tasks: str | None = None
     """Train only on these tasks, separated by commas."""
@@ -59,15 +59,18 @@ def command(argv: Sequence[str]) -> None:
     """`cory study FILE`, or `cory study --arms A,B [settings]`; exit code 1 if a run failed."""
     about = "Train the runs of a study that are missing, compare its arms, and draw the report."
     options, words = parse_command(argv, Options, command="cory study", about=about)
-    if options.file is not None and words:
-        raise ValueError(f"{' '.join(words)}: settings stand in {options.file}; leave them out, or the file")
-    from cory.config import presets
+    given = [*words, *([] if options.preset is None else ["--preset", options.preset])]
+    if options.file is not None and given:
+        raise ValueError(f"{' '.join(given)}: settings stand in {options.file}; leave them out, or the file")
+    from cory.cli.train import chosen_by
+    from cory.config import own_model
     from cory.study import Study
     from cory.study.report import verdict_lines
 
     arms = options.arms.split(",") if options.arms else []
     if options.file is None:
-        settings = parse_settings(words, default=presets.get(options.preset), command="cory study")
+        default = own_model.start(options.preset, chosen_by(words))
+        settings = parse_settings(words, default=default, command="cory study")
         study = Study.from_settings(arms, seeds=options.seeds or 5, preset=options.preset, **settings)
     else:
         study = Study.from_yaml(options.file)

@@ -42,7 +42,7 @@ def read(argv: Sequence[str], *, command: str) -> dict[str, Any]:
             raise ValueError(f"{flag} needs a value")
     file, run = (Path(value) if (value := value_of(argv, flag)) else None for flag in ("--config", "--run"))
     preset, default = base_settings(
-        {name: value for name in ("policy.model", "policy.kind") if (value := value_of(argv, f"--{name}"))},
+        chosen_by(argv),
         RunOptions(
             preset=value_of(argv, "--preset"),
             config=file,
@@ -60,6 +60,12 @@ def read(argv: Sequence[str], *, command: str) -> dict[str, Any]:
         shown=shown,
         options=RunOptions,
     )
+
+
+def chosen_by(argv: Sequence[str]) -> dict[str, str]:
+    """What flags say of the settings that choose a preset which is not named."""
+    names = ("policy.model", "policy.models", "policy.kind")
+    return {name: value for name in names if (value := value_of(argv, f"--{name}"))}
 
 
 def about(preset: str, *, everything: bool) -> str:

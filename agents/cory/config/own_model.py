@@ -1,5 +1,6 @@
 """Settings to start from for a model that is not bundled: by its size, its window and what is trained."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,24 +31,31 @@ class Shape(NamedTuple):
     window: int | None = None
 
 
-def chosen(preset: str | None, model: Any, kind: str | None) -> str:
+def _model_of(settings: Mapping[str, Any]) -> Any:
+    """The model in flat settings; of several the first."""
+    several = settings.get("policy.models") or ()
+    first = several if isinstance(several, str) else next(iter(several), None)
+    return settings.get("policy.model") or first
+
+
+def chosen(preset: str | None, settings: Mapping[str, Any]) -> str:
     """The preset to start from: `preset` if given, `own` for a language model that is not bundled."""
     if preset is not None:
         return preset
+    model, kind = _model_of(settings), settings.get("policy.kind")
     embedded = {name: path for name, path in pocket.MODELS.items() if name not in pocket.MADE_BY}
     bundled = {*embedded, *map(str, embedded.values())}
     is_language_model = kind in (None, "causal_lm", "lora_team")
     return NAME if model is not None and is_language_model and str(model) not in bundled else "pocket"
 
 
-def start(preset: str | None, *, model: Any = None, kind: str | None = None) -> Config:
-    """The settings of the preset that is `chosen`; those of `own` by the size of `model`.
-
-    `model` is a folder or a hub name.
-    """
-    name = chosen(preset, model, kind)
+def start(preset: str | None, settings: Mapping[str, Any]) -> Config:
+    """The settings of the preset that is `chosen`; those of `own` by the size of the model."""
+    name, model = chosen(preset, settings), _model_of(settings)
     config = presets.get(name)
-    return by_shape(config, shape_of(model), kind) if name == NAME and model is not None else config
+    if name != NAME or model is None:
+        return config
+    return by_shape(config, shape_of(model), settings.get("policy.kind"))
 
 
 def by_shape(config: Config, shape: Shape, kind: str | None) -> Config:

@@ -66,9 +66,8 @@ def base_settings(given: Mapping[str, Any], options: RunOptions) -> tuple[str, C
             f"({', '.join(f'--{name}' for name in places)}); remove {'it' if len(places) == 1 else 'them'}"
         )
     named = {**stored, **given}
-    model, kind = named.get("policy.model"), named.get("policy.kind")
-    name = own_model.chosen(preset, model, kind)
-    return name, Config.from_flat(stored, own_model.start(name, model=model, kind=kind))
+    name = own_model.chosen(preset, named)
+    return name, Config.from_flat(stored, own_model.start(name, named))
 
 
 def settings_of(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tyro.conf import arg
 from cory import algorithms
 from cory.algorithms import ppo
 from cory.config.task_options import task_options
-from cory.config.values import BY_SEAT, LISTED, converted, dotted, grouped_by_seat
+from cory.config.values import BY_SEAT, LISTED, convert, converted, dotted, grouped_by_seat
 from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import SAMPLED, KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
@@ -125,6 +125,8 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, "")
+        if self.resume != "never" and self.run is None:
+            raise ValueError(f"resume {self.resume} needs the run directory; name it with --run")
         if self.resume != "never" and self.overwrite:
             raise ValueError("resume goes on with a run and overwrite removes it; give one of them")
 
@@ -247,11 +249,15 @@ class Config:
         have with the same default. ValueError names unknown settings, and values of another type.
         """
         start = cls() if default is None else default
-        given = grouped_by_seat(dotted(values), {"players": start.players, "sees": {}})
+        sees = {} if isinstance(start.sees, str) else start.sees
+        given = grouped_by_seat(dotted(values), {"players": start.players, "sees": sees})
         if isinstance(turns := given.get("turns"), str):
             given["turns"] = turns = turns.split(",")
         if turns and "seats" not in given:
             given["seats"] = len(turns) + len(given.get("players", start.players))
+        if isinstance(given.get("sees"), dict) and start.sees not in ("all", sees):
+            seats = seat_names(convert(given.get("seats", start.seats), int, "seats"))
+            given["sees"] = dict.fromkeys(seats[1:], start.sees) | given["sees"]
         groups = {one.name.removesuffix("_options"): one.name for one in fields(cls)}
         groups = {group: name for group, name in groups.items() if is_dataclass(getattr(start, name))}
         parts = {name: getattr(start, name) for name in groups.values()}

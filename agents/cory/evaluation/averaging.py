@@ -1,5 +1,6 @@
 """Mean of the weights of policies that were trained from one model (model soups, arXiv:2203.05482; WARP)."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -47,10 +48,10 @@ def mean_weights(
 
 def _shares(policies: Sequence[Policy], weights: Sequence[float] | None) -> Tensor:
     """The share of each policy in the mean: `weights` over their sum."""
-    if weights is not None and (len(weights) != len(policies) or sum(weights) == 0):
+    if weights is not None and (len(weights) != len(policies) or not 0 < abs(sum(weights)) < math.inf):
         given = ", ".join(map(str, weights))
         raise ValueError(
-            f"weights are {given} for {len(policies)} policies; give one each, of a sum other than 0"
+            f"weights are {given} for {len(policies)} policies; give one each, finite, of a sum other than 0"
         )
     share_P = torch.ones(len(policies)) if weights is None else torch.tensor(weights)
     return share_P / share_P.sum()

@@ -37,7 +37,7 @@ class EvaluationConfig:
     """The task reward from which a response counts as correct; none = the task says it."""
 
     def __post_init__(self) -> None:
-        check_fields(self, "evaluation", natural="every", count="queries samples")
+        check_fields(self, "evaluation", natural="every", count="queries samples", finite="threshold")
         if self.sampling == "greedy" and self.samples > 1:
             raise ValueError(
                 f"evaluation.samples is {self.samples} and greedy sampling gives the same response each "

@@ -16,6 +16,9 @@ from cory.judges.linear_head import LinearHead, settings_of
 from cory.runtime import hub
 from cory_env.nearest import did_you_mean_path
 
+UNLIMITED = 1e9
+"""Window from which a tokenizer says that it has no limit."""
+
 Output = Literal["log_odds", "logit", "probability"]
 
 
@@ -76,7 +79,8 @@ class Classifier:
         """Return one score per text, in order. Texts are batched by length, to save padding."""
         if not len(texts):
             return []
-        encoded = self.tokenizer(list(texts), truncation=True, max_length=self.window)
+        cut = self.window is not None
+        encoded = self.tokenizer(list(texts), truncation=cut, max_length=self.window)
         ids = [row or [self.tokenizer.pad_token_id] for row in encoded["input_ids"]]
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         scores = [0.0] * len(ids)
@@ -124,12 +128,15 @@ def _label_index(label: str | int, names: dict[int, str], where: str | Path) -> 
     return index
 
 
-def _window(tokenizer: Any, model: Any) -> int:
+def _window(tokenizer: Any, model: Any) -> int | None:
     """Return the longest input in tokens: the tokenizer's limit or the model's positions, if these are fewer.
+
+    None if there is no limit; a configuration without positions may say -1.
 
     RoBERTa models number positions from padding_idx + 1.
     """
-    positions = getattr(model.config, "max_position_embeddings", None) or math.inf
+    positions = max(0, getattr(model.config, "max_position_embeddings", None) or 0) or math.inf
     learned = (module for name, module in model.named_modules() if name.endswith("position_embeddings"))
     padding = next((getattr(module, "padding_idx", None) for module in learned), None)
-    return int(min(tokenizer.model_max_length, positions if padding is None else positions - padding - 1))
+    longest = min(tokenizer.model_max_length, positions if padding is None else positions - padding - 1)
+    return int(longest) if longest < UNLIMITED else None

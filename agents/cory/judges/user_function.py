@@ -38,7 +38,7 @@ class UserFunction(CaseJudge):
             self.signature, self.correct_from, self.team_only = supervisor.load(source)
         except ValueError as error:
             hint = ""
-            if source[1].startswith("__main__:"):
+            if source[1].startswith("__main__:") or "@" in source[1]:
                 hint = "; it belonged to a session that has ended: name it again as module:function"
             raise ValueError(f"judge {name!r} {error}{hint}") from error
         self.failed = self.retried = 0

@@ -14,6 +14,9 @@ from cory_env.grading.reward_functions import CaseJudge, Cases, Judge, Signature
 from cory_env.tasks.base import JudgesCases, game_cases
 from cory_env.types import Response
 
+BUGS = (LookupError, TypeError, AttributeError, NameError, AssertionError, ZeroDivisionError)
+"""What a function raises that is wrong, as against memory that ran out or a signal."""
+
 
 class Term(NamedTuple):
     """One judge of the sum, with its name and weight."""
@@ -145,6 +148,8 @@ def _scores(term: Term, cases: Cases) -> list[float]:
     """Return the scores of one judge; errors name it."""
     try:
         returned = ask(term.judge, cases)
+    except BUGS as error:
+        raise ValueError(f"judge {term.name!r} raised {type(error).__name__}: {error}") from error
     except Exception as error:
         error.add_note(f"in the judge {term.name!r}")
         raise

@@ -1,8 +1,8 @@
 """Tables of text, on a terminal, on a page and in Markdown."""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from cory.report import html
 from cory.runtime.terminal import plain
@@ -57,6 +57,11 @@ def markdown_rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[st
 def _markdown_row(cells: Sequence[str]) -> str:
     text = f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
     return UNBROKEN.sub(lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+
+
+def judge_failures(result: Mapping[str, Any]) -> list[str]:
+    """Lines on the responses that a judge failed on."""
+    return [f"judge {row['judge']} failed: {row['failure']}" for row in result.get("failures", ())]
 
 
 def print_tables(tables: Sequence[Table], remarks: Sequence[str], *, width: int | None = None) -> None:

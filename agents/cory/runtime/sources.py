@@ -17,6 +17,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from cory_env.registry import LOADED
+
 FOLDERS = ("adapter", "data", "judge", "model", "models")
 """Last parts of settings whose value may be a file or folder without a dot or slash in its name."""
 OURS = ("cory", "cory_env")
@@ -28,13 +30,18 @@ def sources_of(settings: Mapping[str, Any]) -> dict[str, str]:
     """The sha256 of everything that flat settings name, by the name they have for it.
 
     Of Python files and modules also that of each module which they import from beside them; of files above
-    64 MiB that of blocks spread evenly.
+    64 MiB that of blocks spread evenly. ValueError for a plug-in that has changed since it was loaded here.
     """
     hashes: dict[str, str] = {}
     for setting, value in settings.items():
         for text in value if isinstance(value, list | tuple) else (value,):
             for name, path in _named(setting, text) if isinstance(text, str) else ():
                 hashes[name] = _folder_sha256(path) if path.is_dir() else _file_sha256(path)
+                if hashes[name] != LOADED.get(path.resolve(), hashes[name]):
+                    raise ValueError(
+                        f"{name} has changed since this session loaded it, and the old code would run; "
+                        "restart the session, in a notebook its kernel"
+                    )
                 if path.suffix == ".py":
                     hashes |= {f"{name} ({module.name})": _file_sha256(module) for module in _imported(path)}
     return dict(sorted(hashes.items()))

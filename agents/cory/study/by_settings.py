@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cory.config import presets
+from cory.config import own_model
 from cory.config.schema import Config
 from cory.config.values import dotted
 
@@ -13,7 +13,7 @@ METRICS = ("combined_reward", "game/collective_reward")
 
 
 def values_of(
-    arms: Sequence[str], settings: Mapping[str, Any], *, seeds: int | Sequence[int], preset: str
+    arms: Sequence[str], settings: Mapping[str, Any], *, seeds: int | Sequence[int], preset: str | None
 ) -> dict[str, Any]:
     """The keys of a study file; arguments and errors are those of `Study.from_settings`."""
     named = algorithms_by_name(arms)
@@ -22,8 +22,9 @@ def values_of(
             f"the arms are {', '.join(arms) or 'none'}; name two algorithms or more, as "
             "ppo,mine=my_algorithm.py, or a study file"
         )
-    config = Config.from_flat(settings, presets.get(preset))
     changed = dotted(settings)
+    preset = own_model.chosen(preset, changed)
+    config = Config.from_flat(changed, own_model.start(preset, changed))
     if {"seed", "algorithm"} & changed.keys():
         raise ValueError("a study has `seeds` and `arms` in the place of seed and algorithm; give these")
     first, *others = named

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cory.config import parsing, presets
+from cory.config import own_model, parsing
 from cory.config.parsing import as_json
 from cory.config.schema import Config
 from cory.config.values import dotted
@@ -242,8 +242,8 @@ def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:
     for part in (spec.settings, {"evaluation": spec.evaluation}, task, arm):
         merged |= dotted(part)
     try:
-        default = presets.get(str(merged.pop("preset")))
         merged.pop(TARGET, None)
+        default = own_model.start(str(merged.pop("preset")), merged)
         return Config.from_flat(merged, default)
     except ValueError as error:
         raise ValueError(f"{where} cannot be built: {error}") from error

@@ -56,7 +56,12 @@ class Study:
 
     @classmethod
     def from_settings(
-        cls, arms: Sequence[str], *, seeds: int | Sequence[int] = 5, preset: str = "pocket", **settings: Any
+        cls,
+        arms: Sequence[str],
+        *,
+        seeds: int | Sequence[int] = 5,
+        preset: str | None = None,
+        **settings: Any,
     ) -> Self:
         """A study without a file, as `cory study --task relay --arms ppo,happo`; `run` writes the file.
 
@@ -64,7 +69,7 @@ class Study:
             arms: Algorithms, or NAME=ALGORITHM; the first is the baseline. Combined reward is compared, and
                 with several seats the collective reward of the last training games.
             seeds: Their number, or the seeds.
-            preset: What the settings change.
+            preset: What the settings change; by default `pocket`, or `own` for a model that is not bundled.
             settings: Of all runs, as for `cory.train`.
 
         Raises:

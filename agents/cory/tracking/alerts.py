@@ -42,15 +42,17 @@ class AlertsConfig:
     """Whether an alert ends the run with an error; the newest checkpoint is kept."""
 
 
-def training(rows: Sequence[Row], *, ends: bool = False, example: Callable[[], str] = str) -> Warnings:
+def training(
+    rows: Sequence[Row], *, missed: int = 0, ends: bool = False, example: Callable[[], str] = str
+) -> Warnings:
     """Warnings from the metrics of all iterations so far.
 
     What leaves nothing to learn is reported at once in the first iteration, later if it holds for `WINDOW`
-    iterations. `ends`: whether responses are meant to end before their cap; `example` returns a clause with a
-    response and its score.
+    iterations. `missed`: how many iterations have lost their metrics; `ends`: whether responses are meant to
+    end before their cap; `example` returns a clause with a response and its score.
     """
     window = rows[-WINDOW:] if len(rows) >= WINDOW else ()
-    warnings = _first_kl(rows[1]) if len(rows) == 2 else {}
+    warnings = _first_kl(rows[1]) if len(rows) == 2 and not missed else {}
     if last := rows if len(rows) == 1 else window:
         seats = [split(name).place for name in last[-1] if name.endswith("/payoff_std")]
         for seat in seats:

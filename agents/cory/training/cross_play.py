@@ -15,7 +15,7 @@ from cory.evaluation import records
 from cory.evaluation.bootstrap import as_json, estimates
 from cory.evaluation.evaluator import evaluate_in_game
 from cory.evaluation.external import Player
-from cory.judges.weighted_sum import closing
+from cory.judges.weighted_sum import closing, of_task
 from cory.policies.causal_lm import check_same_tokenizer
 from cory.training.evaluate import check_comparable, load_target
 from cory.training.factory import make_game
@@ -75,6 +75,7 @@ def cross_play(
             values = estimates({**dict(zip(game.seats, score_NQ, strict=True)), SUM: score_NQ.sum(0)})
             pair = {"pioneer": pioneer, "observer": observer, "kind": kind, "scores": as_json(values)}
             pairs.append(pair)
+        failures = of_task(evaluated.task).failures()
     sum_Q = {kind: np.mean(of_kind, axis=0) for kind, of_kind in sums.items() if of_kind}
     if {"partners", "strangers"} <= sum_Q.keys():
         sum_Q["partners minus strangers"] = sum_Q["partners"] - sum_Q["strangers"]
@@ -88,4 +89,5 @@ def cross_play(
         "targets": {label: target.name for label, target in zip(names, targets, strict=True)},
         "policies": list(policies),
         "pairs": pairs,
+        "failures": failures,
     }

@@ -20,6 +20,8 @@ from cory.evaluation.summary import EvaluatedTarget, sample_lines, summary
 from cory.judges import weighted_sum
 from cory.policies.base import Policy
 from cory.policies.causal_lm import check_same_tokenizer
+from cory.runtime.files import read_json
+from cory.runtime.sources import changed, sources_of
 from cory.training import metrics
 from cory.training.factory import (
     load_references,
@@ -118,6 +120,8 @@ def evaluate_target(
     config = target.config
     loaded, measures = load_target(target), make_measures(config)
     task, references, _ = loaded
+    data = counted(task)
+    data["left_out"] += edited(target)
     check_seats(task, config.seats if game else 1)
     with weighted_sum.closing(task):
         standalone = evaluate_alone(config, loaded, measures, lambda text: on_progress(f"{label}: {text}"))
@@ -132,8 +136,19 @@ def evaluate_target(
         games=games,
         judge=of_judge,
         failures=failures,
-        data=counted(task),
+        data=data,
     )
+
+
+def edited(target: Target) -> list[str]:
+    """A line if a file that the settings of a run name is no longer what the run was trained with."""
+    if target.run is None or not (target.run / "environment.json").exists():
+        return []
+    history = read_json(target.run / "environment.json")
+    before = (history.get("resumed") or [history])[-1].get("sources", {})
+    now = {name: found for name, found in sources_of(flat(target.config)).items() if name in before}
+    words = changed({name: before[name] for name in now}, now)
+    return [f"{words} since {target.name} was trained: it is evaluated by what is there now"] if words else []
 
 
 class Evaluated(NamedTuple):

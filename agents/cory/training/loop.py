@@ -86,6 +86,7 @@ class Loop:
         judge that failed too often and the OSError of a full disk carry a note that says how to resume.
         """
         for iteration in range(start, self.config.iterations + 1):
+            self.trainer.learning = False
             try:
                 self.save_and_evaluate(iteration, on_progress)
                 if iteration < self.config.iterations:
@@ -140,7 +141,8 @@ class Loop:
         self.tracker.log(iteration, row)
         self.rows.append(row)
         ends, example = self.config.responses_end, self.trainer.example
-        self.warn(alerts.training(self.rows, ends=ends, example=example))
+        missed = iteration + 1 - len(self.rows)
+        self.warn(alerts.training(self.rows, missed=missed, ends=ends, example=example))
         self.call("on_iteration", iteration, row)
         return row
 

@@ -17,11 +17,13 @@ from cory.tracking.tracker import METRICS, SAMPLES, read, read_lines
 
 MARKER = ".cory"
 """A file in every folder that CORY has made for a run or a study."""
+EXPORTED = "exported.json"
+"""The iterations of the run whose policies were exported."""
 CONTENT = "Made by cory: it writes to this folder, and moves it aside with --overwrite. See docs/runs.md.\n"
 
 WRITTEN = {
     MARKER, "config.yaml", "environment.json", METRICS, SAMPLES, "tensorboard", "trackers.json", "wandb",
-    "judge.log", "checkpoints", "policies", "average", "evaluations", "cross", "probe.json",
+    "judge.log", "checkpoints", "policies", EXPORTED, "average", "evaluations", "cross", "probe.json",
     "report.html", "plots", "comparison.html", "paper_figures.html",
 }  # fmt: skip
 """Names that CORY writes into a run directory."""

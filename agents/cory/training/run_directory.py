@@ -21,7 +21,14 @@ from cory.runtime.yaml_files import read_yaml
 from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.training import checkpoint
 from cory.training.held_out import averaged, validation_count
-from cory.training.overwriting import check_unoccupied, is_empty, is_marked, mark, move_run_aside
+from cory.training.overwriting import (
+    EXPORTED,
+    check_unoccupied,
+    is_empty,
+    is_marked,
+    mark,
+    move_run_aside,
+)
 from cory.training.trainer import Trainer
 from cory_env.tasks.base import counted
 
@@ -250,7 +257,9 @@ def export(trainer: Trainer, run: Path, *, iteration: int | None = None) -> list
         else:
             policy.save(part / name)
         write_card(part / name, name, flat(trainer.config), iterations=iteration)
-    return _renamed(part, run / "policies")
+    moved = _renamed(part, run / "policies")
+    write_text(run / EXPORTED, json.dumps({"iterations": trainer.config.iterations}) + "\n")
+    return moved
 
 
 def export_average(trainer: Trainer, run: Path, *, iteration: int) -> list[str]:

@@ -14,7 +14,9 @@ from cory.config.schema import Config
 from cory.config.values import at_home, dotted
 from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
+from cory.runtime.files import read_json
 from cory.training import checkpoint
+from cory.training.overwriting import EXPORTED
 from cory_env.nearest import did_you_mean_path
 from cory_env.registry import Registry
 
@@ -185,6 +187,8 @@ def is_exported(run: Path) -> bool:
     if not any(run.glob("policies/*/")):
         return False
     written, asked = checkpoint.finished(run), settings_of(run / SETTINGS).get("iterations")
+    if (run / EXPORTED).exists():
+        return read_json(run / EXPORTED).get("iterations") == asked
     return not written or asked is None or checkpoint.iteration_of(written[-1]) == asked
 
 
@@ -225,7 +229,7 @@ def _names_code(value: Any) -> bool:
 def _of_a_model(name: str, preset: str | None, settings: Mapping[str, Any]) -> Config:
     given = dotted(settings)
     model = given.get("policy.model") or _base(name)
-    start = own_model.start(preset, model=model, kind=given.get("policy.kind"))
+    start = own_model.start(preset, {**given, "policy.model": model})
     if preset is None:
         start = replace(start, policy=replace(start.policy, model=model))
     return Config.from_flat(given, start)

@@ -91,7 +91,7 @@ class Trainer:
         self.batches: dict[str, Batch] = {}
         """Batches of the current iteration, for error reports."""
         self.learning = False
-        """Whether an update is in progress: the state is then neither that of its start nor of its end."""
+        """Whether an update has begun: the state is no longer that of the iteration's start."""
         self._fingerprints: dict[str, object] = {}
 
     def iterate(self, iteration: int, *, on_phase: OnPhase = lambda phase: None) -> dict[str, float]:
@@ -146,7 +146,7 @@ class Trainer:
     def exchanged(self, iteration: int) -> bool:
         """Whether seats change at the start of `iteration`."""
         every = self.config.exchange.every
-        return bool(every) and iteration > 0 and iteration % every == 0
+        return bool(every) and iteration > 0 and iteration % every == 0 and len(self.policies) > 1
 
     def begin_iteration(self, iteration: int) -> None:
         """Set what depends on the iteration; RuntimeError if a weight has changed since the last update."""
@@ -178,7 +178,6 @@ class Trainer:
         for learner in self.learners.values():
             learner.end_iteration(iteration)
         self.note_fingerprints()
-        self.learning = False
 
     def spec(self, iteration: int) -> RolloutSpec:
         """The games of an iteration by seed and counter: every train query once an epoch, by groups."""

@@ -92,3 +92,9 @@ def test_games_of_other_than_two_seats_are_refused(runs, tmp_path):
     assert [one["kind"] for one in alone["pairs"]] == ["itself"]
     assert list(alone["means"]) == ["itself"]
     assert report.make_tables(alone)
+
+
+def test_responses_that_a_judge_failed_on_are_said(tmp_path, runs, result, capsys):
+    assert result["failures"] == []
+    failed = {**result, "failures": [{"judge": "mine", "failure": "KeyError", "response": "a"}]}
+    assert "judge mine failed: KeyError" in report.page(failed)

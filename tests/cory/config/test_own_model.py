@@ -8,6 +8,8 @@ from cory.config import own_model, presets
 from cory.config.own_model import Shape, by_shape, chosen, shape_of, start
 from cory.config.parsing import base_settings
 from cory.config.schema import Config, RunOptions
+from cory.study import Study
+from cory.study.plan import make_plan
 from tests.helpers.models import make_model, save_backbone
 
 
@@ -32,7 +34,12 @@ def tiny(tmp_path_factory):
     ],
 )
 def test_the_preset_follows_from_the_model_unless_it_is_named(preset, model, kind, expected):
-    assert chosen(preset, model, kind) == expected
+    named = {"policy.model": model, "policy.kind": kind}
+    assert (
+        chosen(preset, named)
+        == chosen(preset, {**named, "policy.models": "other"} if model else named)
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,4 +89,17 @@ def test_flags_change_the_settings_of_an_own_model_and_help_names_them(tiny, cap
 
 
 def test_the_pocket_settings_stay_as_they_were():
-    assert start(None) == presets.get("pocket")
+    assert start(None, {}) == presets.get("pocket")
+
+
+def test_several_models_and_studies_have_the_settings_of_an_own_model_too(tiny):
+    several = read(["--policy.models", str(tiny), str(tiny)], command="cory train")
+    preset, base = base_settings(several, RunOptions())
+    assert (preset, base.max_response, base.learner.max_grad_norm) == ("own", (16, 16), 1.0)
+    study = Study.from_settings(["ppo", "rloo"], seeds=1, **{"policy.model": str(tiny)})
+    (run, _) = make_plan(study.spec).runs
+    assert (study.spec.preset, run.settings["max_response"], run.settings["learner.lr"]) == (
+        "own",
+        [16, 16],
+        1e-4,
+    )

@@ -170,3 +170,14 @@ def test_a_tilde_is_the_home_folder_in_flags_files_and_python(tmp_path, monkeypa
     assert (options["run"], options["config"]) == (f"{home}/r", f"{home}/c")
     assert value_of(["--config=~/c"], "--config") == f"{home}/c"
     assert [term.name for term in parse_judge("0.5*~/j + ~/k")] == [f"{home}/j", f"{home}/k"]
+
+
+def test_a_view_of_one_seat_leaves_those_of_the_others():
+    config = Config.from_flat({"seats": 3, "sees": "none"})
+    changed = Config.from_flat({"sees.observer_2": "previous"}, config)
+    assert changed.sees == {"observer_1": "none", "observer_2": "previous"}
+    config = Config.from_flat({"seats": 3, "sees.observer_1": "none"})
+    changed = Config.from_flat({"sees.observer_2": "previous"}, config)
+    assert changed.sees == {"observer_1": "none", "observer_2": "previous"}
+    with pytest.raises(ValueError, match=r"--sees none is for all seats; name each seat, as --sees\.SEAT"):
+        config_of("--seats", "3", "--sees", "none", "--sees.observer-2", "previous")

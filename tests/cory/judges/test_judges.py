@@ -12,14 +12,19 @@ from safetensors.numpy import save_file
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    BloomConfig,
+    BloomForSequenceClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
     RobertaConfig,
     RobertaForSequenceClassification,
+    XLNetConfig,
+    XLNetForSequenceClassification,
 )
 
 from cory.judges.classifier import Classifier
 from cory.judges.ngrams import NGrams, ngram_buckets
+from tests.helpers.tables import letters
 
 TEXTS = ["good", "a bad film", "this was the best of all bad films, I liked it", "you did not", "good film"]
 
@@ -187,3 +192,22 @@ def test_scores_come_in_the_order_of_the_texts(folder):
     judge = Classifier(folder)
     by_text = dict(zip(TEXTS, judge(TEXTS), strict=True))
     assert judge(shuffled) == pytest.approx([by_text[text] for text in shuffled])
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        (BloomForSequenceClassification, BloomConfig(vocab_size=300, hidden_size=16, n_layer=1, n_head=2)),
+        (
+            XLNetForSequenceClassification,
+            XLNetConfig(vocab_size=300, d_model=16, n_layer=1, n_head=2, d_inner=16),
+        ),
+    ],
+)
+def test_a_classifier_without_a_limit_of_positions_reads_whole_texts(kind, shape, tmp_path):
+    kind(shape).save_pretrained(tmp_path)
+    letters().save_pretrained(tmp_path)
+    judge = Classifier(str(tmp_path), label="0")
+    assert judge.window is None
+    short, long = judge(["a", "ab" * 40])
+    assert short != long

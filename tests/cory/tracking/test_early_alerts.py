@@ -69,6 +69,7 @@ def test_a_first_update_of_more_than_a_nat_is_reported(kl, names):
     """Responses of the second iteration are the first that an update has moved."""
     assert list(alerts.training([row(kl=0.0), row(kl=kl)])) == names
     assert alerts.training([row(kl=0.0), row(), row(kl=kl)]) == {}  # later KL is earned
+    assert alerts.training([row(kl=kl), row(kl=kl)], missed=18) == {}  # the first rows are lost
 
 
 def evaluated(value: float, *, std: float = 0.4) -> dict[str, float]:

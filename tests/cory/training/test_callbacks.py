@@ -1,13 +1,17 @@
 """Callbacks of a run: which hooks are called, when, and with what."""
 
+import os
+import signal
 from dataclasses import replace
 
 import pytest
 
 from cory.rollout.role_exchange import ExchangeConfig
+from cory.runtime.signals import Stopped
 from cory.tracking.tracker import read
 from cory.training import checkpoint
 from cory.training.run import train
+from cory.training.targets import find
 from cory.training.trainer import Trainer
 from tests.helpers.runs import without_report
 from tests.helpers.tables import TABLES
@@ -129,6 +133,48 @@ def test_a_resumed_run_calls_the_hooks_of_its_own_iterations(run):
     iterations = [iteration for hook, iteration in recorder.calls if hook == "on_iteration"]
     assert iterations == [2, 3]
     assert recorder.calls.count(("on_exchange", 2)) == 1
+
+
+def test_one_policy_is_never_exchanged(run):
+    recorder = Recorder()
+    train(replace(CONFIG, seats=1, exchange=ExchangeConfig(every=2, reset=True)), run, callbacks=[recorder])
+    assert not recorder.seatings
+
+
+def test_an_error_after_an_update_leaves_the_last_whole_checkpoint(run):
+    class Wrong:
+        def on_iteration(self, trainer, iteration, metrics):
+            if iteration == 3:
+                raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        train(CONFIG, run, callbacks=[Wrong()])
+    assert [folder.name for folder in checkpoint.finished(run)] == ["step-000000", "step-000002"]
+
+
+def test_a_run_is_evaluated_on_what_it_exported_and_else_on_its_newest_checkpoint(run):
+    """Stopped and finished without checkpoints; then gone on with, and killed in the last evaluation."""
+    short = replace(CONFIG, iterations=3, checkpoint_every=0)
+
+    class Ends:
+        def __init__(self, number):
+            self.number = number
+
+        def on_iteration(self, trainer, iteration, metrics):
+            if iteration == 1 and self.number:
+                os.kill(os.getpid(), self.number)
+
+        def on_evaluate(self, trainer, iteration, metrics):
+            if iteration == 5:
+                raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        train(short, run, callbacks=[Ends(signal.SIGTERM)])
+    train(short, run, resume="must")
+    assert find(str(run)).folders["llm_1"] == str(run / "policies" / "llm_1")
+    with pytest.raises(KeyboardInterrupt):
+        train(replace(short, iterations=5, checkpoint_every=1), run, resume="must", callbacks=[Ends(0)])
+    assert find(str(run)).folders["llm_1"] == str(run / "checkpoints" / "step-000005" / "llm_1")
 
 
 def test_an_error_in_a_callback_ends_the_run_as_it_is(run):
