@@ -55,7 +55,7 @@ def payoff_lines(results: Results) -> list[str]:
 
 def _objective(results: Results) -> tuple[str, str, str] | None:
     """In how many arms and tasks the combined reward rose above the reference, by its interval."""
-    verdicts = []
+    verdicts, known = [], 0
     for task in results["kl_coef"]:
         for arm in results["arms"]:
             runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
@@ -67,10 +67,12 @@ def _objective(results: Results) -> tuple[str, str, str] | None:
                 low, high = statistics.interval(values)
                 start = sum(starts) / len(starts)
                 verdicts.append("up" if low > start else "down" if high < start else "undecided")
-    if not verdicts:
-        return None
+                known += low == low
+    if not known:
+        return ("objective", "too few seeds", "open") if verdicts else None
     up, down = verdicts.count("up"), verdicts.count("down")
-    text = f"up in {up} of {len(verdicts)} arms" + (f", down in {down}" if down else "")
+    places = "arms" if len(results["kl_coef"]) == 1 else "arms and tasks"
+    text = f"up in {up} of {len(verdicts)} {places}" + (f", down in {down}" if down else "")
     return "objective", text, "bad" if down > up else "good" if up == len(verdicts) else "open"
 
 
@@ -90,7 +92,8 @@ def _is_of_cooperation(results: Results, row: Mapping[str, Any]) -> bool:
     sides = [
         results["arms"].get(row[side], {}).get("config", {}).get(row["task"]) for side in ("arm", "baseline")
     ]
-    if None in sides or row["baseline_metric"] or row["metric"].rpartition("/")[2] in NEUTRAL:
+    place, _, quantity = row["metric"].rpartition("/")
+    if None in sides or row["baseline_metric"] or place == "apart" or quantity in NEUTRAL:
         return False
     arm, baseline = sides
     if arm["seats"] > 1 and baseline["seats"] == 1:

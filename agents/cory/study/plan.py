@@ -27,6 +27,7 @@ from cory.study.spec import (
 from cory.training.evaluate import COMPARED
 from cory.training.factory import make_measures
 from cory.training.targets import Target, load_external
+from cory_env import tasks as tasks_of_env
 
 EQUAL = ("evaluation", *MAY_DIFFER)
 """Settings, or groups of them, on which scores depend: equal for all arms of a task."""
@@ -34,8 +35,8 @@ EQUAL = ("evaluation", *MAY_DIFFER)
 OF_TRAINING = ("game/", "average/", "apart/", ON, "hypervolume", "reward_at_kl/", "survival")
 """Metrics, or their beginnings, that only trained arms have."""
 
-PAYOFFS: Mapping[Any, float] = {"cooperative": 1.0, "independent": 0.0, "competitive": -1.0}
-"""Named payoffs as lambda, for sweeps over the payoff."""
+OF_SEATS = ("game/collective_reward", "team/collective_reward", "team/combined_reward")
+"""Metrics that are sums over seats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,10 @@ def make_plan(spec: Spec) -> Plan:
     runs, kl_coef = [], {}
     by_task: dict[str, dict[str, Config]] = {}
     for task, task_settings in tasks.items():
-        kl_coef[task] = _config(spec, task_settings, {}, f"task {task!r}").kl.coef
+        base = _config(spec, task_settings, {}, f"task {task!r}")
+        if task in tasks_of_env.names() and task != base.task and "task" not in task_settings:
+            raise ValueError(f"task {task!r} has the settings of {base.task!r}; give it task: {task}")
+        kl_coef[task] = base.kl.coef
         by_task[task] = configs = {
             arm: _config(spec, task_settings, on_task(settings, task), f"arm {arm!r} on task {task!r}")
             for arm, settings in spec.arms.items()
@@ -124,14 +128,21 @@ def _check_measured(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) -> 
     """Raise ValueError for a comparison by a metric that the evaluations of an arm will not have."""
     for comparison in spec.primary:
         metrics = (comparison.metric, comparison.baseline_metric or comparison.metric)
+        seats: set[int] = set()
         for name, metric in zip((comparison.arm, comparison.baseline), metrics, strict=True):
             arms = spec.sweeps[name].arms if name in spec.sweeps else spec.pools.get(name, (name,))
             for task in [comparison.task] if comparison.task else configs:
                 for arm in arms:
+                    seats.add(configs[task][arm].seats)
                     if needed := _unmeasured(metric, spec, arm, task, configs[task][arm]):
                         raise ValueError(
                             f"a primary comparison by {metric}: arm {arm!r} on task {task!r} needs {needed}"
                         )
+        if comparison.metric in OF_SEATS and len(seats) > 1:
+            raise ValueError(
+                f"a primary comparison by {comparison.metric}: {comparison.arm} and {comparison.baseline} "
+                "have unequal numbers of seats, and sums over them say nothing beside each other"
+            )
     for task, scale in spec.suite.items():
         for arm, config in configs[task].items():
             if needed := _unmeasured(scale.metric, spec, arm, task, config):
@@ -194,7 +205,9 @@ def setting_value(settings: Mapping[str, Any], name: str, *, log: bool = False) 
         if isinstance(value, str) and value.startswith("["):
             number = _weight_of_one_seat(value)
         else:
-            number = PAYOFFS[value] if isinstance(value, str) and value in PAYOFFS else float(str(value))
+            others = max(1, int(settings.get("seats", 2)) - 1)
+            named = {"cooperative": 1.0, "independent": 0.0, "competitive": -1.0 / others}
+            number = named[value] if isinstance(value, str) and value in named else float(str(value))
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or (log and number <= 0):

@@ -109,6 +109,9 @@ def check(spec: Spec) -> None:
     for name, settings in (*spec.arms.items(), *spec.tasks.items()):
         if "seed" in settings:
             raise ValueError(f"{name} sets the seed; the study's `seeds` do")
+        for setting, value in settings.items():
+            if isinstance(value, Mapping):
+                check_keys(value, list(spec.tasks), f"{name!r}: {setting}: the study", "task")
     taken = set(spec.arms)
     for name, arms in [*((name, sweep.arms) for name, sweep in spec.sweeps.items()), *spec.pools.items()]:
         check_keys(arms, list(spec.arms), f"{name!r}: the study's arms")

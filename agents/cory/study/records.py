@@ -121,7 +121,7 @@ def with_strangers(
 ) -> dict[str, dict[str, Points]]:
     """The games with the plan's strangers, and the `gap` by which the run's own team is ahead; or nothing."""
     stored = evaluated_after(folder, STRANGERS)
-    if not planned.strangers or stored.get("seeds") != list(planned.strangers):
+    if not planned.strangers or not set(planned.strangers) <= set(stored.get("seeds", ())):
         return {}
     met = evaluations([{"iteration": planned.iterations, **stored["metrics"]}], place="team")["all"]
     met.pop("combined_reward", None)  # by the KL coefficient of the arm, and no other can be had of a sum

@@ -34,7 +34,8 @@ RESULT_WORDS = {
     "supported": "the whole interval lies beyond the margin; for a claim of equality, within both margins",
     "refuted": "no part of the interval lies there; though above (below) zero: all of it between zero and "
     "margin",
-    "undecided": f"the interval holds the margin, or there are fewer than {statistics.MIN_RUNS} runs",
+    "undecided": f"the interval holds the margin, there are fewer than {statistics.MIN_RUNS} runs, or longer "
+    "runs could change it, since some have not collapsed",
 }
 GAME = (
     "seats",
@@ -79,7 +80,7 @@ def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -
     """Write `report.md`, `report.html` and `plots/` into a folder; the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = [html.heading(results["study"], level=1), html.paragraph(results["question"])]
-    parts += [html.alert(f"Not in these numbers: {text}") for text in failures]
+    parts += [html.alert(text) for text in failures]
     note = f"Note: {results['notes']}" if results["notes"] else ""
     parts += tables_and_figures(results, result_tables(results), folder / "plots", note)
     lines = [f"Command: {results['command']}.", *origin(results), *DEFINITIONS]
@@ -118,7 +119,7 @@ def markdown(results: Results, failures: Sequence[str] = (), *, figures: Sequenc
         figures: Lines that show figures, to stand behind the tables of results.
     """
     lines = [f"# Study {results['study']}", "", results["question"]]
-    lines += [f"\nNot in these numbers: {text}" for text in failures]
+    lines += [f"\n{text}" for text in failures]
     lines += [line for table in result_tables(results) for line in table_markdown(table)]
     lines += [f"\n**Note:** {results['notes']}"] if results["notes"] else []
     lines += ["", *figures] if figures else []
@@ -183,10 +184,10 @@ def _claims(results: Results) -> list[Table]:
 
 
 def settings_table(results: Results) -> Table:
-    """What each arm sets, and what all arms share on the first task."""
-    arms, (task, *_) = results["arms"], results["kl_coef"]
+    """What each arm sets, and what all arms share on all tasks."""
+    arms = results["arms"]
     rows = [[name, written(arm["settings"], arm["settings"]) or "-"] for name, arm in arms.items()]
-    configs = [arm["config"][task] for arm in arms.values()]
+    configs = [config for arm in arms.values() for config in arm["config"].values()]
     common = [name for name in GAME if name in configs[0] and name not in differing(configs)]
     note = f"All arms: {written(configs[0], common)}." if common else ""
     return Table("Settings of the arms", ["arm", "settings"], rows, kind="runs", note=note)

@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -82,11 +82,11 @@ def assemble(spec: Spec, plan: Plan, runs: Iterable[Mapping[str, Any]]) -> Resul
     }
 
 
-def stored_runs(path: Path, plan: Plan, *, retrain: bool) -> dict[str, dict[str, Any]]:
+def stored_runs(path: Path, plan: Plan, *, retrain: Collection[str] | None) -> dict[str, dict[str, Any]]:
     """The runs in a results file by name, also those of other seeds than the plan's.
 
-    Without `retrain` ValueError if the file has a run, or an evaluation of its policies on another task, that
-    is not the plan's, and that it would lose by being counted with it.
+    ValueError if the file has a run, or an evaluation of its policies on another task, that is not the plan's
+    and would be lost, unless it is among those to `retrain`, or there are such and its arm or task is gone.
     """
     stored = load(path) or {"runs": []}
     wanted = {(run.arm, run.task): run for run in plan.runs}
@@ -107,11 +107,12 @@ def stored_runs(path: Path, plan: Plan, *, retrain: bool) -> dict[str, dict[str,
             kept[run.name] = {**row, "on": same}
             gone = ", ".join(sorted(on.keys() - same))
             why = f"evaluations on {gone} are not the study's" if gone else ""
-        if why and not retrain:
+        if why and (retrain is None or (run is not None and run.name not in retrain)):
             raise ValueError(
                 f"{path} holds a run that is not this study's: {row['arm']} on {row['task']}, seed "
-                f"{row['seed']} ({why}); --retrain trains such runs again, and removes those of arms and "
-                "tasks that are gone. Or restore the study file, or give the changed arm another name"
+                f"{row['seed']} ({why}); --retrain trains such runs again, of the arms, tasks and seeds that "
+                "are chosen, and removes those of arms and tasks that are gone. Or restore the study file, "
+                "or give the changed arm another name"
             )
     return kept
 

@@ -1,7 +1,7 @@
 """A study from start to end: plan, stored results, training, statistics, report."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -140,26 +140,30 @@ class Study:
         if self.values:
             check_output(spec.out / FILE, f"name: {spec.name}")
         files = [path] if quick or self.spec.results in (None, path) else [self.spec.results, path]
-        known = _known_runs(spec.out, plan, files, retrain=retrain)
-        if self.values:
+        chosen = [
+            run
+            for run in plan.runs
+            if (arms is None or run.arm in arms) and (tasks is None or run.task in tasks)
+        ]
+        again = {run.name for run in chosen if train} if retrain else None
+        known = _known_runs(spec.out, plan, files, retrain=again)
+        if self.values and not quick:
             text = yaml.safe_dump({**self.values, "out": str(spec.out)}, sort_keys=False)
             write_text(spec.out / FILE, text)
         warn_of_changed_comparisons(spec, path, say)
         todo = [
-            run
-            for run in plan.runs
-            if train and (arms is None or run.arm in arms) and (tasks is None or run.task in tasks)
-            if _is_missing(run, spec.out / run.name, known, retrain=retrain)
+            run for run in chosen if train and _is_missing(run, spec.out / run.name, known, retrain=retrain)
         ]
         check_runs(todo)
         needed = f"; verdicts need {MIN_RUNS} seeds" if spec.primary and len(spec.seeds) < MIN_RUNS else ""
         say(f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {len(todo)} to run{needed}")
         failed = _train(chosen_engine(spec.out, jobs=jobs, say=say), todo) if todo else []
         with FileLock(path.with_name(f"{path.name}.lock")):  # another process may have added runs meanwhile
-            known = _known_runs(spec.out, plan, files, retrain=retrain)
+            known = _known_runs(spec.out, plan, files, retrain=again)
             counted = analyse(results.assemble(spec, plan, known.values()))
             results.save(path, counted)
-        lines = [f"{outcome.run.name} failed: {outcome.error}" for outcome in failed]
+        words = {True: "but for evaluations after training", False: "failed"}
+        lines = [f"{one.run.name} {words[one.run.name in known]}: {one.error}" for one in failed]
         with FileLock(spec.out / f"{PAGE}.lock"):  # another process may draw the same figures
             page = write_report(counted, spec.out, lines)
         return Finished(counted, path, page, failed)
@@ -169,9 +173,14 @@ def _with_algorithms(
     spec: Spec, arms: Sequence[str] | None, *, quick: bool
 ) -> tuple[Spec, Sequence[str] | None]:
     """The study with the arms NAME=ALGORITHM beside its own, without its results file; all arms' names."""
-    added = algorithms_by_name([arm for arm in arms or () if arm not in spec.arms and "=" in arm])
+    given = [arm for arm in arms or () if arm not in spec.arms and "=" in arm]
+    added = algorithms_by_name(given)
     if not added:
         return spec, arms
+    if taken := sorted(spec.arms.keys() & added.keys()):
+        raise ValueError(f"the study has an arm {taken[0]!r}; give the algorithm another name")
+    if len(added) < len(given):
+        raise ValueError(f"two of {', '.join(given)} have one name; give each its own")
     first = [next(iter(spec.arms))] if quick else []
     settings = {name: {"algorithm": algorithm} for name, algorithm in added.items()}
     both = replace(spec, arms={**spec.arms, **settings}, results=None)
@@ -216,10 +225,12 @@ def _train(engine: Engine, runs: Sequence[PlannedRun]) -> list[Outcome]:
     return [outcome for outcome in outcomes.values() if outcome.error]
 
 
-def _known_runs(out: Path, plan: Plan, files: Sequence[Path], *, retrain: bool) -> dict[str, dict[str, Any]]:
+def _known_runs(
+    out: Path, plan: Plan, files: Sequence[Path], *, retrain: Collection[str] | None
+) -> dict[str, dict[str, Any]]:
     """The finished runs by name: those of results files, and before them those of run directories.
 
-    ValueError for a directory or a row that holds another run than the plan's, unless with `retrain`.
+    ValueError for a directory or a row that holds another run than the plan's, unless of one to `retrain`.
     """
     known: dict[str, dict[str, Any]] = {}
     for file in files:
@@ -227,7 +238,7 @@ def _known_runs(out: Path, plan: Plan, files: Sequence[Path], *, retrain: bool) 
     for run in plan.runs:
         folder = out / run.name
         if why := records.why_holds_another(folder, run):
-            if not retrain:
+            if run.name not in (retrain or ()):
                 raise ValueError(
                     f"{folder} holds another run ({why}); --retrain, or another name for the arm, or another "
                     "--out"

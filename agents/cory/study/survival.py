@@ -53,6 +53,7 @@ def shares(lives: Sequence[Life]) -> tuple[list[float], list[float]]:
 
 
 def _censored(lives: Sequence[Life]) -> stats.CensoredData:
+    lives = [life for life in lives if life[0] == life[0]]  # nats that were not measured
     return stats.CensoredData(
         uncensored=[time for time, collapsed in lives if collapsed],
         right=[time for time, collapsed in lives if not collapsed],

@@ -44,7 +44,15 @@ def test_badges_say_whether_cooperation_helped_and_what_became_of_the_claims(val
     assert '<span class="badge good"><b>collapse</b> no sign</span>' in text
 
 
-@pytest.mark.parametrize("metric", ["kl", "game/kl", "repetition", "survival", "survival_kl"])
+def test_badge_of_the_objective_needs_seeds_and_says_what_it_counts(values):
+    results = results_of(values, {"cooperative": 0.9, "independent": 0.4})
+    results["runs"] = [run for run in results["runs"] if run["seed"] == 0]
+    assert "<b>objective</b> too few seeds<" in badges(analyse(results))
+
+
+@pytest.mark.parametrize(
+    "metric", ["apart/combined_reward", "kl", "game/kl", "repetition", "survival", "survival_kl"]
+)
 def test_badge_of_cooperation_is_no_comparison_of_kl_or_collapse(values, metric):
     results = results_of(values, {"cooperative": 0.9, "independent": 0.4})
     results["primary"] = [{**results["primary"][0], "metric": metric}, *results["primary"]]

@@ -195,8 +195,17 @@ def test_games_of_an_unfinished_run_end_where_its_training_does(tmp_path):
 def test_runs_of_two_learning_versions_are_refused(tmp_path):
     folders = [write_run(tmp_path / f"{name}/reviews/seed-0", payoff=name) for name in ("0", "1")]
     (tmp_path / "1/reviews/seed-0/environment.json").write_text('{"learning_version": 0, "commit": "abc"}')
-    with pytest.raises(ValueError, match="learning versions 0, 1"):
-        write_comparison(folders)
+    for write in (write_comparison, write_paper_figures):
+        with pytest.raises(ValueError, match="learning versions 0, 1"):
+            write(folders)
+
+
+def test_runs_of_edited_code_are_no_arm_without_a_warning(tmp_path):
+    runs = [write_run(tmp_path / f"seed-{seed}", seed=seed) for seed in (0, 1)]
+    assert pages.check_runs(runs) == []
+    (runs[1] / "environment.json").write_text(json.dumps({"sources": {"mine.py": "b"}}))
+    (line,) = pages.check_runs(runs)
+    assert line == f"Not one arm: mine.py has changed between {runs[0]} and {runs[1]}."
 
 
 def test_page_holds_tables_figures_and_samples_and_loads_nothing(four, tmp_path):

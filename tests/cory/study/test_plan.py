@@ -9,6 +9,7 @@ import yaml
 from cory.study import plan, records
 from cory.study.plan import make_plan
 from cory.study.reading import make_spec, read_spec
+from cory_env.payoff import matrix
 from tests.cory.study.conftest import ROOT
 
 
@@ -64,6 +65,32 @@ def test_setting_of_an_arm_may_have_a_value_by_task(values):
     arms["b"] = {"batch": {"small-2": 4, "smal-1": 2}}
     with pytest.raises(ValueError, match=r"arm 'b' on task 'small-1' cannot be built: .*'batch.smal_1'"):
         planned(values, seeds=1, tasks=tasks, arms=arms, primary=[])
+
+
+@pytest.mark.parametrize("tasks", [{}, {"small-1": {"batch": 8}}])
+def test_setting_by_a_task_that_is_not_in_the_study_is_refused(values, tasks):
+    arms = {"a": {"learner.lr": {"smal-1": 0.3}}, "b": {}}
+    with pytest.raises(ValueError, match=r"'a': learner\.lr: the study has no task 'smal-1'"):
+        planned(values, seeds=1, tasks=tasks, arms=arms, primary=[])
+
+
+def test_task_named_after_another_one_than_it_is_is_refused(values):
+    with pytest.raises(ValueError, match=r"task 'echo' has the settings of 'relay'; give it task: echo"):
+        planned(values, tasks={"echo": {}}, primary=[])
+
+
+@pytest.mark.parametrize("metric", ["game/collective_reward", "team/combined_reward"])
+def test_sums_over_unequal_numbers_of_seats_are_not_compared(values, metric):
+    arms = {"one": {"seats": 1}, "two": {}}
+    primary = [{"arm": "two", "baseline": "one", "metric": metric}]
+    with pytest.raises(ValueError, match="two and one have unequal numbers of seats"):
+        planned(values, arms=arms, primary=primary, sweeps={}, evaluation={"team": True})
+
+
+@pytest.mark.parametrize("seats", [2, 3, 5])
+def test_competition_as_a_weight_is_that_of_the_payoff(seats):
+    weight = plan.setting_value({"seats": seats, "payoff": "competitive"}, "payoff")
+    assert weight == matrix("competitive", seats)[0][1]
 
 
 def test_arm_that_cannot_be_built_is_named_with_the_nearest_setting(values):

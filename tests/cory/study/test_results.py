@@ -97,17 +97,20 @@ def saved(spec, plan, clean, tmp_path):
 
 def test_runs_with_equal_settings_are_used_again_whatever_their_seed(values, plan, saved):
     path = saved([made_up_run(arm, seed, 0.5) for arm in ("cooperative", "independent") for seed in (0, 7)])
-    assert sorted(results.stored_runs(path, plan, retrain=False)) == [
+    assert sorted(results.stored_runs(path, plan, retrain=None)) == [
         "cooperative/relay/seed-0",
         "cooperative/relay/seed-7",
         "independent/relay/seed-0",
         "independent/relay/seed-7",
     ]
     changed = make_plan(make_spec(values | {"arms": values["arms"] | {"independent": {"batch": 16}}}))
-    assert sorted(results.stored_runs(path, changed, retrain=True)) == [
+    again = {f"independent/relay/seed-{seed}" for seed in (0, 7)}
+    assert sorted(results.stored_runs(path, changed, retrain=again)) == [
         "cooperative/relay/seed-0",
         "cooperative/relay/seed-7",
     ]
+    with pytest.raises(ValueError, match="independent on relay, seed 7"):  # it would be lost
+        results.stored_runs(path, changed, retrain={"independent/relay/seed-0"})
 
 
 def test_a_setting_that_is_new_since_does_not_repeat_runs(plan, saved):
@@ -115,24 +118,24 @@ def test_a_setting_that_is_new_since_does_not_repeat_runs(plan, saved):
     stored = results.load(path)
     del stored["arms"]["cooperative"]["config"]["relay"]["keep_checkpoints"]
     results.save(path, stored)
-    assert list(results.stored_runs(path, plan, retrain=False)) == ["cooperative/relay/seed-1"]
+    assert list(results.stored_runs(path, plan, retrain=None)) == ["cooperative/relay/seed-1"]
 
 
 def test_runs_of_another_learning_version_are_not_used_again(plan, saved):
     path = saved([made_up_run("cooperative", 0, 0.5, learning_version=0)])
-    assert results.stored_runs(path, plan, retrain=True) == {}
+    assert results.stored_runs(path, plan, retrain={"cooperative/relay/seed-0"}) == {}
     with pytest.raises(ValueError, match=r"cooperative on relay, seed 0 \(learning version 0, now 1\)"):
-        results.stored_runs(path, plan, retrain=False)
+        results.stored_runs(path, plan, retrain=None)
 
 
 def test_runs_whose_settings_changed_are_named_before_they_would_be_lost(values, plan, saved, tmp_path):
     path = saved([made_up_run("independent", seed, 0.5) for seed in range(3)])
-    assert len(results.stored_runs(path, plan, retrain=False)) == 3
+    assert len(results.stored_runs(path, plan, retrain=None)) == 3
     changed = make_plan(make_spec(values | {"arms": values["arms"] | {"independent": {"batch": 16}}}))
     message = r"independent on relay, seed 0 \(other settings: batch was 32 and is 16; payoff"
     with pytest.raises(ValueError, match=message):
-        results.stored_runs(path, changed, retrain=False)
-    assert results.stored_runs(tmp_path / "none.json", changed, retrain=False) == {}
+        results.stored_runs(path, changed, retrain=None)
+    assert results.stored_runs(tmp_path / "none.json", changed, retrain=None) == {}
 
 
 def test_mixed_learning_versions_in_one_table_are_refused(spec, plan, clean):

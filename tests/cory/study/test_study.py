@@ -17,10 +17,11 @@ from filelock import FileLock, Timeout
 from cory.cli.main import main
 from cory.study import study
 from cory.study.engines import worker
-from cory.study.engines.local import LocalEngine, without_main_module
+from cory.study.engines.local import CONTEXT, LocalEngine, Process, without_main_module
 from cory.study.plan import make_plan
 from cory.study.study import Study
 from cory.tracking.tracker import read
+from cory_env.registry import LOADED
 from tests.cory.study.conftest import SMOKE, run_once
 from tests.helpers.runs import cut_run, process_of
 
@@ -169,6 +170,35 @@ def test_stored_runs_are_removed_only_if_that_is_asked_for(copied, no_training):
     assert {run["arm"] for run in finished.results["runs"]} == {"cooperative"}
 
 
+def test_stored_runs_that_are_not_trained_again_are_never_removed(copied, no_training):
+    values, folder = copied
+    arms = without_broken(values)
+    arms["independent"] = {"payoff": "independent", "batch": 16}
+    shutil.rmtree(folder / "independent")
+    before = (folder / "results.json").read_bytes()
+    for options in ({"train": False}, {"arms": ["cooperative"]}):
+        with pytest.raises(ValueError, match="independent on relay, seed 0"):
+            Study(**{**values, "arms": arms}).run(retrain=True, **options)
+    assert (folder / "results.json").read_bytes() == before
+
+
+def test_an_arm_of_the_command_line_replaces_none_of_the_study(copied, no_training):
+    values, _ = copied
+    study = Study(**{**values, "arms": without_broken(values)})
+    with pytest.raises(ValueError, match="the study has an arm 'cooperative'"):
+        study.run(arms=["cooperative=happo"])
+    with pytest.raises(ValueError, match="two of m=ppo, m=happo have one name"):
+        study.run(arms=["m=ppo", "m=happo"])
+
+
+def test_a_process_that_ends_without_a_result_has_failed(tmp_path):
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=theirs.close)  # it ends with code 0
+    process.start()
+    theirs.close()
+    assert LocalEngine(tmp_path, say=str).error(Process(process, ours)) == "its process ended with code 0"
+
+
 @pytest.fixture
 def with_own_code(values, tmp_path, monkeypatch, in_this_process):
     """A study of one arm whose algorithm is mine.py, which imports helper.py; trained once."""
@@ -191,6 +221,7 @@ def test_run_whose_code_was_edited_is_refused_and_trained_again_if_that_is_asked
     path = tmp_path / "study" / gone
     path.unlink() if path.is_file() else shutil.rmtree(path)
     (tmp_path / name).write_text((tmp_path / name).read_text() + "edited = True\n")
+    LOADED.clear()  # in another session
     with pytest.raises(ValueError, match=rf"{name}\)? has changed since seed 0 was trained.*--retrain"):
         Study(**with_own_code).run(say=str)
     lines: list[str] = []

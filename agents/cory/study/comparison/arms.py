@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cory.evaluation.records import IRRELEVANT, differing, written
+from cory.report.page import read_environment
+from cory.runtime.sources import changed
 from cory.study.plan import completed, evaluated_unlike, settings_in
 from cory.tracking.curves import Curves
 from cory.tracking.tracker import METRICS, SAMPLES, curves, read, read_samples
@@ -77,11 +79,19 @@ def arms_of(folders: Sequence[Path]) -> list[Arm]:
 
 
 def unlike_evaluations(arms: Sequence[Arm]) -> list[str]:
-    """What makes the arms incomparable: other settings of task, judge or evaluation than the first one's.
+    """What makes arms incomparable: files that changed between runs of one; other tasks, judges, evaluations.
 
     ValueError for arms of several tasks.
     """
     first, lines = arms[0], []
+    for arm in arms:
+        found = {run: read_environment(run).get("sources", {}) for run in arm.runs.values()}
+        begun, sources = next(iter(found.items()))
+        lines += [
+            f"Not one arm: {text} between {begun} and {run}."
+            for run, other in found.items()
+            if (text := changed(sources, other))
+        ]
     for arm in arms[1:]:
         folders = " and ".join(str(next(iter(side.runs.values()))) for side in (first, arm))
         words = [

@@ -98,6 +98,8 @@ def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Pat
     """
     path, arms = _checked(out, folders, PAPER_PAGE), arms_of(folders)
     tasks = list(dict.fromkeys(str(arm.settings["task"]) for arm in arms))
+    made = [read_environment(run) for arm in arms for run in arm.runs.values()]
+    check_one_learning_version([{"learning_version": LEARNING_VERSION, **one} for one in made])
     parts = [
         html.heading(f"The paper's figures and tables, from {len(folders)} runs", level=1),
         html.paragraph(

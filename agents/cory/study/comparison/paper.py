@@ -25,6 +25,7 @@ from cory.study.records import Points
 from cory.study.results import Results
 from cory.study.spec import Sweep
 from cory.tracking.curves import Curves, policies, seats
+from cory.tracking.tracker import Key
 
 WINDOW = 5
 """Iterations at the end of training that stand for its result."""
@@ -153,7 +154,8 @@ def over_iterations(metrics: Curves, policy: str | None = None) -> Evaluated:
     """Task reward and KL in each iteration, mean over all seats or over those of one policy."""
     values: dict[str, dict[float, list[float]]] = {}
     for key, curve in metrics.items():
-        counts = key.place in seats(metrics) and key.quantity in ("task_reward", "kl")
+        learns = Key(key.place, key.policy, "kl") in metrics  # the seat of a player has none
+        counts = key.place in seats(metrics) and key.quantity in ("task_reward", "kl") and learns
         if counts and policy in (None, key.policy):
             for iteration, value in zip(*curve, strict=True):
                 values.setdefault(key.quantity, {}).setdefault(iteration, []).append(value)

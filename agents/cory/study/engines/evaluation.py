@@ -67,10 +67,11 @@ def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
 def evaluate_with_strangers(folder: Path, run: PlannedRun) -> None:
     """Seat a run's pioneer with the observers of `run.strangers` on held-out queries, where not done yet.
 
-    Means over these teams are written once all of those runs are finished; before, nothing is.
+    Means over these teams are written once all of those runs are finished; before, nothing is. Those of more
+    seeds stay.
     """
     others = {seed: folder.with_name(f"seed-{seed}") for seed in run.strangers}
-    done = evaluated_after(folder, STRANGERS).get("seeds") == list(others)
+    done = set(others) <= set(evaluated_after(folder, STRANGERS).get("seeds", ()))
     if done or not others or not all(finished(other, run) for other in others.values()):
         return
     silence_transformers()

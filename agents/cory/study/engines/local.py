@@ -51,12 +51,11 @@ class LocalEngine(Engine):
         """What the process sent, or how it died."""
         with handle.result:
             try:
-                error: str = handle.result.recv()
+                error: str | None = handle.result.recv()
             except EOFError:
-                error = ""
+                error = None
         handle.process.join()
-        code = handle.process.exitcode
-        return error or (f"its process ended with code {code}" if code else "")
+        return f"its process ended with code {handle.process.exitcode}" if error is None else error
 
     def stop(self, running: Sequence[Process]) -> None:
         """Send SIGTERM to every process, which saves its run first, and wait for them."""
