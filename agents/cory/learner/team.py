@@ -19,6 +19,9 @@ from cory.learner.learner import Learner
 from cory.policies.base import Policy
 from cory.policies.scoring import evaluate
 
+OUTLIERS = 0.01
+"""Share of tokens on which sampler and learner may differ by more than the tolerance."""
+
 
 class LearningData(NamedTuple):
     """What one policy learns from in an iteration."""
@@ -95,9 +98,9 @@ class Team:
             check_advantages(advantages, batches, where)
         seats, learner = self.seats_of(name), self.learners[name]
         played = stack(Batch, [batches[seat] for seat in seats])
-        difference = float((played.behaviour_logprobs_BT - played.old_logprobs_BT).abs().max())
-        if difference > learner.policy.tolerance and learner.policy.mismatch == "none":
-            kind = type(getattr(learner.policy, "model", learner.policy)).__name__
+        policy = learner.policy
+        if policy.mismatch == "none" and (difference := disagreement(played, policy.tolerance)):
+            kind = type(getattr(policy, "model", policy)).__name__
             raise ArithmeticError(
                 f"sampler and learner disagree by {difference:.2g} nats on a token of policy {name!r}: the "
                 f"architecture {kind} is not supported; take one that docs/api/families.md lists as trained"
@@ -161,6 +164,20 @@ class Team:
             seat: torch.cat([reference.critic_states(part, longest) for part in rows.split(size)])
             for seat, rows in firsts.items()
         }
+
+
+def disagreement(batch: Batch, tolerance: float) -> float:
+    """The largest difference in nats between sampler and learner on a token; 0 where it is rounding.
+
+    A few tokens are ill-conditioned: on the second of a text, SmolLM2 in float32 is off by 0.003 with a cache
+    and by 0.0003 without (in float64 they agree). So `OUTLIERS` of the tokens may differ by more than the
+    tolerance, none by more than 30 times that, or by more than 1 nat.
+    """
+    difference_BT = (batch.behaviour_logprobs_BT - batch.old_logprobs_BT).abs() * batch.mask_BT
+    largest = float(difference_BT.max())
+    beyond = int((difference_BT > tolerance).sum())
+    rounding = beyond <= OUTLIERS * int(batch.mask_BT.sum()) and largest <= min(30 * tolerance, 1.0)
+    return 0.0 if rounding else largest
 
 
 def check_advantages(

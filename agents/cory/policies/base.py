@@ -65,7 +65,7 @@ class Policy(nn.Module):
     """`released`: sample with repetition penalty 1.1 and dropout but score without, as the released code
     does. For comparison only."""
     tolerance: float = 1e-4
-    """Largest accepted difference in nats between sampler and learner on a token before any update."""
+    """Difference in nats between sampler and learner before any update that few tokens may exceed."""
     version: int = 0
     """Optimiser steps taken: identifies the weights a rollout was played with."""
     budget: MemoryBudget | None = None

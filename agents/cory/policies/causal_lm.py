@@ -112,7 +112,7 @@ class CausalLMPolicy(Policy):
 
     @property
     def tolerance(self) -> float:  # type: ignore[override]
-        """Accepted difference in nats between sampler and learner on a token, by the bits of a precision."""
+        """Difference in nats between sampler and learner that few tokens may exceed, by the precision."""
         return 1.0 if self.precision == "bfloat16" else 1e-3
 
     def train(self, mode: bool = True) -> Self:

@@ -196,7 +196,8 @@ def test_a_process_that_ends_without_a_result_has_failed(tmp_path):
     process = CONTEXT.Process(target=theirs.close)  # it ends with code 0
     process.start()
     theirs.close()
-    assert LocalEngine(tmp_path, say=str).error(Process(process, ours)) == "its process ended with code 0"
+    error = LocalEngine(tmp_path, jobs=1, say=str).error(Process(process, ours))
+    assert error == "its process ended with code 0"
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
 from cory.learner.optimizer import LearnerConfig
+from cory.learner.team import disagreement
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.rollout.rollout import play
@@ -273,6 +274,21 @@ def test_a_second_run_takes_the_next_free_name(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a/file").touch()
     assert free_name(tmp_path / "a") == tmp_path / "a-2"
+
+
+@pytest.mark.parametrize(
+    ("off", "tokens", "refused"), [(0.0, 0, False), (0.002, 2, False), (0.002, 3, True), (0.04, 1, True)]
+)
+def test_rounding_of_few_tokens_is_no_disagreement(off, tokens, refused):
+    """250 tokens, of which 1 % may differ by more than 0.001, and none by more than 0.03."""
+    old_BT = torch.full((50, 10), -2.0)
+    mask_BT = (torch.arange(50) < 25)[:, None].expand(50, 10)
+    behaviour_BT = old_BT.clone()
+    behaviour_BT.view(-1)[:tokens] += off
+    behaviour_BT[25:] += 1.0  # behind the end of a response
+    batch = SimpleNamespace(behaviour_logprobs_BT=behaviour_BT, old_logprobs_BT=old_BT, mask_BT=mask_BT)
+    found = disagreement(batch, 1e-3)
+    assert found == (pytest.approx(off, rel=1e-3) if refused else 0)
 
 
 def test_a_sampler_that_disagrees_with_the_learner_stops_the_run(monkeypatch):
