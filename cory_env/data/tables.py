@@ -101,6 +101,8 @@ def read_tables(data: str | Path, *, config: str | None = None) -> dict[str, lis
     `owner/name` that is no local path is fetched from the Hub, in its configuration `config`. A single file,
     and the train split of data without test, is `WHOLE`.
     """
+    if not str(data).strip():
+        raise ValueError("the name of the data is empty; give a file, a folder or owner/name on the Hub")
     path = Path(data)
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.is_file())

@@ -245,8 +245,8 @@ class Config:
     def from_flat(cls, values: Mapping[str, Any], default: Self | None = None) -> Self:
         """`default` changed by settings: `{"task": "relay", "kl.coef": 0.1}`, or `{"kl": {"coef": 0.1}}`.
 
-        Another task has its own defaults. Another algorithm has too, but for what `default` changes and both
-        have with the same default. ValueError names unknown settings, and values of another type.
+        Another task has its own defaults, and no judge but one that is given. Another algorithm has its own
+        too, but for what `default` changes and both have with the same default. ValueError names unknown settings, and values of another type.
         """
         start = cls() if default is None else default
         sees = {} if isinstance(start.sees, str) else start.sees
@@ -263,6 +263,8 @@ class Config:
         parts = {name: getattr(start, name) for name in groups.values()}
         if (task := str(given.get("task", start.task))) != start.task:
             parts["task_options"] = task_options(task)()
+            if "judge" not in given:  # that of another task scores other responses
+                given["judge"], parts["judge_options"] = cls.judge, JudgeConfig()
         algorithm = algorithms.load(str(given.get("algorithm", start.algorithm)))
         if algorithm.name != start.algorithm:
             parts["algorithm_options"] = algorithms.carried(start.algorithm_options, algorithm.Config)

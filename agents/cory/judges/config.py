@@ -37,11 +37,5 @@ class JudgeConfig:
     stops it."""
 
     def __post_init__(self) -> None:
-        for name, value, low, high in (
-            ("timeout", self.timeout, 0.001, 1e6),
-            ("memory_mb", self.memory_mb, 0, 2**32),
-            ("max_failures", self.max_failures, 0, 1),
-        ):
-            if not low <= value <= high:
-                raise ValueError(f"judge.{name} is {value}; give a number from {low:g} to {high:g}")
-        check_fields(self, "judge", finite="failed_score")
+        check_fields(self, "judge", rate="timeout", natural="memory_mb")
+        check_fields(self, "judge", share="max_failures", finite="failed_score")

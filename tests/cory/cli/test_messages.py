@@ -19,7 +19,7 @@ LONG = "/a/" + "long-name" * 30 + " (two  spaces)│[x]"
         (["--batch", "[3]"], "error: --batch: invalid literal for int() with base 10: '[3]'; see cory train"),
         (
             ["--judge.max-failures", "9"],
-            "judge.max_failures is 9.0; give a number from 0 to 1; see cory train",
+            "judge.max_failures is 9.0; choose a value from 0 to 1; see cory train",
         ),
         (["--task.dat", "x"], "Unrecognized options: --task.dat, x Perhaps you meant: --task.data; see cory"),
         (["--threads", "100000"], "threads is 100000; give at most 1,024"),

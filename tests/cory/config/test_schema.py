@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from cory.algorithms import ppo
+from cory.config import presets
 from cory.config.command_line import parse_settings, value_of
 from cory.config.parsing import settings_of
 from cory.config.schema import Config, RunOptions
 from cory.config.task_options import task_options
 from cory.config.values import flat
+from cory.judges.config import JudgeConfig
 from cory.judges.parsing import parse as parse_judge
 from cory.policies.lora_config import LoRAConfig
 from cory_env.payoff import Linear
@@ -181,3 +183,11 @@ def test_a_view_of_one_seat_leaves_those_of_the_others():
     assert changed.sees == {"observer_1": "none", "observer_2": "previous"}
     with pytest.raises(ValueError, match=r"--sees none is for all seats; name each seat, as --sees\.SEAT"):
         config_of("--seats", "3", "--sees", "none", "--sees.observer-2", "previous")
+
+
+@pytest.mark.parametrize("preset", ["smollm2", "imdb"])
+def test_another_task_does_not_take_the_judge_of_the_preset(preset):
+    config = Config.from_flat({"task": "relay", "max_response": [1, 1]}, presets.get(preset))
+    assert (config.judge, config.judge_options) == ("pocket", JudgeConfig())
+    named = Config.from_flat({"task": "prompts", "judge": "mine.py:f"}, presets.get(preset))
+    assert named.judge == "mine.py:f"

@@ -137,6 +137,12 @@ def test_the_train_files_of_a_folder_without_test_are_whole(tmp_path):
     assert read_rows(tmp_path, COLUMNS) == {"whole": READ, "validation": READ[1:]}
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_no_name_is_not_the_working_directory(name):
+    with pytest.raises(ValueError, match="the name of the data is empty"):
+        read_rows(name, COLUMNS)
+
+
 def test_a_folder_without_train_is_refused_with_what_it_holds(tmp_path):
     jsonl(tmp_path / "test.jsonl", ROWS)
     jsonl(tmp_path / "validation.jsonl", ROWS)
