@@ -256,6 +256,12 @@ def test_run_is_censored_where_one_of_its_policies_has_not_collapsed(values):
     assert row["log_rank_p"] == pytest.approx(math.erfc((2.5**2 / (625 / 900) / 2) ** 0.5))
 
 
+def test_survival_in_nats_that_were_not_measured_is_left_out():
+    assert survival.shares([(1.0, True), (math.nan, True), (2.0, False)]) == survival.shares(
+        [(1.0, True), (2.0, False)]
+    )
+
+
 @pytest.mark.parametrize("collapsed", [[], [None] * 5])
 def test_survival_without_runs_or_collapse_has_no_log_rank_p(values, collapsed):
     row = collapsing_results(values, collapsed)

@@ -78,6 +78,13 @@ def test_curve_of_an_arm_with_one_policy_has_its_name_and_is_the_mean_over_the_s
     assert (line.get_label(), line.get_ydata().tolist()) == ("shared", [1.0])
 
 
+def test_seats_of_players_are_no_policy_that_learns(arm, tmp_path):
+    row = {"iteration": 0, "pioneer_0/frozen/task_reward": 0.0, "observer_1/llm_1/task_reward": 1.0}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({**row, "observer_1/llm_1/kl": 2.0}) + "\n")
+    (metrics,) = arm(runs=[tmp_path]).metrics.values()
+    assert paper.over_iterations(metrics)["all"] == {"task_reward": [[0, 1.0]], "kl": [[0, 2.0]]}
+
+
 def test_legends_have_no_more_columns_than_their_names_leave_room_for(arm, make_run):
     long = "an arm with a name that is longer than most"
     runs = [make_run(evaluated={"llm_1": {1: 0.2, 2: 0.4}}) for _ in range(3)]

@@ -69,6 +69,8 @@ def test_games_with_strangers_wait_for_the_last_seed_and_are_played_once(meeting
     monkeypatch.setattr("cory.study.engines.evaluation.team_with_observers_of", refuse)
     again = Study(**meeting).run(say=str)
     assert again.results["runs"] == whole.results["runs"]
+    fewer = Study(**meeting).run(say=str, seeds=2).results["runs"]
+    assert [run["team"] for run in fewer] == [run["team"] for run in whole.results["runs"]]
     shutil.rmtree(again.page.parent / "fixed")
     lines: list[str] = []
     assert Study(**meeting).run(say=lines.append).results["runs"] == whole.results["runs"]
