@@ -246,7 +246,8 @@ class Config:
         """`default` changed by settings: `{"task": "relay", "kl.coef": 0.1}`, or `{"kl": {"coef": 0.1}}`.
 
         Another task has its own defaults, and no judge but one that is given. Another algorithm has its own
-        too, but for what `default` changes and both have with the same default. ValueError names unknown settings, and values of another type.
+        too, but for what `default` changes and both have with the same default. ValueError names unknown
+        settings, and values of another type.
         """
         start = cls() if default is None else default
         sees = {} if isinstance(start.sees, str) else start.sees
