@@ -68,7 +68,7 @@ def joined_by_seat(argv: Sequence[str]) -> list[str]:
             others.append(word)
     for name in by_seat:
         if (whole := value_of(others, f"--{name}")) is not None and "=" not in whole:
-            raise ValueError(f"--{name} {whole} is for all seats; name each seat, as --{name}.SEAT, or none")
+            raise ValueError(f"--{name} {whole} is for all seats, --{name}.SEAT for one; give either")
     return others + [word for name, given in by_seat.items() for word in (f"--{name}", *given)]
 
 

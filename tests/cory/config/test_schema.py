@@ -181,7 +181,7 @@ def test_a_view_of_one_seat_leaves_those_of_the_others():
     config = Config.from_flat({"seats": 3, "sees.observer_1": "none"})
     changed = Config.from_flat({"sees.observer_2": "previous"}, config)
     assert changed.sees == {"observer_1": "none", "observer_2": "previous"}
-    with pytest.raises(ValueError, match=r"--sees none is for all seats; name each seat, as --sees\.SEAT"):
+    with pytest.raises(ValueError, match=r"--sees none is for all seats, --sees\.SEAT for one"):
         config_of("--seats", "3", "--sees", "none", "--sees.observer-2", "previous")
 
 
