@@ -121,7 +121,8 @@ def test_evaluation_with_other_settings_is_not_used(copied, evaluated):
     arms = {"cooperative": values["arms"]["cooperative"]}
     shutil.rmtree(folder / "cooperative/dearer")
     changed = values | {"tasks": tasks, "cross": {"relay": ["dearer"]}, "arms": arms, "primary": []}
-    again = Study(**changed).run(say=str, train=False, retrain=True)
+    (folder / "results.json").unlink()
+    again = Study(**changed).run(say=str, train=False)
     assert on_others(again)["cooperative", "relay", 0] == {}
 
 
@@ -258,15 +259,16 @@ def test_players_are_not_evaluated_on_other_tasks(values):
             {"echo": {"task": "echo"}},
             "'relay' starts from a table of relay, 1 tokens and on 'echo' from a table of",
         ),
-        ({"echo": {"max_response": [2, 2]}}, "from a table of relay, 2 tokens; leave it out"),
-        ({"echo": {"preset": "pocket"}}, "and on 'echo' from pocket; leave it out"),
+        ({"longer": {"max_response": [2, 2]}}, "from a table of relay, 2 tokens; leave it out"),
+        ({"pocket": {"preset": "pocket"}}, "and on 'pocket' from pocket; leave it out"),
     ],
 )
 def test_tasks_of_another_vocabulary_are_refused_for_tables(tasks, message, values):
-    if "preset" in tasks["echo"]:
-        tasks["echo"] |= {"policy.kind": "causal_lm", "task": "reviews", "max_response": [4, 16]}
+    (other,) = tasks
+    if "preset" in tasks[other]:
+        tasks[other] |= {"policy.kind": "causal_lm", "task": "reviews", "max_response": [4, 16]}
     with pytest.raises(ValueError, match=message):
-        make_plan(make_spec(crossed(values, tasks=TASKS | tasks, cross={"relay": ["echo"]}, primary=[])))
+        make_plan(make_spec(crossed(values, tasks=TASKS | tasks, cross={"relay": [other]}, primary=[])))
 
 
 def test_tasks_of_models_with_another_tokenizer_are_refused():

@@ -20,6 +20,7 @@ from cory.training import checkpoint
 from cory.training import trainer as trainer_module
 from cory.training.overwriting import locked
 from cory.training.run_directory import check_complete, check_settings_unchanged
+from cory_env.registry import LOADED
 from tests.helpers.faults import end, fork
 from tests.helpers.runs import (
     cut_run,
@@ -127,6 +128,7 @@ def test_resume_warns_if_a_file_that_the_settings_name_was_edited(tmp_path, monk
     (tmp_path / "mine.py").write_text("from cory.algorithms.ppo import *\n")
     assert train(tmp_path / "run", 2, "--algorithm", "mine.py") == 0
     (tmp_path / "mine.py").write_text("from cory.algorithms.ppo import *\nedited = True\n")
+    LOADED.clear()  # in another session
     assert train(tmp_path / "run", 3, "--resume", "must") == 0
     warning = "mine.py has changed since this run began"
     assert warning in " ".join(capsys.readouterr().err.split())
