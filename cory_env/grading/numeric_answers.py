@@ -188,6 +188,11 @@ def _line(text: str) -> str:
     return text.lstrip().partition("\n")[0]
 
 
+def _sentence(text: str) -> str:
+    """Return the first sentence, which ends with its line at the latest."""
+    return re.split(r"[.!?](?=\s|$)|\n", text, maxsplit=1)[0]
+
+
 def _marked(text: str) -> Iterator[tuple[str, str]]:
     """Yield for each mark, best first: text that may begin with the number, and text to search for it."""
     _, mark, rest = text.rpartition("####")
@@ -200,9 +205,9 @@ def _marked(text: str) -> Iterator[tuple[str, str]]:
         return
     rest = text[phrase.end() :].lstrip()
     if phrase["is"]:
-        yield rest, re.split(r"[.!?](?=\s|$)|\n", rest, maxsplit=1)[0]
+        yield rest, _sentence(rest)
     else:  # "A:" begins a whole solution, unless its line is nothing but the number, or "Answer:" a sentence
-        line = re.split(r"[.!?](?=\s)", _line(rest), maxsplit=1)[0] if phrase["answer"] else _line(rest)
+        line = _sentence(rest) if phrase["answer"] else _line(rest)
         number = _first(line)
         yield (line if number and _END.match(line, number.end()) else ""), rest
 

@@ -201,7 +201,6 @@ def make_model(config: Recipe, *, vocab_size: int, end: int) -> torch.nn.Module:
 
 def fit(config: Recipe, tokenizer: Any, batches_from: Callable[..., Iterator[Tensor]]) -> None:
     """Train or resume a model on `batches_from(start=step)`, batches [B, T] from that step on."""
-    begin(config)
     model = make_model(config, vocab_size=len(tokenizer), end=tokenizer.eos_token_id).to(config.device)
     optimizers = make_optimizers(model, config)
     base_lrs = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]

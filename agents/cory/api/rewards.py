@@ -28,11 +28,7 @@ def listed(reward: Reward | Sequence[Reward]) -> list[Reward]:
 
 def judge_of(reward: Reward | Sequence[Reward]) -> WeightedSum:
     """The sum of the rewards as a judge."""
-    rewards = listed(reward)
-    names = [name_of(one).replace("/", ":") for one in rewards]
-    numbers = [names[:i].count(name) + 1 for i, name in enumerate(names)]
-    named = [name if number == 1 else f"{name}#{number}" for name, number in zip(names, numbers, strict=True)]
-    return WeightedSum([Term(name, 1.0, one) for name, one in zip(named, rewards, strict=True)])
+    return WeightedSum([Term(name_of(one).replace("/", ":"), 1.0, one) for one in listed(reward)])
 
 
 def remembered(reward: Reward | str | Sequence[Reward]) -> str:

@@ -256,7 +256,7 @@ class Config:
             given["turns"] = turns = turns.split(",")
         if turns and "seats" not in given:
             given["seats"] = len(turns) + len(given.get("players", start.players))
-        if isinstance(given.get("sees"), dict) and start.sees not in ("all", sees):
+        if isinstance(given.get("sees"), dict) and isinstance(start.sees, str) and start.sees != "all":
             seats = seat_names(convert(given.get("seats", start.seats), int, "seats"))
             given["sees"] = dict.fromkeys(seats[1:], start.sees) | given["sees"]
         groups = {one.name.removesuffix("_options"): one.name for one in fields(cls)}

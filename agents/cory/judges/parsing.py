@@ -114,9 +114,7 @@ def make(
     supervisor = Supervisor(seconds=config.timeout, memory_mb=config.memory_mb)
     terms: list[Term] = []
     for weight, judge, source in parse(spec, aliases=aliases):
-        label = judge.replace("/", ":") if source is None or source[0] == "function" else source[0]
-        same = sum(term.name.partition("#")[0] == label for term in terms)
-        name = f"{label}#{same + 1}" if same else label
+        name = judge.replace("/", ":") if source is None or source[0] == "function" else source[0]
         if judge in REGISTRY.items:
             terms.append(Term(name, weight, REGISTRY.load(judge)))
         elif source is None:

@@ -27,12 +27,13 @@ class Term(NamedTuple):
 
 
 class WeightedSum(CaseJudge):
-    """score = sum of weight * score over the terms."""
+    """score = sum of weight * score over the terms; those of one name are numbered, `mine`, `mine#2`."""
 
     def __init__(self, terms: Sequence[Term]) -> None:
-        self.terms = tuple(terms)
-        self._functions = {term.name: term.judge for term in terms if isinstance(term.judge, UserFunction)}
-        self._sums = dict.fromkeys((term.name for term in terms), 0.0)
+        self.terms = tuple(_numbered(terms))
+        functions = ((term.name, term.judge) for term in self.terms)
+        self._functions = {name: judge for name, judge in functions if isinstance(judge, UserFunction)}
+        self._sums = dict.fromkeys((term.name for term in self.terms), 0.0)
         self._cases = 0
 
     def judge(self, cases: Cases) -> list[float]:
@@ -133,6 +134,14 @@ def check(task: object, seats: Sequence[str] = ("pioneer_0",)) -> None:
         responses = [Response(query.ids, query.text) for query in queries]
         played = dict.fromkeys(seats if judge.reads_games else seats[:1], responses)
         judge.check(game_cases(task.cases, queries, played))
+
+
+def _numbered(terms: Sequence[Term]) -> Iterator[Term]:
+    """Yield the terms; from the second of one name on the name has a number."""
+    names = [term.name for term in terms]
+    for i, term in enumerate(terms):
+        number = names[: i + 1].count(term.name)
+        yield term if number == 1 else term._replace(name=f"{term.name}#{number}")
 
 
 @contextmanager

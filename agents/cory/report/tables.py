@@ -61,7 +61,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 def judge_failures(result: Mapping[str, Any]) -> list[str]:
     """Lines on the responses that a judge failed on."""
-    return [f"judge {row['judge']} failed: {row['failure']}" for row in result.get("failures", ())]
+    return [f"judge {row['judge']} failed: {row['failure']}" for row in result["failures"]]
 
 
 def print_tables(tables: Sequence[Table], remarks: Sequence[str], *, width: int | None = None) -> None:

@@ -47,6 +47,11 @@ def sources_of(settings: Mapping[str, Any]) -> dict[str, str]:
     return dict(sorted(hashes.items()))
 
 
+def last_of(made: Mapping[str, Any]) -> dict[str, str]:
+    """The sources that a run was begun or last resumed with, from its environment."""
+    return dict((made.get("resumed") or [made])[-1].get("sources", {}))
+
+
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """The names whose source is not what it was, in words (`mine.py has changed`); empty if all are."""
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))

@@ -143,17 +143,15 @@ class Study:
         chosen = [
             run
             for run in plan.runs
-            if (arms is None or run.arm in arms) and (tasks is None or run.task in tasks)
+            if train and (arms is None or run.arm in arms) and (tasks is None or run.task in tasks)
         ]
-        again = {run.name for run in chosen if train} if retrain else None
+        again = {run.name for run in chosen} if retrain else None
         known = _known_runs(spec.out, plan, files, retrain=again)
         if self.values and not quick:
             text = yaml.safe_dump({**self.values, "out": str(spec.out)}, sort_keys=False)
             write_text(spec.out / FILE, text)
         warn_of_changed_comparisons(spec, path, say)
-        todo = [
-            run for run in chosen if train and _is_missing(run, spec.out / run.name, known, retrain=retrain)
-        ]
+        todo = [run for run in chosen if _is_missing(run, spec.out / run.name, known, retrain=retrain)]
         check_runs(todo)
         needed = f"; verdicts need {MIN_RUNS} seeds" if spec.primary and len(spec.seeds) < MIN_RUNS else ""
         say(f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {len(todo)} to run{needed}")

@@ -21,7 +21,7 @@ from cory.judges import weighted_sum
 from cory.policies.base import Policy
 from cory.policies.causal_lm import check_same_tokenizer
 from cory.runtime.files import read_json
-from cory.runtime.sources import changed, sources_of
+from cory.runtime.sources import changed, last_of, sources_of
 from cory.training import metrics
 from cory.training.factory import (
     load_references,
@@ -144,9 +144,8 @@ def edited(target: Target) -> list[str]:
     """A line if a file that the settings of a run name is no longer what the run was trained with."""
     if target.run is None or not (target.run / "environment.json").exists():
         return []
-    history = read_json(target.run / "environment.json")
-    before = (history.get("resumed") or [history])[-1].get("sources", {})
-    now = {name: found for name, found in sources_of(flat(target.config)).items() if name in before}
+    before = last_of(read_json(target.run / "environment.json"))
+    now = {name: sha256 for name, sha256 in sources_of(flat(target.config)).items() if name in before}
     words = changed({name: before[name] for name in now}, now)
     return [f"{words} since {target.name} was trained: it is evaluated by what is there now"] if words else []
 

@@ -16,7 +16,7 @@ from cory.distributed import ranks
 from cory.report.model_card import write_card
 from cory.runtime.files import move_aside, read_json, remove, replace_folder, write_text
 from cory.runtime.provenance import environment
-from cory.runtime.sources import changed, sources_of
+from cory.runtime.sources import changed, last_of, sources_of
 from cory.runtime.yaml_files import read_yaml
 from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.training import checkpoint
@@ -187,8 +187,7 @@ def go_back(config: Config, run: Path, folder: Path, iteration: int) -> list[str
             "the run goes on, and its curves lack them"
         )
         lines.append(resumed["lost_metrics"])
-    before = (history.get("resumed") or [history])[-1].get("sources", {})
-    if words := changed(before, resumed["sources"]):
+    if words := changed(last_of(history), resumed["sources"]):
         lines.append(f"{words} since this run began: from here on it is another run")
     history.setdefault("resumed", []).append(resumed)
     write_settings(config, run, history)

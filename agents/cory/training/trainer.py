@@ -150,7 +150,7 @@ class Trainer:
 
     def begin_iteration(self, iteration: int) -> None:
         """Set what depends on the iteration; RuntimeError if a weight has changed since the last update."""
-        self.batches, self.learning = {}, False
+        self.batches = {}
         for name, fingerprint in self._fingerprints.items():
             if self.policies[name].fingerprint() != fingerprint:
                 raise RuntimeError(

@@ -21,6 +21,7 @@ from torch import Tensor
 from examples.pocket_models.arithmetic.problems import Shares, documents
 from examples.pocket_models.arithmetic.tokens import train_tokenizer
 from examples.pocket_models.pretrain import Recipe, fit
+from examples.work import begin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ def train(config: Config) -> None:
     """Train or resume; the model is written to `config.out`."""
     from transformers import AutoTokenizer
 
-    config.work.mkdir(parents=True, exist_ok=True)
+    begin(config)
     if not (config.work / "tokenizer.json").exists():
         shares = replace(config.shares, verdicts=0.0)  # the same tokens with and without
         texts = islice(documents(config.seed, shares), 20_000)

@@ -10,7 +10,7 @@ from typing import Any
 
 from cory.evaluation.records import IRRELEVANT, differing, written
 from cory.report.page import read_environment
-from cory.runtime.sources import changed
+from cory.runtime.sources import changed, last_of
 from cory.study.plan import completed, evaluated_unlike, settings_in
 from cory.tracking.curves import Curves
 from cory.tracking.tracker import METRICS, SAMPLES, curves, read, read_samples
@@ -85,11 +85,11 @@ def unlike_evaluations(arms: Sequence[Arm]) -> list[str]:
     """
     first, lines = arms[0], []
     for arm in arms:
-        found = {run: read_environment(run).get("sources", {}) for run in arm.runs.values()}
-        begun, sources = next(iter(found.items()))
+        by_run = {run: last_of(read_environment(run)) for run in arm.runs.values()}
+        begun, sources = next(iter(by_run.items()))
         lines += [
             f"Not one arm: {text} between {begun} and {run}."
-            for run, other in found.items()
+            for run, other in by_run.items()
             if (text := changed(sources, other))
         ]
     for arm in arms[1:]:
