@@ -1,4 +1,4 @@
-"""Memory and time that the paper's models need on cards of several sizes: computed, not run.
+"""Memory that the paper's models need on cards of several sizes: computed, not run.
 
     python -m benchmarks.speed.memory_table
 
@@ -11,8 +11,6 @@ that a card's free memory leads to. Products are in bfloat16, the default of GPU
     --shard   of the linear layers a card holds one part in 2, 4 or 8, and gathers the others to sample
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -33,17 +31,8 @@ CUDA = 10**9
 NF4_BITS = 4 + 8 / 64 + 32 / (64 * 256)
 """Per weight: a scale of 8 bits per 64, and one of 32 bits per 256 of those."""
 
-FLOPS, BANDWIDTH = 400e12, 3e12
-"""Operations in bfloat16 and bytes a second that an H100 reaches; its datasheet has more."""
-LINK = 300e9
-"""Bytes a second that each card receives when layers are gathered: NVLink of an H100 has more."""
 SHARES = (2, 4, 8)
 """Numbers of cards that share the weights of the larger models."""
-HOST_SECONDS = {"full": 0.6e-3, "lora": 1.3e-3, "lora4": 1.3e-3}
-"""Of the host, to launch the operations of a layer for one decoded token, timed on one thread of a CPU: 18 ms
-for GPT2-Large, 21 ms for Llama-2-7b, 42 ms with adapters."""
-BYTES_READ = {"full": 2, "lora": 2, "lora4": 4.5}
-"""Per weight and decoded token; 4 bits are read, then written and read in bfloat16."""
 
 Method = Literal["full", "lora", "lora4"]
 METHODS: dict[Method, str] = {
@@ -64,7 +53,6 @@ class Experiment(NamedTuple):
     longest: int
     """Tokens of the observer's longest rows."""
     response: int
-    epochs: int = 4
     seats: int = 2
 
 
@@ -111,15 +99,8 @@ def count(config: PretrainedConfig, *, lora: bool) -> Counts:
     return Counts(all=weights, linear=linear, cast=cast, stored=stored, trained=trained)
 
 
-def plan(
-    experiment: Experiment,
-    method: Method,
-    *,
-    checkpointing: bool,
-    cards: int = 1,
-    sizes: Sequence[int] = CARDS,
-) -> dict[str, Any]:
-    """A line of the table: the first card of `sizes` that holds the run, its bytes, pass sizes and seconds.
+def plan(experiment: Experiment, method: Method, *, checkpointing: bool, cards: int = 1) -> dict[str, Any]:
+    """A line of the table: the first card of `CARDS` that holds the run, its bytes and pass sizes.
 
     Several `cards` share out the weights (`--shard`); figures are those of each.
     """
@@ -159,7 +140,7 @@ def plan(
         "cards": cards,
         "weights": weights,
     }
-    for card in sizes:
+    for card in CARDS:
         budget = MemoryBudget.of(share_of(int(card * 1e9 - CUDA - weights)))
         found = phases(work, budget)
         phase, needed = peak(found)
@@ -171,46 +152,10 @@ def plan(
                 "peak": phase,
                 "sampling_rows": pass_rows(work, budget, learning=False),
                 "learning_rows": pass_rows(work, budget, learning=True),
-                "seconds": seconds(experiment, method, counts, work, budget, cards),
             }
     found = phases(replace(work, rows=1, batch=1), MemoryBudget(activations=1, logits=1))
     least = {name: sum(purposes.values()) + weights + CUDA for name, purposes in found.items()}
     return {**line, "card": None, **least}
-
-
-def seconds(
-    experiment: Experiment,
-    method: Method,
-    counts: Counts,
-    work: Workload,
-    budget: MemoryBudget,
-    cards: int,
-) -> float:
-    """Seconds of an iteration with full lengths, on the card of `FLOPS` and `BANDWIDTH`.
-
-    A decoded token costs the host's launches or the reading of the weights, whichever takes longer; scoring
-    2 operations per weight and token by policy and reference; learning 6, of which LoRA needs 4, and with
-    gradient checkpointing 2 more. Shared weights are gathered once for a rollout, and twice in each learning
-    pass, whose gradients full fine-tuning shares out again.
-    """
-    parts = math.ceil(work.batch / pass_rows(work, budget, learning=False))
-    decode = experiment.seats * parts * experiment.response * of_a_decoded_token(experiment, method, counts)
-    tokens = experiment.seats * experiment.batch * experiment.longest
-    learning = (6 if method == "full" else 4) + 2 * work.checkpointing
-    products = counts.all * tokens * (2 * 2 + experiment.epochs * learning)
-    passes = (
-        experiment.seats
-        * experiment.epochs
-        * math.ceil(experiment.batch / cards / pass_rows(work, budget, learning=True))
-    )
-    of_pass = (4 * 3 if method == "full" else 2 * 2) * counts.linear if cards > 1 else 0
-    return decode + products / FLOPS / cards + (work.gathered + passes * of_pass) / LINK
-
-
-def of_a_decoded_token(experiment: Experiment, method: Method, counts: Counts) -> float:
-    """Seconds for one token of each row of a pass."""
-    host: float = HOST_SECONDS[method] * experiment.config.num_hidden_layers
-    return max(host, BYTES_READ[method] * counts.all / BANDWIDTH)
 
 
 def table() -> list[dict[str, Any]]:
@@ -231,19 +176,18 @@ def markdown(lines: list[dict[str, Any]]) -> str:
     """The table in GB (10^9 bytes)."""
     text = [
         "| model, task | method | cards | checkpointing | weights | peak sampling | peak learning "
-        "| smallest card | rows a pass: sampling, learning | s an iteration |",
-        "|---|---|--:|---|--:|--:|--:|--:|--:|--:|",
+        "| smallest card | rows a pass: sampling, learning |",
+        "|---|---|--:|---|--:|--:|--:|--:|--:|",
     ]
     for line in lines:
         fits = line["card"] is not None
         sizes = " | ".join(f"{line[name] / 1e9:.1f}" for name in ("weights", "sampling", "learning"))
         rows = f"{line['sampling_rows']}, {line['learning_rows']}" if fits else "1, 1"
         card = f"{line['card']} GB" if fits else "none"
-        time = f"{line['seconds']:.0f}" if fits else "-"
         recomputed = "yes" if line["checkpointing"] else "no"
         text.append(
             f"| {line['model']}, {line['task']} | {line['method']} | {line['cards']} | {recomputed} "
-            f"| {sizes} | {card} | {rows} | {time} |"
+            f"| {sizes} | {card} | {rows} |"
         )
     return "\n".join(text)
 

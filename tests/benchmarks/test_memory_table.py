@@ -64,10 +64,9 @@ def test_the_reference_of_two_full_copies_is_frozen(seven_b):
     assert line["weights"] == 4 * 2 * FULL_SEVEN_B.trained + 4 * in_float32 + 2 * SEVEN_B.stored
 
 
-def test_four_bits_take_a_smaller_card_and_more_seconds(seven_b):
+def test_four_bits_take_a_smaller_card(seven_b):
     whole, packed = (plan(seven_b, method, checkpointing=False) for method in ("lora", "lora4"))
     assert packed["card"] < whole["card"]
-    assert packed["seconds"] > whole["seconds"]
 
 
 def test_four_cards_share_the_layers_of_a_lora_team(seven_b):
@@ -76,7 +75,6 @@ def test_four_cards_share_the_layers_of_a_lora_team(seven_b):
     assert alone["weights"] - shared["weights"] == 2 * SEVEN_B.linear * 3 // 4
     assert shared["learning"] < alone["learning"] / 2
     assert shared["sampling"] > 2 * SEVEN_B.linear
-    assert shared["seconds"] < alone["seconds"]
 
 
 def test_eight_cards_share_two_full_copies_of_7b(seven_b):
@@ -89,4 +87,4 @@ def test_eight_cards_share_two_full_copies_of_7b(seven_b):
 def test_two_full_copies_of_7b_fit_no_card_and_the_table_says_so(seven_b):
     line = plan(seven_b._replace(minibatch=1), "full", checkpointing=True)
     assert line["card"] is None
-    assert "| none | 1, 1 | - |" in markdown([line])
+    assert "| none | 1, 1 |" in markdown([line])
