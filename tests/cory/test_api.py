@@ -135,6 +135,43 @@ def test_a_list_of_dicts_and_a_function_train_a_language_model(tmp_path, model_f
     assert short["metrics"]["llm_1"]["task_reward"] == 7.0
 
 
+TAUGHT = "a"
+
+
+def taught(prompts, completions, **columns):
+    """What this session says scores 1."""
+    return [float(TAUGHT in text) for text in completions]
+
+
+@pytest.mark.slow
+def test_a_function_is_that_of_this_session_when_training_and_after(tmp_path, model_folder, monkeypatch):
+    """A worker process would import it with what the file says."""
+    monkeypatch.setattr(f"{__name__}.TAUGHT", "")
+    settings = {**TINY, "policy": {}}
+    run = cory.train(model=model_folder, dataset=ROWS, reward=taught, run=tmp_path / "run", **settings)
+    for reward in (taught, None):
+        found = cory.evaluate(run, reward=reward, game=False, evaluation={"queries": 2})
+        assert found["metrics"]["llm_1"]["task_reward"] == 1.0
+
+
+def test_a_home_folder_is_known_wherever_a_file_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run = cory.train(task="echo", run=tmp_path / "run", **TINY)
+    cory.evaluate(run, game=False, out="~/evaluated.json")
+    cory.cross_play(run, out="~/played.json")
+    assert (tmp_path / "evaluated.json").is_file()
+    assert (tmp_path / "played.json").is_file()
+
+
+def test_samples_are_games_and_no_responses_that_a_judge_failed_on(tmp_path):
+    run = cory.train(task="echo", run=tmp_path / "run", **TINY)
+    games = len(run.samples)
+    failure = {"iteration": 1, "judge": "mine", "failure": "boom", "query": "a", "response": "b"}
+    with (run.path / "samples.jsonl").open("a") as file:
+        file.write(json.dumps(failure) + "\n")
+    assert len(run.samples) == games > 0
+
+
 def test_a_model_in_memory_is_written_beside_the_run_and_is_the_reference_ever_after(tmp_path):
     model = make_model("gpt2", vocab_size=len(letters()), window=64)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -69,6 +69,11 @@ CASES: dict[str, dict[str, Any]] = {
     | {
         "shard": True, "policy.kind": "lora_team", "algorithm": "grpo", "kl.place": "loss", "kl.kind": "full",
     },
+    "sharded, a LoRA team beside its checkpoints": LANGUAGE_MODEL
+    | {
+        "shard": True, "policy.kind": "lora_team", "checkpoint_every": 1,
+        "players": {"observer_1": "pool:2"},
+    },
 }  # fmt: skip
 """Settings by case; tables that play `OddIds` unless a model is named."""
 RUN = {"iterations": 4, "checkpoint_every": 2, "keep_checkpoints": 9, "evaluation.every": 2, "threads": 1}

@@ -1,6 +1,7 @@
 """GRPO (arXiv:2402.03300, eq. 3): PPO's clipped surrogate, advantages from groups, no value head.
 
-GRPO usually has the KL penalty in the loss: `--kl.place loss --kl.kind k3` (its eq. 4). Means are over all
+GRPO usually has the KL penalty in the loss: `--kl.place loss --kl.kind k3` (its eq. 4). In the rewards, the
+default place, `scale` raises differences in KL alone to full size where payoffs are equal. Means are over all
 tokens of a minibatch, as for every algorithm here; the paper averages over each response first, which gives
 tokens of short responses more weight.
 

@@ -2,8 +2,8 @@
 
 The loss is no sum over tokens, so the algorithm has an `update` of its own, with the whole batch in one
 graph. It holds the log-probabilities of all K tokens over the vocabulary, [K, V], about four times, and the
-trunk's activations for a second derivative; minibatches and micro-batches are not used, and `learner.lr` for
-the value head only. It is meant for tables, adapters and small models.
+trunk's activations for a second derivative; minibatches, micro-batches and `learner.max_grad_norm` are not
+used, and `learner.lr` for the value head only. It is meant for tables, adapters and small models.
 
 Shapes: T response tokens, K chosen tokens, D width, V vocabulary, N trained weights, flat.
 """

@@ -161,7 +161,7 @@ def update_all(
     `advantages`, those of `vdac`, are replaced, but for rows of `sharing`. Metrics by policy, each with the
     loss of the mixer and the variance of the returns that V_tot explained.
     """
-    turns, rewards = turns_of(batches, team.states(batches)), team.rewards(batches)
+    turns, rewards = turns_of(batches, team.states()), team.rewards(batches)
     mixed, returns = mixed_advantages(batches, rewards, team.state.totals(turns), config)
     metrics = {
         name: learner.update(*team.data(name, batches, mixed)) for name, learner in team.learners.items()

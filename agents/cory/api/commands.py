@@ -159,13 +159,13 @@ def evaluate(
     if not targets:
         raise ValueError("cory evaluate takes runs and models; name one or more")
     check_names(settings, evaluate)
-    if out is not None:
-        check_output(Path(out))
+    if (path := _path(out)) is not None:
+        check_output(path)
     if reward is not None:
         settings["judge"] = remembered(reward)
     result = evaluate_targets(_found(targets, preset, settings), game=game, on_progress=on_progress)
-    if out is not None:
-        write(Path(out).expanduser(), result)
+    if path is not None:
+        write(path, result)
     return result
 
 
@@ -187,11 +187,11 @@ def cross_play(
     if not targets:
         raise ValueError("cross-play takes runs and models; name one or more")
     check_names(settings, cross_play)
-    if out is not None:
-        report.check_output(Path(out).expanduser())
+    if (path := _path(out)) is not None:
+        report.check_output(path)
     result = playing.cross_play(_found(targets, preset, settings), on_progress=on_progress)
-    if out is not None:
-        report.write(Path(out).expanduser(), result)
+    if path is not None:
+        report.write(path, result)
     return result
 
 

@@ -35,7 +35,7 @@ def probe(
 
     The first two policies are measured in both seatings, and their references; one alone sits in both seats.
     `settings` change those of the target, as in `cory.train`. docs/studies/probe.md explains every number of
-    the result. ValueError for a target without two seats.
+    the result. ValueError for a target without two seats, or with a player that does not learn.
     """
     sizes = ProbeConfig(queries=queries, pioneers=pioneers, observers=observers, seed=seed)
     silence_transformers()
@@ -91,12 +91,18 @@ def probe(
 
 
 def find_target(name: str, *, preset: str | None = None, **settings: Any) -> Target:
-    """The target `name`; ValueError unless its game has two seats."""
+    """The target `name`; ValueError unless its game has two seats of policies."""
     target = find(name, preset=preset, settings=settings)
     if (seats := target.config.seats) != 2:
         raise ValueError(
             f"{name} has {seats} seat{'s' if seats > 1 else ''}, and a probe measures what a pioneer and an "
-            "observer do to each other; give --seats 2 for its first two policies, or its one policy in both"
+            "observer do to each other; give --seats 2, or of a run with turns --turns llm_1,llm_2, "
+            "for its first two policies, or its one policy in both"
+        )
+    if target.config.players:
+        raise ValueError(
+            f"{name} has players.{next(iter(target.config.players))}, and a probe measures what policies do "
+            "to each other in both seats; cory evaluate plays with it"
         )
     return target
 

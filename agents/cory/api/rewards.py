@@ -34,15 +34,14 @@ def judge_of(reward: Reward | Sequence[Reward]) -> WeightedSum:
 def remembered(reward: Reward | str | Sequence[Reward]) -> str:
     """The specification of a judge for rewards; those of a session are found by it as long as it lasts.
 
-    A function that can be imported is imported again, by worker processes; a text is a specification.
+    A text is a specification: what it names is imported by worker processes.
     """
     if isinstance(reward, str):
         return reward
     rewards = listed(reward)
     names = [name_of(one) for one in rewards]
     for name, one in zip(names, rewards, strict=True):
-        if "@" in name:
-            parsing.remember(name, one)
+        parsing.remember(name, one)
     return " + ".join(names)
 
 

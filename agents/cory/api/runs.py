@@ -56,7 +56,7 @@ class Run:
         """Sample games as text, one row each."""
         import pandas as pd
 
-        return pd.DataFrame(read_lines(self.path / SAMPLES))
+        return pd.DataFrame([row for row in read_lines(self.path / SAMPLES) if "failure" not in row])
 
     @property
     def policies(self) -> dict[str, Policy]:

@@ -47,7 +47,7 @@ def command(argv: Sequence[str]) -> None:
         lacks = missing(device)
         compiles = "compiles blocks" if lacks is None else f"policy.compile lacks {lacks}"
         lines += [f"  {device}: {name}, {free_bytes(device) >> 20:,} MiB free, {bfloat16}, {compiles}"]
-    lines += ["\nversions", f"  commit {made['commit']}, Python {made['python']}"]
+    lines += ["\nversions", f"  commit {made['commit'] or 'none: no git checkout'}, Python {made['python']}"]
     lines += [f"  {name} {version}" for name, version in made["versions"].items()]
     lines += ["\nextras"]
     for name, (package, use) in EXTRAS.items():

@@ -33,7 +33,8 @@ class Options:
     """Held-out queries; by default as many as the run used."""
 
     samples: int | None = None
-    """Responses to each query; if scores are 0 or 1, pass@k is reported for every k up to this."""
+    """Responses to each query; where the task or `threshold` says what is correct, pass@k is reported for
+    every k up to this."""
 
     sampling: SamplingStrategy | None = None
     """`own` distribution, `paper` (top-k 10, top-p 0.7, repetition penalty 1.1) or `greedy`."""

@@ -57,8 +57,8 @@ class EvaluatedTarget:
 def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
     """The evaluation summary of targets that were evaluated on the same queries, as JSON.
 
-    With several targets policies are named `label:policy`; a reference whose responses equal those of the
-    first target's is listed once. The KL coefficient of the first target applies to all.
+    With several targets policies are named `label:policy`; standalone, a reference whose responses equal
+    those of the first target's is listed once. The KL coefficient of the first target applies to all.
     """
     first = evaluated[0]
     kl_coef = first.settings["kl.coef"]
@@ -82,7 +82,7 @@ def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
         per_query = {name: responses.per_query(kl_coef=kl_coef) for name, responses in standalone}
         policies.append({names[name]: per_query[name] for name in target.references if per_query})
         _add_standalone(result, target, names, per_query)
-        _add_games(result, target, names, kl_coef)
+        _add_games(result, target, f"{target.label}:" if len(evaluated) > 1 else "", kl_coef)
     for later in policies[1:]:
         for name, other in ((name, other) for name in later for other in policies[0]):
             comparison = differences(later[name], policies[0][other])
@@ -122,15 +122,17 @@ def _add_standalone(
         result["collapse"][names[name]] = collapse.signs(metrics[names[name]], metrics[names[reference]])
 
 
-def _add_games(
-    result: dict[str, Any], target: EvaluatedTarget, names: Mapping[str, str], kl_coef: float
-) -> None:
-    """Add the metrics of every policy in every seat."""
+def _add_games(result: dict[str, Any], target: EvaluatedTarget, prefix: str, kl_coef: float) -> None:
+    """Add the metrics of every policy in every seat; who sits there in a second game has partners' names."""
     for seating, responses in target.games:
         for seat, written in responses.items():
             metrics, intervals = _values(estimates(written.per_query(kl_coef=kl_coef)))
-            result["in_game"][f"{seat}/{names.get(seating[seat], seating[seat])}"] = {
-                "seating": {other: names.get(name, name) for other, name in seating.items()},
+            name = f"{seat}/{prefix}{seating[seat]}"
+            if name in result["in_game"]:
+                partners = [partner for other, partner in seating.items() if other != seat]
+                name += f" beside {', '.join(partners)}"
+            result["in_game"][name] = {
+                "seating": {other: prefix + partner for other, partner in seating.items()},
                 "metrics": metrics,
                 "intervals": intervals,
             }

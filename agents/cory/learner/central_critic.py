@@ -43,6 +43,12 @@ def transcripts(batches: Mapping[str, Batch]) -> dict[str, Rows]:
     return rows_by_seat
 
 
+def states(reference: Policy, rows: Rows, max_length: int) -> Tensor:
+    """Hidden states [K, D] of the reference before each chosen token, in passes that fit its memory."""
+    size = reference.max_rows(max_length, learning=False)
+    return torch.cat([reference.critic_states(part, max_length) for part in rows.split(size)])
+
+
 class Head(nn.Module):
     """A perceptron with one hidden layer that predicts 0 before training."""
 
@@ -89,14 +95,15 @@ class CentralCritic:
 
     @torch.no_grad()
     def value(self, batches: Mapping[str, Batch]) -> dict[str, Batch]:
-        """The batches, in the order of play, with this critic's values in place of the policies' own."""
-        valued, self._states = {}, {}
+        """The batches of all seats, in the order of play, with this critic's values where a policy learns."""
+        valued, self._states = dict(batches), {}
         for seat, rows in transcripts(batches).items():
-            state_KD, mask_BT = self.reference.critic_states(rows, self.max_length), rows.mask_BT
-            values_BT = torch.zeros_like(batches[seat].values_BT)
-            values_BT[mask_BT] = self.heads[seat](state_KD)
-            valued[seat] = replace(batches[seat], values_BT=values_BT)
-            self._states[seat] = state_KD, mask_BT
+            if seat in self.heads:
+                state_KD = states(self.reference, rows, self.max_length)
+                values_BT = torch.zeros_like(batches[seat].values_BT)
+                values_BT[rows.mask_BT] = self.heads[seat](state_KD)
+                valued[seat] = replace(batches[seat], values_BT=values_BT)
+                self._states[seat] = state_KD, rows.mask_BT
         return valued
 
     def update(self, returns: Mapping[str, Tensor]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from cory import rng
 from cory.algorithms.base import Algorithm, State
 from cory.batch import Batch, Rows, concat, stack
 from cory.functional.advantage import Advantage
-from cory.learner.central_critic import transcripts
+from cory.learner.central_critic import states, transcripts
 from cory.learner.learner import Learner
 from cory.policies.base import Policy
 from cory.policies.scoring import evaluate
@@ -55,6 +55,9 @@ class Team:
 
     state: State = field(default_factory=State)
     """What the algorithm keeps for the team; each learner holds its policy's `algorithm_state`."""
+
+    played: Mapping[str, Batch] = field(default_factory=dict)
+    """The batches of all seats of the iteration, also of those that do not learn, in the order of play."""
 
     shared: Mapping[str, Sequence[tuple[Batch, Advantage]]] = field(default_factory=dict)
     """Rows that a policy learns from beside its own (`cory.learner.sharing`), by policy."""
@@ -136,7 +139,7 @@ class Team:
         return evaluate(self.policies[seat], batch).logprobs_BT
 
     @torch.no_grad()
-    def states(self, batches: Mapping[str, Batch]) -> dict[str, Tensor]:
+    def states(self) -> dict[str, Tensor]:
         """Hidden states [B, D] of a frozen reference before each seat responds, by seat.
 
         They are those of the transcript: the first seat's prompt and all earlier responses, also those that
@@ -151,7 +154,7 @@ class Team:
                 response_BT=rows.response_BT[:, :1],
                 response_length_B=torch.ones_like(rows.response_length_B),
             )
-            for seat, rows in transcripts(batches).items()
+            for seat, rows in transcripts(self.played).items()
         }
         longest = max(rows.max_length for rows in firsts.values())
         if reference.window is not None and longest > reference.window:
@@ -159,11 +162,7 @@ class Team:
                 f"a transcript has {longest} tokens and the model's window is {reference.window}; lower "
                 "max_response, shorten the query or take an algorithm that reads no whole games"
             )
-        size = reference.max_rows(longest, learning=False)
-        return {
-            seat: torch.cat([reference.critic_states(part, longest) for part in rows.split(size)])
-            for seat, rows in firsts.items()
-        }
+        return {seat: states(reference, rows, longest) for seat, rows in firsts.items()}
 
 
 def disagreement(batch: Batch, tolerance: float) -> float:

@@ -40,6 +40,7 @@ STYLE: dict[Any, Any] = {
     "savefig.dpi": 160,
     "svg.fonttype": "none",
     "svg.hashsalt": "cory",
+    "text.parse_math": False,
 }
 
 

@@ -51,7 +51,7 @@ def make_card(
 
     results, intervals = results or {}, intervals or {}
     models = list(dict.fromkeys(_start(name, settings) for name in names))
-    kind, columns = _format(settings), [name for name in ("reference", *names) if name in results]
+    kind, columns = _format(names, settings), [name for name in ("reference", *names) if name in results]
     of_table = settings["policy.kind"] == "table"
     on_hub = [] if of_table else [model for model in models if is_hub_name(model)]
     data = settings.get("task.data")
@@ -144,7 +144,7 @@ def _start(name: str, settings: Mapping[str, Any]) -> str:
     return str(several[0 if name == AVERAGE else int(name.rpartition("_")[2]) - 1])
 
 
-def _format(settings: Mapping[str, Any]) -> str:
-    """The kind of policy, by the files that are exported: a merged LoRA team is a whole model."""
-    merged = settings["policy.kind"] == "lora_team" and settings["export"] != "as_trained"
-    return "causal_lm" if merged else str(settings["policy.kind"])
+def _format(names: Sequence[str], settings: Mapping[str, Any]) -> str:
+    """The kind of policy, by the files that are exported: a merged LoRA team and its average are models."""
+    merged = settings["export"] != "as_trained" or list(names) == [AVERAGE]
+    return "causal_lm" if settings["policy.kind"] == "lora_team" and merged else str(settings["policy.kind"])

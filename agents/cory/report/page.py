@@ -15,7 +15,7 @@ from cory.report import html, samples
 from cory.report.summary import change, number
 from cory.runtime.files import check_output, read_json, write_text
 from cory.runtime.yaml_files import read_yaml
-from cory.tracking.curves import Curves, exchanges, policies, quantities, seatings, seats
+from cory.tracking.curves import Curves, exchanges, policies, quantities, references, seatings, seats
 from cory.tracking.labels import defined, label
 from cory.tracking.tracker import METRICS, NO_CURVE, SAMPLES, Key, curves, read, read_samples
 from cory_env.nearest import did_you_mean_path
@@ -168,18 +168,22 @@ def _held_out(run_curves: Curves) -> list[html.Markup]:
     parts = [html.heading("Held-out evaluation", anchor="held-out")]
     evaluated = {key.policy for key in run_curves if key.place == "eval"}
     names = [name for name in policies(run_curves) if name in evaluated]
+    frozen = references(run_curves)
     rows = []
     for quantity in shown:
-        reference = run_curves.get(Key("eval", "reference", quantity), NO_CURVE)
-        of_policies = [run_curves.get(Key("eval", name, quantity), NO_CURVE) for name in names]
+        of_references, of_policies = (
+            [run_curves.get(Key("eval", name, quantity), NO_CURVE) for name in group]
+            for group in (frozen, names)
+        )
+        fixed = [number(curve.values[-1:]) for curve in of_references]
         changes = [change(curve.values[:1], curve.values[-1:]) for curve in of_policies]
-        rows.append([label(quantity), number(reference.values[-1:]), *changes])
+        rows.append([label(quantity), *fixed, *changes])
     last = max(i for key, curve in run_curves.items() if key.place == "eval" for i in curve.iterations)
     note = (
         "Each policy standalone, given the query only. First evaluation → last evaluation (at iteration "
         f"{last}), and the difference."
     )
-    table = html.table(["", "reference", *names], rows, kind="numbers")
+    table = html.table(["", *frozen, *names], rows, kind="numbers")
     return [*parts, table, html.paragraph(note, muted=True)]
 
 

@@ -25,7 +25,15 @@ from cory.report.figures import (
     over_iterations,
     pass_at_k,
 )
-from cory.tracking.curves import Curves, exchanges, policies, quantities, seats, split_at_exchanges
+from cory.tracking.curves import (
+    Curves,
+    exchanges,
+    policies,
+    quantities,
+    references,
+    seats,
+    split_at_exchanges,
+)
 from cory.tracking.labels import label
 from cory.tracking.tracker import Curve, Key
 
@@ -139,7 +147,7 @@ def _panels(
     lines = [Line2D([], [], color=c, label=policy) for c, policy in _coloured(curves) if policy in drawn]
     if by_seat:
         lines += [Line2D([], [], color="0.3", linestyle=_dash(curves, s), label=s) for s in seats(curves)]
-    elif any(key.policy == "reference" for key in curves):
+    elif references(curves):
         lines.append(Line2D([], [], color=REFERENCE, label="reference", linestyle="--"))
     add_legend(figure, lines, [str(line.get_label()) for line in lines])
     return figure
@@ -169,15 +177,15 @@ def draw_by_seat(axes: Axes, curves: Curves, quantity: str) -> None:
 
 
 def _draw_standalone(axes: Axes, curves: Curves, quantity: str) -> None:
-    """Draw one held-out quantity over iterations, the reference as a dashed line."""
-    reference = curves.get(Key("eval", "reference", quantity))
-    if reference and len(reference.iterations) == 1:
-        axes.axhline(reference.values[0], color=REFERENCE, linestyle="--", linewidth=1.2)
-    elif reference:
-        axes.plot(*reference, color=REFERENCE, linestyle="--", linewidth=1.2)
-    limits = [sign.limit(reference.values[0]) for sign in SIGNS if reference and sign.quantity == quantity]
-    for limit in filter(math.isfinite, limits):
-        axes.axhline(limit, color=COLLAPSE, linestyle=":", linewidth=1.2)
+    """Draw one held-out quantity over iterations, each reference as a dashed line."""
+    for reference in filter(None, (curves.get(Key("eval", name, quantity)) for name in references(curves))):
+        if len(reference.iterations) == 1:
+            axes.axhline(reference.values[0], color=REFERENCE, linestyle="--", linewidth=1.2)
+        else:
+            axes.plot(*reference, color=REFERENCE, linestyle="--", linewidth=1.2)
+        limits = [sign.limit(reference.values[0]) for sign in SIGNS if sign.quantity == quantity]
+        for limit in filter(math.isfinite, limits):
+            axes.axhline(limit, color=COLLAPSE, linestyle=":", linewidth=1.2)
     for colour, policy in _coloured(curves):
         _draw_curve(axes, curves.get(Key("eval", policy, quantity)), color=colour)
 

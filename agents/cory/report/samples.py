@@ -93,15 +93,14 @@ def _gain(row: Row) -> float:
 
 
 def _evaluated(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if "reference" in row] or list(rows)
+    return [row for row in rows if row.get("eval")] or list(rows)
 
 
 def _standalone(row: Row) -> list[tuple[str, html.Markup]]:
     """The responses of the reference and of each policy without a partner."""
     if "eval" not in row:
         return []
-    alone = {"reference": row["reference"]} if "reference" in row else {}
-    alone |= {name: text for name, text in row["eval"].items() if name != "reference"}
+    alone = dict(sorted(row["eval"].items(), key=lambda item: not item[0].startswith("reference")))
     names = {name: name if name.startswith("reference") else f"{name} standalone" for name in alone}
     scores = row.get("eval_score", {})
     return [

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from cory.evaluation import averaging, collapse
@@ -68,13 +69,13 @@ def badges(
     if int(config.get("seats", 1)) < 2 or not names:
         return [html.badges(rows)]
     rows.append(("cooperation", "not measured", "open"))
-    seated = any(name.split(".")[0] == "players" or name.startswith("sees.") for name in config)
-    if seated or config.get("turns") or config.get("payoff.to"):  # by hand: several settings name seats
-        return [html.badges(rows)]
+    of_seats = ("turns", "payoff.to", "policy.models", "sharing.same_view")
+    if any(map(config.get, of_seats)) or any(name.startswith(("players.", "sees.")) for name in config):
+        return [html.badges(rows)]  # by hand: several settings name seats or policies
+    path, file, alone = (quote(str(one)) for one in (run, run / "config.yaml", f"{run}-alone"))
     command = (
-        f"cory train --config {run / 'config.yaml'} --seats 1 --payoff independent --exchange.every 0 "
-        f"--run {run}-alone\n"
-        f"cory report {run} {run}-alone"
+        f"cory train --config {file} --seats 1 --payoff independent --exchange.every 0 --run {alone}\n"
+        f"cory report {path} {alone}"
     )
     return [
         html.badges(rows),
@@ -103,7 +104,7 @@ def outcome(curves: Curves, queries: int) -> Outcome | None:
     """Whether held-out combined reward has risen, by two standard errors, since the first evaluation.
 
     The error is the mean of the policies' `gain_error`, which is at least that of their mean: they answer the
-    same `queries`. None before the second evaluation.
+    same `queries`. None before the second evaluation, and where they are not finite.
     """
     points = []
     for name in (name for name in policies(curves) if name != averaging.NAME):
@@ -111,7 +112,8 @@ def outcome(curves: Curves, queries: int) -> Outcome | None:
             curves.get(Key("eval", name, quantity), NO_CURVE).values
             for quantity in ("combined_reward", "gain_error")
         )
-        if len(values) > 1 and errors:
+        ends = (*values[:1], *values[-1:], *errors[-1:])
+        if len(values) > 1 and errors and all(map(math.isfinite, ends)):
             points.append((values[0], values[-1], 2 * errors[-1]))
     if not points:
         return None
@@ -146,7 +148,8 @@ def raised_alerts(rows: Sequence[Mapping[str, float]], config: Mapping[str, Any]
         row = {name: value for name, value in logged.items() if name != "iteration"}
         if "time/update/seconds" in row:
             played.append(row)
-            warnings = alerts.training(played, ends=ends)
+            missed = int(logged["iteration"]) + 1 - len(played)
+            warnings = alerts.training(played, missed=missed, ends=ends)
         else:
             warnings = alerts.evaluation(row, queries=queries)
         for name, text in warnings.items():

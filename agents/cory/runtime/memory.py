@@ -1,6 +1,7 @@
 """How much memory passes may use, smaller passes where it runs out, what a row needs, and what is free."""
 
 import gc
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -37,6 +38,10 @@ class MemoryBudget:
     def state(self) -> dict[str, int]:
         """Return the budget as JSON."""
         return asdict(self)
+
+    def restore(self, state: Mapping[str, int]) -> None:
+        """Take over what `state` returned."""
+        self.activations, self.logits = state["activations"], state["logits"]
 
     def halve(self) -> bool:
         """Halve both parts; False where they are as small as can be."""

@@ -8,6 +8,7 @@ from cory.study import statistics, suite, survival
 from cory.study.analysis import judged_by_team, values_by_seed
 from cory.study.plan import setting_value
 from cory.study.plots.payoff import collective_by_payoff
+from cory.study.records import references
 from cory.study.results import Results
 
 NEUTRAL = ("kl", "kl_per_token", "repetition", "reference_perplexity", "length", *survival.METRICS)
@@ -59,9 +60,7 @@ def _objective(results: Results) -> tuple[str, str, str] | None:
     for task in results["kl_coef"]:
         for arm in results["arms"]:
             runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
-            starts = [
-                run["eval"]["reference"]["task_reward"][0][1] for run in runs if "reference" in run["eval"]
-            ]
+            starts = [one["task_reward"][0][1] for run in runs for one in references(run["eval"])]
             values = list(values_by_seed(results, arm, task, "combined_reward").values())
             if starts and values:
                 low, high = statistics.interval(values)

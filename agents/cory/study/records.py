@@ -191,6 +191,11 @@ def trained(evaluated: Mapping[str, object]) -> list[str]:
     return [name for name in evaluated if name != averaging.NAME and not name.startswith("reference")]
 
 
+def references(evaluated: Mapping[str, Mapping[str, Points]]) -> list[Mapping[str, Points]]:
+    """The evaluations of references: one, or that of each policy where they start from different models."""
+    return [quantities for name, quantities in evaluated.items() if name.startswith("reference")]
+
+
 def reference_of(evaluated: Mapping[str, Mapping[str, Points]], policy: str) -> Mapping[str, Points]:
     """The evaluation of a policy's own reference, or of the one of all policies; empty without either."""
     return evaluated.get(f"reference_{policy}", evaluated.get("reference", {}))

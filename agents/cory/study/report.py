@@ -25,6 +25,7 @@ from cory.study.analysis import (
 )
 from cory.study.badges import badges, payoff_lines
 from cory.study.plots import draw
+from cory.study.records import references
 from cory.study.results import Results
 from cory.study.spec import TARGET, tested_on
 from cory.tracking.labels import defined
@@ -257,8 +258,9 @@ def _untrained(runs: Sequence[Mapping[str, Any]], metric: str) -> str:
     quantity = quantity.removeprefix("team/").removeprefix(OF_AVERAGE)
     evaluated = [run if tested is None else run.get("on", {}).get(tested, {}) for run in runs]
     sides = [
-        run.get("team", {}).get("all", {}) if team else run.get("eval", {}).get("reference", {})
+        side
         for run in evaluated
+        for side in ([run.get("team", {}).get("all", {})] if team else references(run.get("eval", {})))
     ]
     if not team and quantity == "combined_reward":
         quantity = "task_reward"  # its KL is 0

@@ -25,6 +25,13 @@ def policies(curves: Curves) -> list[str]:
     return _ordered(name for name in names if not name.startswith("reference"))
 
 
+def references(curves: Curves) -> list[str]:
+    """Return the references that were evaluated: one, or `reference_<policy>` where policies differ."""
+    return _ordered(
+        key.policy for key in curves if key.place == "eval" and key.policy.startswith("reference")
+    )
+
+
 def seatings(curves: Curves) -> dict[int, dict[str, str]]:
     """Return the policy in each seat, for every iteration played."""
     by_iteration: dict[int, dict[str, str]] = {}

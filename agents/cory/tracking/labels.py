@@ -54,7 +54,7 @@ DEFINITIONS = {
     "score_std": "Over the responses of a batch.",
     "payoff_std": "Over the responses of a batch.",
     "gain_error": "Over the held-out queries, of combined reward less the reference's.",
-    "queries_without_spread": "Algorithms that compare responses to one query learn nothing from them.",
+    "queries_without_spread": "Their games have one payoff: groups of games teach the KL penalty only.",
     "probability": "Of a positive review, by the judge.",
     "second_judge": "Score of another judge, that nobody was trained against.",
     "distinct_1": "Distinct words over all words; falls when responses repeat each other.",

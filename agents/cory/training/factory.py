@@ -148,6 +148,8 @@ def make_players(
         if sorted(policies) != sorted(names):
             raise ValueError(f"policies are {', '.join(policies)}; this run needs {', '.join(names)}")
         references, made = {name: policies[name].reference for name in names}, dict(policies)
+        if len({one.name for one in references.values()}) < len(set(references.values())):
+            raise ValueError("two references have one name; evaluations are by name: give each its own")
     elif config.policy.kind == "table":
         task = task or make_task(config, judge=judge)
         references = dict.fromkeys(names, _table("reference", task, config))
@@ -357,14 +359,13 @@ def make_critic(config: Config, references: Mapping[str, Policy], game: VectorGa
     if config.critic.kind == "own":
         return None
     critic: Any = central_critic.critic_class(config.critic.kind)
-    cap, seats = config.max_response[1], config.learning_seats
-    first = game.views[game.seats.index(seats[0])]  # whose prompt begins the transcripts
-    prompt = first.max_prompt(game.task.max_query, cap)
+    cap = config.max_response[1]
+    prompt = game.views[0].max_prompt(game.task.max_query, cap)  # it begins the transcripts
     made: CentralCritic = critic(
         references[config.policy_names[0]],
-        seats,
+        config.learning_seats,
         config.critic,
-        max_length=prompt + len(seats) * cap,
+        max_length=prompt + config.seats * cap,
         seed=config.seed,
     )
     return made

@@ -88,7 +88,7 @@ class HeldOut:
         """A few held-out games, beside the standalone `responses` of the policies and of the reference."""
         trainer, config, game = self.trainer, self.trainer.config, self.trainer.game
         trainer.set_game(iteration)
-        reference, team = trainer.references[config.policy_names[0]].name, trainer.team(iteration)
+        team = trainer.team(iteration)
         queries = list(trainer.task.queries("test")[: min(SAMPLES, config.evaluation.queries)])
         count = len(queries)
         spec = RolloutSpec.draw(
@@ -105,7 +105,6 @@ class HeldOut:
         return [
             {
                 "query": query.text,
-                **({"reference": responses[reference].texts[i][0]} if responses else {}),
                 **{seat: texts[seat][i] for seat in texts},
                 "score": dict(zip(texts, scores_BN[i].tolist(), strict=True)),
                 "eval": {name: found.texts[i][0] for name, found in responses.items()},

@@ -131,7 +131,8 @@ class Loop:
             self.save(iteration)
         if evaluates(self.config, iteration):
             self.evaluate(iteration, on_progress)
-        if iteration < self.config.iterations and self.trainer.exchanged(iteration):
+        exchanged = len(self.trainer.policies) > 1 and self.trainer.exchanged(iteration)
+        if iteration < self.config.iterations and exchanged:
             self.call("on_exchange", iteration, self.trainer.seating(iteration))
 
     def log(self, iteration: int, row: dict[str, float]) -> dict[str, float]:

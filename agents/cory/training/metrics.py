@@ -111,7 +111,8 @@ def batch_metrics(batch: Batch, *, kl_coef: float, eos: Iterable[int]) -> dict[s
 def spread_metrics(batch: Batch, *, group: int) -> dict[str, float]:
     """Standard deviations of a seat's scores and payoffs, exactly 0 where all are equal.
 
-    With groups also the share of queries whose games all have the same payoff: their advantages are 0.
+    With groups also the share of queries whose games all have the same payoff: their advantages come from the
+    KL penalty alone, if it is in the rewards.
     """
     spread = {
         "score_std": standard_deviation(batch.score_B),

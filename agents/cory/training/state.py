@@ -1,6 +1,6 @@
 """What learning changes, in memory and in checkpoints: weights, optimisers, averages, algorithm states."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,6 @@ from cory.distributed import ranks, sharding
 from cory.learner.central_critic import CentralCritic
 from cory.learner.learner import Learner
 from cory.learner.moving_average import MovingAverage
-from cory.policies.base import Policy
 from cory.runtime.memory import MemoryBudget
 from cory.training import checkpoint
 
@@ -20,23 +19,13 @@ class TrainedState:
     def __init__(
         self,
         learners: Mapping[str, Learner],
-        models: Sequence[Policy],
+        memory: MemoryBudget,
         *,
         of_team: Any,
         critic: CentralCritic | None,
     ) -> None:
-        """`models` are all policies and references, `of_team` what the algorithm keeps for the team."""
-        self.learners, self.models, self.of_team, self.critic = learners, models, of_team, critic
-
-    @property
-    def memory(self) -> MemoryBudget:
-        """Memory that passes may take: one budget for all models."""
-        return self.models[0].memory
-
-    def use_memory(self, budget: MemoryBudget) -> None:
-        """Give all models this budget for their passes."""
-        for model in self.models:
-            model.budget = budget
+        """`memory` is the budget that all models share, `of_team` what the algorithm keeps for the team."""
+        self.learners, self.memory, self.of_team, self.critic = learners, memory, of_team, critic
 
     def averages(self) -> dict[str, dict[str, MovingAverage]]:
         """Moving averages of weights by kind, `elastic` and `ema`, and policy."""
@@ -77,7 +66,7 @@ class TrainedState:
         numbers, of_algorithm = checkpoint.load(folder, self.learners, critic=self.critic)
         for name, of_learner in numbers["learners"].items():
             self.learners[name].restore(of_learner)
-        self.use_memory(MemoryBudget(**numbers["memory_budget"]))
+        self.memory.restore(numbers["memory_budget"])
         for name, state in of_algorithm["policies"].items():
             self.learners[name].algorithm_state.load_state_dict(state)
         self.of_team.load_state_dict(of_algorithm["team"])

@@ -78,16 +78,16 @@ class Trainer:
         if config.policy.compile == "yes":
             for model in dict.fromkeys([*players.policies.values(), *players.references.values()]):
                 model.compile_blocks()
+        models = [*self.policies.values(), *self.references.values()]
         if config.shard:
-            shard_policies([*self.references.values(), *self.policies.values()])
+            shard_policies([*models, *([] if drawn is None else [drawn])])
         self.learners = dict(learners) if learners is not None else make_learners(config, self.policies)
         self.algorithm = algorithms.load(config.algorithm)
         self.group = self.algorithm.needs(config.algorithm_options).group
         self.critic = make_critic(config, self.references, self.game)
-        models = [*self.policies.values(), *self.references.values()]
         of_team = self.algorithm.team_state(self.learners, config.algorithm_options)
         check_state(of_team, "the team", self.algorithm.name)
-        self.state = TrainedState(self.learners, models, of_team=of_team, critic=self.critic)
+        self.state = TrainedState(self.learners, models[0].memory, of_team=of_team, critic=self.critic)
         self.batches: dict[str, Batch] = {}
         """Batches of the current iteration, for error reports."""
         self.learning = False
@@ -105,10 +105,12 @@ class Trainer:
         team = self.team(iteration)
         spec = self.spec(iteration)
         played = play_shared(self.game, team.policies, spec, clock=clock, players=self.players)
-        batches = {seat: played[seat] for seat in team.seating}
+        valued = played
         if self.critic is not None:
             with clock.phase("critic"):
-                batches = self.critic.value(batches)
+                valued = self.critic.value(played)
+        batches = {seat: valued[seat] for seat in team.seating}
+        team = replace(team, played=played)
         self.batches, self.learning = played, True
         if self.config.sharing.same_view:
             with clock.phase("share"):
@@ -144,9 +146,9 @@ class Trainer:
         return self.config.seating(iteration)
 
     def exchanged(self, iteration: int) -> bool:
-        """Whether seats change at the start of `iteration`."""
+        """Whether an exchange is due at the start of `iteration`; with one policy it only resets."""
         every = self.config.exchange.every
-        return bool(every) and iteration > 0 and iteration % every == 0 and len(self.policies) > 1
+        return bool(every) and iteration > 0 and iteration % every == 0
 
     def begin_iteration(self, iteration: int) -> None:
         """Set what depends on the iteration; RuntimeError if a weight has changed since the last update."""

@@ -3,6 +3,8 @@
 Shapes: B games, D width.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -41,7 +43,7 @@ def test_states_of_tables_hold_the_query_and_all_earlier_responses():
     """Relay: the observer's prompt has no secret, its state has. One-hot ids at position * V + id."""
     trainer, team, batches = relay()
     V, pioneer = trainer.policies["llm_1"].vocab_size, batches["pioneer_0"]
-    states = team.states(batches)
+    states = replace(team, played=batches).states()
     for i in range(8):
         secret, mark = pioneer.prompt_BP[i].tolist()
         said = pioneer.response_BT[i, 0].item()
@@ -58,7 +60,7 @@ def test_states_of_a_language_model_are_the_references_last_hidden_states(rows_a
     policy.set_reference(reference)
     monkeypatch.setattr(reference, "max_rows", lambda length, learning=True: rows_at_once)
     team = team_of(policy)
-    states = team.states(games())
+    states = replace(team, played=games()).states()
     transcripts = {
         "pioneer_0": [[1, 2], [3]],
         "observer_1": [[1, 2, 4, 7], [3, 5, 6, 5]],
@@ -77,4 +79,4 @@ def test_a_transcript_that_outgrows_the_window_is_refused():
     reference.set_reference(reference)
     team = team_of(reference)
     with pytest.raises(ValueError, match="a transcript has 7 tokens and the model's window is 6"):
-        team.states(games())
+        replace(team, played=games()).states()

@@ -11,7 +11,7 @@ from cory.algorithms import rloo
 from cory.config.schema import PolicyConfig
 from cory.config.values import flat
 from cory.functional.kl import KLConfig
-from cory.report.model_card import write_card
+from cory.report.model_card import make_card, write_card
 from cory.training.run_directory import export
 from cory.training.trainer import Trainer
 from tests.helpers.tables import TABLES
@@ -57,6 +57,14 @@ def test_the_card_of_a_lora_team_names_the_loader_that_works(tmp_path, tiny_fold
         assert "adapter" not in card
         assert not (folder / "adapter_config.json").exists()
         AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_the_average_of_a_lora_team_is_a_whole_model():
+    settings = flat(replace(CONFIG, policy=PolicyConfig(kind="lora_team", model="pocket")))
+    card = make_card(["average"], settings)
+    assert "library_name: transformers" in card
+    assert "PEFT" not in card
+    assert "library_name: peft" in make_card(["llm_1"], settings)
 
 
 def test_the_card_after_rloo_claims_no_trained_value_head(tmp_path, tiny_folder):

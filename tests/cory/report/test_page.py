@@ -129,10 +129,9 @@ def test_text_of_models_and_users_is_shown_as_text(tmp_path):
         tracker.log(0, {"pioneer_0/llm_1/kl": 0.5})
         row = {
             "query": evil,
-            "reference": evil,
             "pioneer_0": evil,
             "score": {"pioneer_0": None},
-            "eval": {"llm_1": ""},
+            "eval": {"reference": evil, "llm_1": ""},
         }
         tracker.samples(0, [row])
     (tmp_path / "config.yaml").write_text(evil)
@@ -286,9 +285,8 @@ def test_first_samples_are_those_of_the_best_the_median_and_the_worst_gain():
         {
             "iteration": 5,
             "query": query,
-            "reference": "before",
             "score": {},
-            "eval": {"llm_1": "after"},
+            "eval": {"reference": "before", "llm_1": "after"},
             "eval_score": {"reference": 1.0, "llm_1": 1.0 + gain},
         }
         for query, gain in zip("abcde", (0, 3, -2, 1, 2), strict=True)

@@ -73,12 +73,24 @@ def test_a_run_with_one_evaluation_has_no_verdict():
     assert summary.learned(curves(rows(0.2)), 128) is None
 
 
+def test_what_is_not_finite_is_no_verdict():
+    assert summary.learned(curves(rows(0.2, float("nan"))), 128) is None
+    assert summary.learned(curves(rows(0.2, 0.4, error=float("nan"))), 128) is None
+
+
 def test_alerts_stand_in_the_report_once_with_the_iteration_that_raised_them():
     constant = {"pioneer_0/llm_1/payoff_std": 0.0, "pioneer_0/llm_1/score_std": 0.0}
     constant |= {"pioneer_0/llm_1/task_reward": 0.0, "time/update/seconds": 1.0}
     training = [constant | {"iteration": i} for i in range(12)]
     (text,) = summary.raised_alerts(training, {"max_response": [4, 16]}, 0)
     assert text.startswith("Iteration 0: every response has the same score, 0: there is nothing to learn")
+
+
+def test_a_kl_after_lost_iterations_is_not_that_of_the_first():
+    row = {"pioneer_0/llm_1/kl": 4.6, "time/update/seconds": 1.0}
+    first, later = ([row | {"iteration": i} for i in pair] for pair in ((0, 1), (10, 11)))
+    assert "after one iteration" in summary.raised_alerts(first, {}, 0)[0]
+    assert not summary.raised_alerts(later, {}, 0)
 
 
 @pytest.mark.parametrize(
@@ -107,5 +119,11 @@ def test_badges_of_two_seats_have_collapse_and_what_measures_cooperation(tmp_pat
     assert '<span class="badge bad"><b>collapse</b> signs in llm_2</span>' in badges
     assert '<span class="badge open"><b>cooperation</b> not measured</span>' in badges
     assert f"--seats 1 --payoff independent --exchange.every 0 --run {tmp_path / 'run'}-alone" in command
-    for setting in ({"turns": ["llm_1", "llm_1"]}, {"players.observer_1": "frozen"}, {"payoff.to": "0"}):
+    _, command = summary.badges(curves(logged), {"seats": 2}, {}, tmp_path / "my run")
+    assert f"--config &#39;{tmp_path / 'my run'}/config.yaml&#39;" in command
+    by_hand = (
+        {"turns": ["llm_1", "llm_1"]}, {"players.observer_1": "frozen"}, {"payoff.to": "0"},
+        {"policy.models": ["a", "b"]}, {"sharing.same_view": True},
+    )  # fmt: skip
+    for setting in by_hand:
         assert len(summary.badges(curves(logged), {"seats": 2, **setting}, {}, tmp_path / "run")) == 1

@@ -39,7 +39,7 @@ def write_run(folder, *, seed=0, reward=0.5, kl=1.0, trained=4, response="fine",
         rows.append(evaluation(trained, {"llm_1": reward + 0.1, "llm_2": reward - 0.1}, kl=kl))
     folder.joinpath("metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     samples = [
-        {"iteration": i, "query": "film", "reference": "b", "eval": texts, "score": {}}
+        {"iteration": i, "query": "film", "eval": texts, "score": {}}
         for i, texts in (
             (0, {"reference": "dull", "llm_1": "early", "llm_2": "early"}),
             (4, {"reference": "dull", "llm_1": response, "llm_2": " "}),

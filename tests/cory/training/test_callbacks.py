@@ -141,6 +141,18 @@ def test_one_policy_is_never_exchanged(run):
     assert not recorder.seatings
 
 
+@pytest.mark.parametrize("turns", [(), ("llm_1", "llm_1")])
+def test_one_policy_is_reset_where_policies_would_be_exchanged(turns):
+    """Two steps an iteration, and a reset before iterations 2 and 4: Adam has counted 2, 4, 2, 4, 2."""
+    exchange = ExchangeConfig(every=2, reset=True)
+    trainer = Trainer(replace(CONFIG, seats=len(turns) or 1, turns=turns, iterations=5, exchange=exchange))
+    learner, counted = trainer.learners["llm_1"], []
+    for iteration in range(5):
+        trainer.iterate(iteration)
+        counted.append(max(int(state["step"]) for state in learner.optimizer.state.values()))
+    assert counted == [steps * counted[0] for steps in (1, 2, 1, 2, 1)]
+
+
 def test_an_error_after_an_update_leaves_the_last_whole_checkpoint(run):
     class Wrong:
         def on_iteration(self, trainer, iteration, metrics):

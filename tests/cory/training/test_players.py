@@ -73,13 +73,27 @@ def test_exchange_moves_learning_policies_among_the_seats_without_a_player():
     assert {"pioneer_0/llm_2/kl", "observer_2/llm_1/kl"} <= found.keys()
 
 
-def test_a_central_critic_holds_the_prompt_of_the_first_seat_that_learns():
-    """An observer of sums reads the query twice: `3+4=7;3+4=`."""
-    sums = ("--task", "arithmetic", "--algorithm", "mappo")
-    trainer = Trainer(flagged(*sums, default=replace(FEW, players={"pioneer_0": "frozen"})))
+@pytest.mark.parametrize("seat", ["pioneer_0", "observer_1"])
+@pytest.mark.parametrize("algorithm", ["mappo", "vdac_mix"])
+def test_what_reads_whole_games_reads_what_a_player_wrote(algorithm, seat):
+    """Of tables a state has a one at position * ids + id for each token before: those of the transcript."""
+    config = replace(FEW, seats=3, players={seat: "frozen"})
+    trainer = Trainer(flagged("--algorithm", algorithm, default=config))
+    read = {}
+    reference = trainer.references["llm_1"]
+    whole = reference.critic_states
+
+    def critic_states(rows, max_length):
+        states_KD = whole(rows, max_length)
+        read[int(rows.prompt_length_B[0])] = states_KD[0].nonzero().flatten().tolist()
+        return states_KD
+
+    reference.critic_states = critic_states
     trainer.iterate(0)
-    (rows,) = transcripts({"observer_1": trainer.batches["observer_1"]}).values()
-    assert trainer.critic.max_length >= rows.max_length
+    rows = transcripts(trainer.batches)["observer_2"]
+    start, ids = int(rows.prompt_length_B[0]), reference.vocab_size
+    before = rows.prompt_BP[0, :start].tolist()
+    assert read[start] == [position * ids + token for position, token in enumerate(before)]
 
 
 def test_a_saved_policy_plays_with_its_weights_under_a_name_of_its_own(saved):
@@ -152,6 +166,15 @@ def test_evaluation_seats_the_players_of_the_run_and_those_that_are_given(saved,
     assert found["pioneer_0/llm_1"]["seating"] == {"pioneer_0": "llm_1", "observer_1": "reference"}
     other = cory.evaluate(run, evaluation={"queries": 8}, players={"observer_1": players.Letters()})
     assert any(seat.startswith("observer_1/Letters") for seat in other["in_game"])
+    collective = {  # of the frozen player beside its like, and beside the policy: in each game one for both
+        name: values["metrics"]["payoff"] for name, values in found.items()
+    }
+    assert collective["observer_1/reference"] == collective["pioneer_0/reference"]
+    assert collective["observer_1/reference beside llm_1"] == collective["pioneer_0/llm_1"]
+    both = cory.evaluate(run, run / "policies/llm_1", evaluation={"queries": 8})["in_game"]
+    assert len({name for name in both if "reference" in name}) == 6
+    with pytest.raises(ValueError, match=r"has players.observer_1, and a probe measures"):
+        cory.probe(run)
 
 
 def test_a_spectator_watches_a_player(tmp_path, capsys):

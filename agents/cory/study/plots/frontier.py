@@ -13,6 +13,7 @@ from cory.study import statistics
 from cory.study.analysis import sweep_settings, values_by_seed
 from cory.study.plots.curves import written
 from cory.study.plots.panels import TOGETHER, grid, groups_of, sweep_of
+from cory.study.records import references
 from cory.study.results import Results
 from cory.tracking.labels import label
 
@@ -88,6 +89,7 @@ def _references(results: Results, task: str, arms: Sequence[str]) -> list[float]
         f"{points[-1][1]:.2f}": points[-1][1]
         for run in results["runs"]
         if run["task"] == task and run["arm"] in arms
-        if (points := run["eval"].get("reference", {}).get("task_reward"))
+        for reference in references(run["eval"])
+        if (points := reference.get("task_reward"))
     }
     return sorted(rewards.values())
