@@ -59,6 +59,9 @@ class Team:
     played: Mapping[str, Batch] = field(default_factory=dict)
     """The batches of all seats of the iteration, also of those that do not learn, in the order of play."""
 
+    learned: dict[str, Advantage] = field(default_factory=dict)
+    """What policies learned from by now, by seat: also what a joint update made of the advantages."""
+
     shared: Mapping[str, Sequence[tuple[Batch, Advantage]]] = field(default_factory=dict)
     """Rows that a policy learns from beside its own (`cory.learner.sharing`), by policy."""
 
@@ -100,6 +103,7 @@ class Team:
             where = f"algorithm {self.algorithm.name!r}: team.data was given"
             check_advantages(advantages, batches, where)
         seats, learner = self.seats_of(name), self.learners[name]
+        self.learned.update({seat: advantages[seat] for seat in seats})
         played = stack(Batch, [batches[seat] for seat in seats])
         policy = learner.policy
         if policy.mismatch == "none" and (difference := disagreement(played, policy.tolerance)):

@@ -35,7 +35,8 @@ def iteration_metrics(
     for seat, name in team.seating.items():
         policy, batch = team.learners[name].policy, batches[seat]
         seat_metrics = batch_metrics(batch, kl_coef=config.kl.coef, eos=policy.eos) | dict(updates[name])
-        seat_metrics |= value_metrics(batch, advantages[seat]) | spread_metrics(batch, group=group)
+        seat_metrics |= value_metrics(batch, team.learned.get(seat, advantages[seat]))
+        seat_metrics |= spread_metrics(batch, group=group)
         metrics |= {f"{seat}/{name}/{quantity}": value for quantity, value in seat_metrics.items()}
     metrics |= {f"time/{phase}/seconds": spent for phase, spent in seconds.items()}
     tokens = sum(int(batch.response_length_B.sum()) for batch in batches.values())

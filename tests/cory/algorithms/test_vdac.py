@@ -156,6 +156,24 @@ def drawn(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def test_logged_returns_are_the_targets_that_value_heads_learn():
+    trainer = Trainer(flagged("--task", "relay", "--algorithm", "vdac_mix", "--batch", "8"))
+    learned = {}
+    for name, learner in trainer.learners.items():
+        update = learner.update
+
+        def recorded(batch, advantage, orders, own_rows, name=name, update=update):
+            learned[name] = float(advantage.return_BT[:, 0].mean())
+            return update(batch, advantage, orders, own_rows)
+
+        learner.update = recorded
+    logged = {}
+    for iteration in range(3):  # from the second on the mix is no sum
+        logged = trainer.iterate(iteration)
+    for seat, name in trainer.seating(2).items():
+        assert logged[f"{seat}/{name}/return_first"] == pytest.approx(learned[name])
+
+
 def test_no_value_that_rises_lowers_the_mix():
     mixer = Mixer(8)
     with torch.no_grad():
