@@ -189,7 +189,7 @@ def _csv(path: Path) -> Table:
         rows, heading = list(reader), reader.fieldnames or ()
     finally:
         csv.field_size_limit(limit)
-    if twice := sorted({name for name in heading if heading.count(name) > 1}):
+    if twice := sorted({name for name in heading if name and heading.count(name) > 1}):
         raise ValueError(f"its heading has {twice[0]!r} twice; give every column a name of its own")
     for number, row in enumerate(rows, start=1):
         if None in row:

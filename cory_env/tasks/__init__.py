@@ -44,7 +44,10 @@ def remember(task: Task) -> str:
     """Make a task available in this process; its name, which says its class, its options and its queries."""
     kind = type(task)
     splits = (task.queries("train"), validation_queries(task), task.queries("test"))
-    parts = [_plain(vars(task)), *((query.text, _plain(query.row)) for split in splits for query in split)]
+    parts = [
+        _plain(getattr(task, "__dict__", {})),
+        *((query.text, _plain(query.row)) for split in splits for query in split),
+    ]
     digest = hashlib.sha256(ascii(parts).encode()).hexdigest()[:8]
     name = f"{kind.__module__}:{kind.__qualname__}@{digest}"
     REGISTRY.items[name] = partial(_same, task)
@@ -52,7 +55,14 @@ def remember(task: Task) -> str:
 
 
 def _plain(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return sorted((k, v) for k, v in values.items() if isinstance(v, str | int | float | tuple))
+    """What is written alike in every process."""
+    flat = str | int | float
+    return sorted(
+        (name, value)
+        for name, value in values.items()
+        if isinstance(value, flat)
+        or (isinstance(value, tuple) and all(isinstance(item, flat) for item in value))
+    )
 
 
 def _same(task: Task, tokenizer: Any = None) -> Task:  # noqa: ARG001 (language models pass theirs)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import ClassVar
 
 import pytest
 import yaml
+from transformers import GPT2LMHeadModel
 
 import cory
 from cory.api.datasets import _is_splits
 from cory.api.rewards import name_of
 from cory.cli.main import main
 from cory.functional.kl import KLConfig
+from cory.judges import parsing
 from cory.policies.table import TablePolicy
 from cory.training import checkpoint
 from cory_env import tasks
@@ -149,9 +152,55 @@ def test_a_function_is_that_of_this_session_when_training_and_after(tmp_path, mo
     monkeypatch.setattr(f"{__name__}.TAUGHT", "")
     settings = {**TINY, "policy": {}}
     run = cory.train(model=model_folder, dataset=ROWS, reward=taught, run=tmp_path / "run", **settings)
-    for reward in (taught, None):
-        found = cory.evaluate(run, reward=reward, game=False, evaluation={"queries": 2})
-        assert found["metrics"]["llm_1"]["task_reward"] == 1.0
+    found = cory.evaluate(run, reward=taught, game=False, evaluation={"queries": 2})
+    assert found["metrics"]["llm_1"]["task_reward"] == 1.0
+    name = f"{__name__}:taught"
+    assert found["measured"]["judge"] == run.config.judge == name
+    assert name not in parsing.REGISTRY.items  # a text is what worker processes import
+
+
+def test_a_model_of_a_class_of_ones_own_is_refused_and_not_loaded_as_its_base(tmp_path):
+    class Halved(GPT2LMHeadModel):
+        pass
+
+    model = Halved(make_model("gpt2", vocab_size=len(letters()), window=64).config)
+    with pytest.raises(ValueError, match=r"Halved, and a run loads models from files, as classes of"):
+        cory.train(model=(model, letters()), dataset=ROWS, reward=taught, run=tmp_path / "run", **TINY)
+
+
+class Words:
+    """A reward that holds a set."""
+
+    def __init__(self, words: set[str]) -> None:
+        self.words = {"lists": [words]}
+
+    def __call__(self, texts: list[str]) -> list[float]:
+        return [0.0 for _ in texts]
+
+    @classmethod
+    def zero(cls, texts: list[str]) -> list[float]:
+        return [0.0 for _ in texts]
+
+
+def test_the_name_of_a_reward_is_the_same_in_every_process():
+    script = (
+        "from cory.api.rewards import name_of; from tests.cory.test_api import Words; "
+        "print(name_of(Words({'good', 'bad', 'fine', 'dull'})))"
+    )
+    names = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(names) == 1
+    assert name_of(Words({"good"})) != name_of(Words({"bad"}))
+    assert name_of(Words.zero) == f"{__name__}:Words.zero"
 
 
 def test_a_home_folder_is_known_wherever_a_file_is_written(tmp_path, monkeypatch):

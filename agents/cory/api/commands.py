@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cory.api.datasets import named_as_given, with_dataset
-from cory.api.rewards import Reward, judge_of, remembered
+from cory.api.rewards import Reward, judge_of, known_here, remembered
 from cory.api.runs import Run
 from cory.config import own_model
 from cory.config.parsing import base_settings
@@ -161,9 +161,9 @@ def evaluate(
     check_names(settings, evaluate)
     if (path := _path(out)) is not None:
         check_output(path)
-    if reward is not None:
-        settings["judge"] = remembered(reward)
-    result = evaluate_targets(_found(targets, preset, settings), game=game, on_progress=on_progress)
+    with known_here(reward) as judge:
+        settings |= {} if judge is None else {"judge": judge}
+        result = evaluate_targets(_found(targets, preset, settings), game=game, on_progress=on_progress)
     if path is not None:
         write(path, result)
     return result
@@ -266,9 +266,17 @@ def _prepared(
 
 
 def _saved(model: Any, tokenizer: Any, folder: Path) -> Path:
-    """The folder that a model in memory is written to, under a hash of its files; an adapter is merged."""
+    """The folder that a model in memory is written to, under a hash of its files; an adapter is merged.
+
+    ValueError for a class that would not be loaded from there: its `forward` would be another one.
+    """
     if type(model).__module__.startswith("peft."):
         model = merged(copy.deepcopy(model))
+    if not type(model).__module__.startswith("transformers."):
+        raise ValueError(
+            f"the model is a {type(model).__qualname__}, and a run loads models from files, as classes of "
+            "transformers; give such a model, or make a policy.kind of yours (docs/extending.md)"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder) as part, hub.quiet():
         model.save_pretrained(part)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,10 @@ def settings_for(targets: Sequence[str], words: Sequence[str], *, preset: str | 
         return {}
     from cory.training.targets import config_of
 
-    return parse_settings(words, default=config_of(targets, preset=preset), command="cory train")
+    with suppress(ValueError):  # of settings that only training has, and that do not go with these
+        return parse_settings(words, default=config_of(targets, preset=preset), command="cory train")
+    default = config_of(targets, preset=preset, training=False)
+    return parse_settings(words, default=default, command="cory train")
 
 
 @contextmanager

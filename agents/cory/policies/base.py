@@ -246,13 +246,17 @@ class Policy(nn.Module):
 
     def equals_reference(self) -> bool:
         """Whether its distribution is the reference's because the weights are; reads all of them."""
+        return self.equals(self.reference)
+
+    def equals(self, other: "Policy") -> bool:
+        """Whether its distribution is that of another policy because the weights are."""
         with unsharded([self]):
-            weights, reference = self.distribution_weights(), self.reference.distribution_weights()
+            weights, theirs = self.distribution_weights(), other.distribution_weights()
             return (
-                self.temperature == self.reference.temperature
-                and weights.keys() == reference.keys()
-                and all(w.dtype == reference[name].dtype for name, w in weights.items())
-                and all(torch.equal(w, reference[name]) for name, w in weights.items())
+                self.temperature == other.temperature
+                and weights.keys() == theirs.keys()
+                and all(w.dtype == theirs[name].dtype for name, w in weights.items())
+                and all(torch.equal(w, theirs[name]) for name, w in weights.items())
             )
 
     def distribution_weights(self) -> dict[str, Tensor]:

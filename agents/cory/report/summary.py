@@ -57,7 +57,7 @@ def badges(
     rows = [("objective", "not evaluated yet", "open")]
     if learning is not None:
         text, tone = BADGES[learning.verdict]
-        if math.isfinite(learning.margin):
+        if learning.verdict != "Too few to tell":
             text += f", {number([learning.before])} → {number([learning.after])}"
         rows = [("objective", text, tone)]
     elif quantities(curves, ["team"]) and not names:
@@ -113,14 +113,14 @@ def outcome(curves: Curves, queries: int) -> Outcome | None:
             for quantity in ("combined_reward", "gain_error")
         )
         ends = (*values[:1], *values[-1:], *errors[-1:])
-        if len(values) > 1 and errors and all(map(math.isfinite, ends)):
-            points.append((values[0], values[-1], 2 * errors[-1]))
+        if len(values) > 1 and all(map(math.isfinite, ends)):
+            points.append((values[0], values[-1], 2 * errors[-1] if errors else math.nan))
     if not points:
         return None
     before, after, margin = (sum(side) / len(points) for side in zip(*points, strict=True))
     if queries < alerts.FEW:
         return Outcome("Too few to tell", before, after)
-    if abs(after - before) <= margin:
+    if math.isnan(margin) or abs(after - before) <= margin:
         return Outcome("Undecided", before, after, margin)
     return Outcome("Learned" if after > before else "Worse than at the start", before, after, margin)
 
@@ -130,11 +130,12 @@ def learned(curves: Curves, queries: int) -> str | None:
     learning = outcome(curves, queries)
     if learning is None:
         return None
-    if math.isnan(learning.margin):
+    if queries < alerts.FEW:
         return f"{learning.verdict}: {queries} held-out queries; give data with at least {alerts.FEW}."
+    error = "not recorded" if math.isnan(learning.margin) else f"{learning.margin:.3f}"
     return (
         f"{learning.verdict}: held-out combined reward, mean of the policies, "
-        f"{change([learning.before], [learning.after])}; two standard errors are {learning.margin:.3f}."
+        f"{change([learning.before], [learning.after])}; two standard errors are {error}."
     )
 
 

@@ -232,15 +232,20 @@ def _team_metrics(
     """Metrics of held-out games with the observers of `other`, seated as after the runs' last iterations."""
     config = target.config
     game, players = game_of(config, loaded)
-    ours, others = (
-        {seat: side.policies[name] for seat, name in of.config.seating(of.config.iterations).items()}
-        for of, side in ((target, loaded), (other, theirs))
-    )
+    ours, others = _seated(target, loaded), _seated(other, theirs)
     by_seat = {**others, **players}
     if (pioneer := game.seats[0]) in ours:
         by_seat[pioneer] = ours[pioneer]
     team = evaluate_in_game(game, by_seat, config.evaluation, measures=measures)
     return metrics.team_metrics(team, kl_coef=config.kl.coef)
+
+
+def _seated(target: Target, loaded: Evaluated) -> Mapping[str, Player]:
+    """Who sits in each seat that learns: players in their order, policies as after the last iteration."""
+    if target.players:
+        return next(seatings(target.config, loaded.policies, {}))
+    seating = target.config.seating(target.config.iterations)
+    return {seat: loaded.policies[name] for seat, name in seating.items()}
 
 
 def evaluate_alone(

@@ -148,8 +148,12 @@ def make_players(
         if sorted(policies) != sorted(names):
             raise ValueError(f"policies are {', '.join(policies)}; this run needs {', '.join(names)}")
         references, made = {name: policies[name].reference for name in names}, dict(policies)
-        if len({one.name for one in references.values()}) < len(set(references.values())):
-            raise ValueError("two references have one name; evaluations are by name: give each its own")
+        by_name = {one.name: one for one in references.values()}
+        if unlike := [one.name for one in references.values() if not one.equals(by_name[one.name])]:
+            raise ValueError(
+                f"two references are called {unlike[0]!r} and differ; evaluations are by name: call them "
+                "reference_<policy>"
+            )
     elif config.policy.kind == "table":
         task = task or make_task(config, judge=judge)
         references = dict.fromkeys(names, _table("reference", task, config))

@@ -3,6 +3,7 @@
 import inspect
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -63,14 +64,18 @@ def config_of(
     *,
     preset: str | None = None,
     settings: Mapping[str, Any] = MappingProxyType({}),
+    training: bool = True,
 ) -> Config:
-    """The settings of the first target that is no function, else of the preset, changed by `settings`."""
+    """The settings of the first target that is no function, else of the preset, changed by `settings`.
+
+    Without `training` those of a run leave out what nothing but training needs.
+    """
     name = next((at_home(name) for name in names if not is_loader(name)), None)
     if name is None:
         return Config.from_flat(settings, presets.get(preset or "pocket"))
     folder = Path(name)
     home = folder if _is_checkpoint(folder) or run_of(name) else None if preset else _home(folder)
-    return _of_a_model(name, preset, settings) if home is None else _settings(home, settings)
+    return _of_a_model(name, preset, settings) if home is None else _settings(home, settings, training)
 
 
 def run_of(name: str) -> Path | None:
@@ -203,22 +208,36 @@ def _home(folder: Path) -> Path | None:
 OF_TRAINING = ("algorithm", "critic", "exchange", "kl.kind")
 """Settings, and groups of them, that nothing but training depends on."""
 
+CHECKED_BY_TRAINING = ("kl.place", "kl.target", "payoff_scaling", "sharing")
+"""More of them, which do not go with every algorithm, payoff or estimator."""
 
-def _settings(home: Path, settings: Mapping[str, Any]) -> Config:
+
+def _settings(home: Path, settings: Mapping[str, Any], training: bool) -> Config:
     """The settings in a folder, changed by `settings`; another task starts from its own defaults.
 
-    Code that only training needs is not imported: its settings are left out.
+    Code that only training needs is not imported: its settings are left out. So are all that only training
+    needs where they fit neither the other settings nor the checks of today.
     """
+    saved = settings_of(home / SETTINGS)
+    for group in OF_TRAINING:
+        part = _of_group(saved, group)
+        if any(map(_names_code, part.values())):
+            saved = {name: value for name, value in saved.items() if name not in part}
+    unneeded = {name for group in (*OF_TRAINING, *CHECKED_BY_TRAINING) for name in _of_group(saved, group)}
     try:
-        saved = settings_of(home / SETTINGS)
-        for group in OF_TRAINING:
-            part = {name for name in saved if name == group or name.startswith(f"{group}.")}
-            if any(_names_code(saved[name]) for name in part):
-                saved = {name: value for name, value in saved.items() if name not in part}
-        config = Config.from_flat(saved)
+        with suppress(ValueError):
+            if training:
+                return Config.from_flat(settings, Config.from_flat(saved))
+        rest = {name: saved[name] for name in saved.keys() - unneeded | _of_group(saved, "exchange").keys()}
+        config = Config.from_flat(rest)
     except ValueError as error:
         raise ValueError(f"{home / SETTINGS} cannot be read: {error}") from error
     return Config.from_flat(settings, config)
+
+
+def _of_group(settings: Mapping[str, Any], group: str) -> dict[str, Any]:
+    """The setting `group`, and those below it."""
+    return {k: v for k, v in settings.items() if k == group or k.startswith(f"{group}.")}
 
 
 def _names_code(value: Any) -> bool:

@@ -2,9 +2,11 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from peft import LoraConfig, get_peft_model
 
 from cory import pocket
@@ -180,6 +182,19 @@ def test_a_checkpoint_and_a_policys_folder_are_evaluated_with_the_settings_of_th
         assert evaluated(place, one)["metrics"]["llm_2"] == whole["metrics"]["llm_2"]
     with_itself = evaluated(place, "runs/a/policies/llm_2")["in_game"]
     assert {"pioneer_0/llm_2", "observer_1/llm_2"} <= set(with_itself)
+
+
+def test_what_only_training_checks_stands_in_no_evaluations_way(place):
+    """Credit by sequence has no other payoff than the sum; a KL target needs a coefficient above 0."""
+    whole = evaluated(place, "runs/a")
+    path = Path("runs/a/config.yaml")
+    settings = yaml.safe_load(path.read_text()) | {"algorithm": "seq", "payoff": "cooperative"}
+    path.write_text(yaml.safe_dump({k: v for k, v in settings.items() if not k.startswith("algorithm.")}))
+    assert evaluated(place, "runs/a", "--payoff", "independent")["metrics"] == whole["metrics"]
+    settings |= {"algorithm": "ppo", "kl.target": 1.0, "kl.coef": 0.0}
+    path.write_text(yaml.safe_dump({k: v for k, v in settings.items() if not k.startswith("algorithm.")}))
+    found = evaluated(place, "runs/a")["metrics"]["llm_1"]
+    assert found["task_reward"] == found["combined_reward"] == whole["metrics"]["llm_1"]["task_reward"]
 
 
 def test_an_unfinished_run_is_evaluated_at_its_newest_checkpoint(place):

@@ -73,6 +73,14 @@ def test_a_run_with_one_evaluation_has_no_verdict():
     assert summary.learned(curves(rows(0.2)), 128) is None
 
 
+def test_a_run_without_errors_of_its_gains_is_undecided_and_says_so():
+    of = [{key: value for key, value in row.items() if "error" not in key} for row in rows(0.2, 0.9)]
+    assert summary.learned(curves(of), 128).endswith(
+        "0.200 → 0.900  (+0.700); two standard errors are not recorded."
+    )
+    assert summary.outcome(curves(of), 128).verdict == "Undecided"
+
+
 def test_what_is_not_finite_is_no_verdict():
     assert summary.learned(curves(rows(0.2, float("nan"))), 128) is None
     assert summary.learned(curves(rows(0.2, 0.4, error=float("nan"))), 128) is None

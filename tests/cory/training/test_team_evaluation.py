@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import cory
+from cory.config.schema import Config
 from cory.evaluation.evaluator import Responses
 from cory.report import plots
 from cory.tracking.curves import Curves
@@ -11,7 +12,7 @@ from cory.tracking.tracker import Curve, Key
 from cory.training.evaluate import target_metrics
 from cory.training.held_out import HeldOut
 from cory.training.metrics import team_metrics
-from cory.training.targets import find
+from cory.training.targets import find, load_external
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged
 
@@ -84,3 +85,13 @@ def test_games_of_a_finished_run_are_paid_as_its_last_evaluation_was(tmp_path):
     total = first["team/pioneer_0/task_reward"] + first["team/observer_1/task_reward"]
     halfway = (first["team/observer_1/task_reward"] + total) / 2
     assert first["team/observer_1/payoff"] == pytest.approx(halfway)
+
+
+@pytest.mark.parametrize("load", ["copy", "two"])
+def test_players_of_a_study_are_evaluated_as_a_team(load):
+    """Both of `copy` repeat the query's three letters and score 1; `two` has one such, in the first seat."""
+    settings = {"task": "echo", "policy.kind": "table", "max_response": (3, 3), "evaluation.team": True}
+    config = Config.from_flat(settings | {"evaluation.queries": 8})
+    found = target_metrics(load_external(f"tests.helpers.players:{load}", config))
+    assert found["team/pioneer_0/task_reward"] == 1.0
+    assert (found["team/observer_1/task_reward"] == 1.0) == (load == "copy")

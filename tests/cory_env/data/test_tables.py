@@ -79,6 +79,13 @@ def test_a_field_may_be_longer_than_pythons_limit_for_csv_which_stays(tmp_path):
     assert csv.field_size_limit() == before
 
 
+def test_columns_without_a_name_are_no_columns(tmp_path):
+    """Spreadsheets write them behind the last one."""
+    (tmp_path / "r.csv").write_text("question,answer,,\n1,2,,\n")
+    (row,) = read_rows(tmp_path / "r.csv", COLUMNS)["whole"]
+    assert row["gold"] == "2"
+
+
 def test_texts_of_a_csv_stay_as_they_are_written(tmp_path):
     (tmp_path / "r.csv").write_text('question,answer\n007,null\n"a, ""b""\u2028c",1e3', encoding="utf-8")
     assert read_rows(tmp_path / "r.csv", COLUMNS)["whole"] == [
