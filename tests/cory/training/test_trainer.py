@@ -1,5 +1,6 @@
 """The trainer on tables and tiny models, checkpoints, and what a run leaves behind."""
 
+import copy
 import math
 import random
 from dataclasses import replace
@@ -410,3 +411,17 @@ def test_the_models_of_a_returned_lora_run_are_the_trained_ones(tmp_path, tiny_f
     with torch.no_grad():
         change = run.policies["llm_1"].model(ids).logits - start(ids).logits
     assert change.abs().max() > 1e-3
+
+
+def test_references_of_one_name_are_one_model_or_refused():
+    """Evaluations are kept by the name of the reference."""
+    config, made = replace(TABLES, batch=4), Trainer(TABLES)
+    policies = {name: copy.deepcopy(policy) for name, policy in made.policies.items()}
+    references = {name: copy.deepcopy(made.references[name]) for name in policies}
+    for name, policy in policies.items():
+        policy.set_reference(references[name])
+    Trainer(config, policies=policies)
+    with torch.no_grad():
+        references["llm_2"].logits_SV += torch.arange(references["llm_2"].vocab_size)
+    with pytest.raises(ValueError, match="two references are called 'reference' and differ"):
+        Trainer(config, policies=policies)

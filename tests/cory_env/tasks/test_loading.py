@@ -76,3 +76,25 @@ def test_task_objects_of_other_options_or_answers_have_other_names():
     names = [tasks.remember(task) for task in named]
     assert len(set(names)) == 5
     assert tasks.remember(tasks.load("relay", price=0.1)) == names[0]
+
+
+def test_the_name_of_a_task_object_holds_no_place_in_memory():
+    def named(function):
+        task = tasks.load("relay", price=0.1)
+        task.checks = (function, frozenset({"a", "b"}))
+        return tasks.remember(task)
+
+    assert named(lambda: 1) == named(lambda: 1)
+
+
+def test_a_task_object_with_slots_has_a_name():
+    class Slots:
+        __slots__ = ("inner",)
+
+        def __init__(self):
+            self.inner = tasks.load("relay", price=0.1)
+
+        def queries(self, split):
+            return self.inner.queries(split)
+
+    assert "Slots@" in tasks.remember(Slots())
