@@ -16,7 +16,7 @@ from cory.batch import Rows
 from cory.config.schema import Config, PolicyConfig
 from cory.config.task_options import task_options
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget
+from cory.runtime.memory import BYTES_PER_LOGIT
 from cory.training.trainer import Trainer
 from tests.helpers.flops import FlopCounter
 
@@ -73,9 +73,8 @@ def test_an_iteration_does_few_more_operations_than_the_lower_bound(tmp_path, ar
 def test_no_tensor_holds_the_logits_of_a_batch(tmp_path):
     """Those of 24 x 10 positions would be 960,000 numbers, a chunk of 100 is 400,000."""
     trainer = make_trainer(Workload(**SMALL), tmp_path)
-    trainer.state.use_memory(
-        MemoryBudget(activations=1 << 30, logits=100 * BYTES_PER_LOGIT * SMALL["vocab_size"])
-    )
+    chunk = 100 * BYTES_PER_LOGIT * SMALL["vocab_size"]
+    trainer.state.memory.restore({"activations": 1 << 30, "logits": chunk})
     with FlopCounter() as counter:
         trainer.iterate(0)
     assert counter.largest == 4000 * 128  # the embedding, and its gradient
@@ -85,7 +84,7 @@ def test_no_tensor_holds_the_logits_of_a_batch(tmp_path):
 def test_logits_in_one_chunk_are_those_of_response_positions(tmp_path):
     """L = 16 tokens of prompt and response, of which 10 have logits."""
     trainer = make_trainer(workload := Workload(**SMALL), tmp_path)
-    trainer.state.use_memory(MemoryBudget(activations=1 << 30, logits=1 << 30))
+    trainer.state.memory.restore({"activations": 1 << 30, "logits": 1 << 30})
     with FlopCounter() as counter:
         trainer.iterate(0)
     assert counter.largest == workload.batch * workload.response * workload.vocab_size
@@ -124,7 +123,7 @@ from benchmarks.speed.process_memory import resident
 from benchmarks.speed.workers import TASK
 from benchmarks.speed.workloads import Workload
 from cory.config.schema import Config, PolicyConfig
-from cory.runtime.memory import BYTES_PER_LOGIT, MemoryBudget
+from cory.runtime.memory import BYTES_PER_LOGIT
 from cory.training.trainer import Trainer
 
 torch.set_num_threads(1)
@@ -138,7 +137,7 @@ for batch in (16, 64):
         settings = {"task": TASK, "batch": batch, "max_response": (10, 10)}
         trainer = Trainer(Config.from_flat(settings, Config(policy=policy)))
     row_bytes = trainer.policies["llm_1"].row_bytes(44)
-    trainer.state.use_memory(MemoryBudget(activations=8 * row_bytes, logits=8 * BYTES_PER_LOGIT * 2_000))
+    trainer.state.memory.restore({"activations": 8 * row_bytes, "logits": 8 * BYTES_PER_LOGIT * 2_000})
     before = resident("VmRSS")
     trainer.iterate(0)
     print("peak", resident("VmHWM") - before, flush=True)
