@@ -11,7 +11,7 @@ from cory.config.parsing import settings_of
 from cory.config.schema import Config
 from cory.policies.base import Policy
 from cory.report.page import write_report
-from cory.tracking.tracker import METRICS, SAMPLES, read_lines
+from cory.tracking.tracker import METRICS, read_samples
 from cory.tracking.tracker import read as read_metrics
 from cory.training import factory
 from cory.training.targets import find
@@ -56,7 +56,7 @@ class Run:
         """Sample games as text, one row each."""
         import pandas as pd
 
-        return pd.DataFrame([row for row in read_lines(self.path / SAMPLES) if "failure" not in row])
+        return pd.DataFrame(read_samples(self.path).games)
 
     @property
     def policies(self) -> dict[str, Policy]:

@@ -77,12 +77,13 @@ def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
     result |= {part: {} for part in PARTS}
     policies: list[dict[str, PerQuery]] = []
     for target in evaluated:
-        names = _display_names(target, evaluated)
+        prefix = f"{target.label}:" if len(evaluated) > 1 else ""
+        names = _display_names(target, first, prefix)
         standalone = target.standalone.items()
         per_query = {name: responses.per_query(kl_coef=kl_coef) for name, responses in standalone}
         policies.append({names[name]: per_query[name] for name in target.references if per_query})
         _add_standalone(result, target, names, per_query)
-        _add_games(result, target, f"{target.label}:" if len(evaluated) > 1 else "", kl_coef)
+        _add_games(result, target, prefix, kl_coef)
     for later in policies[1:]:
         for name, other in ((name, other) for name in later for other in policies[0]):
             comparison = differences(later[name], policies[0][other])
@@ -90,18 +91,14 @@ def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
     return result
 
 
-def _display_names(target: EvaluatedTarget, evaluated: Sequence[EvaluatedTarget]) -> dict[str, str]:
-    """The name in the summary of every policy and reference of `target`."""
-    first = evaluated[0]
+def _display_names(target: EvaluatedTarget, first: EvaluatedTarget, prefix: str) -> dict[str, str]:
+    """The name in the summary of every policy and reference of `target`, standalone."""
     shared = {
         name
         for name in target.references.values()
         if target is first or _equal(target.standalone.get(name), first.standalone.get(name))
     }
-    return {
-        name: name if len(evaluated) == 1 or name in shared else f"{target.label}:{name}"
-        for name in target.names
-    }
+    return {name: name if name in shared else prefix + name for name in target.names}
 
 
 def _add_standalone(

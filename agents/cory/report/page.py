@@ -17,7 +17,7 @@ from cory.runtime.files import check_output, read_json, write_text
 from cory.runtime.yaml_files import read_yaml
 from cory.tracking.curves import Curves, exchanges, policies, quantities, references, seatings, seats
 from cory.tracking.labels import defined, label
-from cory.tracking.tracker import METRICS, NO_CURVE, SAMPLES, Key, curves, read, read_samples
+from cory.tracking.tracker import METRICS, NO_CURVE, Key, curves, read, read_samples
 from cory_env.nearest import did_you_mean_path
 
 
@@ -47,8 +47,7 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
         )
     logged = read(run)
     run_curves = curves(logged)
-    rows = read_samples(run / SAMPLES) if (run / SAMPLES).is_file() else []
-    games = [row for row in rows if "failure" not in row]
+    games, failures = read_samples(run)
     config, environment = read_config(run), read_environment(run)
     continues = config.get("task") == "reviews"  # the responses of other tasks answer their queries
     plots = {}
@@ -66,7 +65,7 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
         *probe.sections(run),
         *(part for name in ("training", "team", "updates") for part in plots.get(name, ())),
         *samples.sections(games, continues=continues),
-        *samples.failures([row for row in rows if "failure" in row]),
+        *samples.failures(failures),
         *_files(run),
     ]
     name = html.heading(f"CORY run: {run.resolve().name}", level=1)
@@ -171,13 +170,11 @@ def _held_out(run_curves: Curves) -> list[html.Markup]:
     frozen = references(run_curves)
     rows = []
     for quantity in shown:
-        of_references, of_policies = (
-            [run_curves.get(Key("eval", name, quantity), NO_CURVE) for name in group]
-            for group in (frozen, names)
-        )
-        fixed = [number(curve.values[-1:]) for curve in of_references]
-        changes = [change(curve.values[:1], curve.values[-1:]) for curve in of_policies]
-        rows.append([label(quantity), *fixed, *changes])
+        values = {
+            name: run_curves.get(Key("eval", name, quantity), NO_CURVE).values for name in (*frozen, *names)
+        }
+        changes = [change(values[name][:1], values[name][-1:]) for name in names]
+        rows.append([label(quantity), *(number(values[name][-1:]) for name in frozen), *changes])
     last = max(i for key, curve in run_curves.items() if key.place == "eval" for i in curve.iterations)
     note = (
         "Each policy standalone, given the query only. First evaluation → last evaluation (at iteration "

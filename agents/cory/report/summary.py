@@ -91,13 +91,13 @@ def headline(run: Path) -> list[str]:
 
 
 class Outcome(NamedTuple):
-    """What became of held-out combined reward, mean of the policies; without a margin there is no verdict."""
+    """What became of held-out combined reward, mean of the policies."""
 
     verdict: str
     before: float
     after: float
     margin: float = math.nan
-    """Two standard errors of the change."""
+    """Two standard errors of the change; NaN with too few queries, or if a run has not logged its errors."""
 
 
 def outcome(curves: Curves, queries: int) -> Outcome | None:

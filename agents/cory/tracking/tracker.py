@@ -122,20 +122,28 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [row for _, row in _numbered(path)]
 
 
-def read_samples(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of `samples.jsonl`: games, and responses that a judge failed on.
+class Samples(NamedTuple):
+    """The rows of `samples.jsonl`."""
+
+    games: list[dict[str, Any]]
+    failures: list[dict[str, Any]]
+    """Responses that a judge failed on."""
+
+
+def read_samples(run: Path) -> Samples:
+    """Return the sample games and judge failures of a run directory; none without their file.
 
     Lines are handled as by `read_lines`; ValueError also for one that holds something else.
     """
-    rows = []
-    for number, row in _numbered(path):
+    path, samples = run / SAMPLES, Samples([], [])
+    for number, row in _numbered(path) if path.is_file() else ():
         texts = row.get("eval", {})
         is_game = isinstance(row.get("score"), dict) and isinstance(texts, dict)
         is_game = is_game and all(isinstance(text, str) for text in [row.get("query"), *texts.values()])
         if not ("failure" in row or is_game):  # the query of a failure may be the messages of a chat
             raise ValueError(f"{path} line {number} is no sample of a run; remove or repair that line")
-        rows.append(row)
-    return rows
+        (samples.failures if "failure" in row else samples.games).append(row)
+    return samples
 
 
 def _numbered(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

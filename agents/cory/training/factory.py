@@ -149,9 +149,11 @@ def make_players(
             raise ValueError(f"policies are {', '.join(policies)}; this run needs {', '.join(names)}")
         references, made = {name: policies[name].reference for name in names}, dict(policies)
         by_name = {one.name: one for one in references.values()}
-        if unlike := [one.name for one in references.values() if not one.equals(by_name[one.name])]:
+        for one in references.values():
+            if one is by_name[one.name] or one.equals(by_name[one.name]):
+                continue
             raise ValueError(
-                f"two references are called {unlike[0]!r} and differ; evaluations are by name: call them "
+                f"two references are called {one.name!r} and differ; evaluations are by name: call them "
                 "reference_<policy>"
             )
     elif config.policy.kind == "table":

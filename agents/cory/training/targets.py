@@ -205,11 +205,8 @@ def _home(folder: Path) -> Path | None:
     return home if inside and folder.is_dir() and (home / SETTINGS).exists() else None
 
 
-OF_TRAINING = ("algorithm", "critic", "exchange", "kl.kind")
+OF_TRAINING = ("algorithm", "critic", "kl.kind", "kl.place", "kl.target", "payoff_scaling", "sharing")
 """Settings, and groups of them, that nothing but training depends on."""
-
-CHECKED_BY_TRAINING = ("kl.place", "kl.target", "payoff_scaling", "sharing")
-"""More of them, which do not go with every algorithm, payoff or estimator."""
 
 
 def _settings(home: Path, settings: Mapping[str, Any], training: bool) -> Config:
@@ -219,25 +216,26 @@ def _settings(home: Path, settings: Mapping[str, Any], training: bool) -> Config
     needs where they fit neither the other settings nor the checks of today.
     """
     saved = settings_of(home / SETTINGS)
-    for group in OF_TRAINING:
-        part = _of_group(saved, group)
-        if any(map(_names_code, part.values())):
-            saved = {name: value for name, value in saved.items() if name not in part}
-    unneeded = {name for group in (*OF_TRAINING, *CHECKED_BY_TRAINING) for name in _of_group(saved, group)}
+    for group in (*OF_TRAINING, "exchange"):  # seats depend on the exchange, if by no code of the user
+        if any(_names_code(value) for name, value in saved.items() if _is_of(name, group)):
+            saved = _without(saved, (group,))
     try:
         with suppress(ValueError):
             if training:
                 return Config.from_flat(settings, Config.from_flat(saved))
-        rest = {name: saved[name] for name in saved.keys() - unneeded | _of_group(saved, "exchange").keys()}
-        config = Config.from_flat(rest)
+        config = Config.from_flat(_without(saved, OF_TRAINING))
     except ValueError as error:
         raise ValueError(f"{home / SETTINGS} cannot be read: {error}") from error
     return Config.from_flat(settings, config)
 
 
-def _of_group(settings: Mapping[str, Any], group: str) -> dict[str, Any]:
-    """The setting `group`, and those below it."""
-    return {k: v for k, v in settings.items() if k == group or k.startswith(f"{group}.")}
+def _without(settings: Mapping[str, Any], groups: Sequence[str]) -> dict[str, Any]:
+    return {k: v for k, v in settings.items() if not any(_is_of(k, group) for group in groups)}
+
+
+def _is_of(name: str, group: str) -> bool:
+    """Whether a setting is `group` or one below it."""
+    return name == group or name.startswith(f"{group}.")
 
 
 def _names_code(value: Any) -> bool:

@@ -184,10 +184,11 @@ def test_a_damaged_sample_is_named_with_its_file(case, tmp_path):
     sound = b'{"iteration": 0, "query": "a", "score": {}, "eval": {"llm_1": "b"}}\n'
     failed = b'{"iteration": 0, "query": "a", "failure": "took more than 2 s"}\n'
     (tmp_path / "samples.jsonl").write_bytes(sound + failed)
-    assert len(read_samples(tmp_path / "samples.jsonl")) == 2
+    games, failures = read_samples(tmp_path)
+    assert (len(games), len(failures)) == (1, 1)
     (tmp_path / "samples.jsonl").write_bytes(sound + failed + NO_SAMPLES[case] + b"\n")
     with pytest.raises(ValueError, match=r"samples\.jsonl line 3 is no.*remove or repair that line"):
-        read_samples(tmp_path / "samples.jsonl")
+        read_samples(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["environment.json", "checkpoints/step-000006/environment.json"])

@@ -96,6 +96,15 @@ def test_what_reads_whole_games_reads_what_a_player_wrote(algorithm, seat):
     assert read[start] == [position * ids + token for position, token in enumerate(before)]
 
 
+def test_a_central_critic_holds_the_prompt_of_the_first_seat():
+    """An observer of sums reads the query twice: `3+4=7;3+4=`."""
+    sums = ("--task", "arithmetic", "--algorithm", "mappo")
+    trainer = Trainer(flagged(*sums, default=replace(FEW, players={"pioneer_0": "frozen"})))
+    trainer.iterate(0)
+    rows_by_seat = transcripts(trainer.batches)
+    assert trainer.critic.max_length >= max(rows.max_length for rows in rows_by_seat.values())
+
+
 def test_a_saved_policy_plays_with_its_weights_under_a_name_of_its_own(saved):
     trainer = seated(str(saved / "policies/llm_1"), seat="pioneer_0")
     player = trainer.players["pioneer_0"]

@@ -13,7 +13,7 @@ from cory.report.page import read_environment
 from cory.runtime.sources import changed, last_of
 from cory.study.plan import completed, evaluated_unlike, settings_in
 from cory.tracking.curves import Curves
-from cory.tracking.tracker import METRICS, SAMPLES, curves, read, read_samples
+from cory.tracking.tracker import METRICS, curves, read, read_samples
 from cory_env.nearest import did_you_mean_path
 
 CHANGE_NO_NUMBER = frozenset(IRRELEVANT) - {"evaluation.queries"}
@@ -45,8 +45,7 @@ class Arm:
     @property
     def samples(self) -> list[dict[str, Any]]:
         """Held-out samples of the run with the smallest seed."""
-        path = self.runs[min(self.runs)] / SAMPLES
-        return [row for row in (read_samples(path) if path.is_file() else ()) if "eval" in row]
+        return [row for row in read_samples(self.runs[min(self.runs)]).games if "eval" in row]
 
 
 def common_parent(folders: Sequence[Path]) -> Path:
