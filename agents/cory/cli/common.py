@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,12 @@ from cory.runtime.terminal import plain, say
 
 
 def settings_for(targets: Sequence[str], words: Sequence[str], *, preset: str | None) -> dict[str, Any]:
-    """The settings that flags give, which have the options of the task and algorithm of the first target."""
+    """The settings that flags give, which have the options of the first target's task."""
     if not words:
         return {}
     from cory.training.targets import config_of
 
-    with suppress(ValueError):  # of settings that only training has, and that do not go with these
-        return parse_settings(words, default=config_of(targets, preset=preset), command="cory train")
-    default = config_of(targets, preset=preset, training=False)
-    return parse_settings(words, default=default, command="cory train")
+    return parse_settings(words, default=config_of(targets, preset=preset), command="cory train")
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -64,18 +63,17 @@ def config_of(
     *,
     preset: str | None = None,
     settings: Mapping[str, Any] = MappingProxyType({}),
-    training: bool = True,
 ) -> Config:
     """The settings of the first target that is no function, else of the preset, changed by `settings`.
 
-    Without `training` those of a run leave out what nothing but training needs.
+    Those of a run leave out what nothing but training needs.
     """
     name = next((at_home(name) for name in names if not is_loader(name)), None)
     if name is None:
         return Config.from_flat(settings, presets.get(preset or "pocket"))
     folder = Path(name)
     home = folder if _is_checkpoint(folder) or run_of(name) else None if preset else _home(folder)
-    return _of_a_model(name, preset, settings) if home is None else _settings(home, settings, training)
+    return _of_a_model(name, preset, settings) if home is None else _settings(home, settings)
 
 
 def run_of(name: str) -> Path | None:
@@ -209,33 +207,26 @@ OF_TRAINING = ("algorithm", "critic", "kl.kind", "kl.place", "kl.target", "payof
 """Settings, and groups of them, that nothing but training depends on."""
 
 
-def _settings(home: Path, settings: Mapping[str, Any], training: bool) -> Config:
+def _settings(home: Path, settings: Mapping[str, Any]) -> Config:
     """The settings in a folder, changed by `settings`; another task starts from its own defaults.
 
-    Code that only training needs is not imported: its settings are left out. So are all that only training
-    needs where they fit neither the other settings nor the checks of today.
+    What only training needs is left out: it may fit neither the other settings nor the checks of today, and
+    code that it names is not imported.
     """
     saved = settings_of(home / SETTINGS)
-    for group in (*OF_TRAINING, "exchange"):  # seats depend on the exchange, if by no code of the user
-        if any(_names_code(value) for name, value in saved.items() if _is_of(name, group)):
-            saved = _without(saved, (group,))
+    own_order = _names_code(saved.get("exchange.order"))  # else seats depend on the exchange
+    left_out = (*OF_TRAINING, "exchange") if own_order else OF_TRAINING
+    kept = {name: value for name, value in saved.items() if not _is_of(name, left_out)}
     try:
-        with suppress(ValueError):
-            if training:
-                return Config.from_flat(settings, Config.from_flat(saved))
-        config = Config.from_flat(_without(saved, OF_TRAINING))
+        config = Config.from_flat(kept)
     except ValueError as error:
         raise ValueError(f"{home / SETTINGS} cannot be read: {error}") from error
     return Config.from_flat(settings, config)
 
 
-def _without(settings: Mapping[str, Any], groups: Sequence[str]) -> dict[str, Any]:
-    return {k: v for k, v in settings.items() if not any(_is_of(k, group) for group in groups)}
-
-
-def _is_of(name: str, group: str) -> bool:
-    """Whether a setting is `group` or one below it."""
-    return name == group or name.startswith(f"{group}.")
+def _is_of(name: str, groups: Sequence[str]) -> bool:
+    """Whether a setting is one of `groups` or below one."""
+    return any(name == group or name.startswith(f"{group}.") for group in groups)
 
 
 def _names_code(value: Any) -> bool:
