@@ -66,7 +66,7 @@ def config_of(
 ) -> Config:
     """The settings of the first target that is no function, else of the preset, changed by `settings`.
 
-    Those of a run leave out what nothing but training needs.
+    Those of a run leave out what only training needs.
     """
     name = next((at_home(name) for name in names if not is_loader(name)), None)
     if name is None:
@@ -204,7 +204,7 @@ def _home(folder: Path) -> Path | None:
 
 
 OF_TRAINING = ("algorithm", "critic", "kl.kind", "kl.place", "kl.target", "payoff_scaling", "sharing")
-"""Settings, and groups of them, that nothing but training depends on."""
+"""Beginnings of the settings that only training needs."""
 
 
 def _settings(home: Path, settings: Mapping[str, Any]) -> Config:
@@ -216,17 +216,12 @@ def _settings(home: Path, settings: Mapping[str, Any]) -> Config:
     saved = settings_of(home / SETTINGS)
     own_order = _names_code(saved.get("exchange.order"))  # else seats depend on the exchange
     left_out = (*OF_TRAINING, "exchange") if own_order else OF_TRAINING
-    kept = {name: value for name, value in saved.items() if not _is_of(name, left_out)}
+    kept = {name: value for name, value in saved.items() if not name.startswith(left_out)}
     try:
         config = Config.from_flat(kept)
     except ValueError as error:
         raise ValueError(f"{home / SETTINGS} cannot be read: {error}") from error
     return Config.from_flat(settings, config)
-
-
-def _is_of(name: str, groups: Sequence[str]) -> bool:
-    """Whether a setting is one of `groups` or below one."""
-    return any(name == group or name.startswith(f"{group}.") for group in groups)
 
 
 def _names_code(value: Any) -> bool:
