@@ -41,6 +41,8 @@ CORY = {
     "cory bf16": Worker(precision="bfloat16"),
     "lora team": Worker(kind="lora_team"),
 }
+LORA_BF16 = {"lora team bf16": Worker(kind="lora_team", precision="bfloat16")}
+"""The adapters on frozen weights in bfloat16, as on GPUs by default."""
 HF = {"hf fp32": Worker(kind="hf"), "hf bf16": Worker(kind="hf", precision="bfloat16")}
 TRL = {
     "trl fp32 pioneer_0": Worker(kind="trl"),
@@ -51,7 +53,7 @@ EAGER = {
     "cory fp32, not compiled": Worker(compile="no"),
     "cory bf16, not compiled": Worker(compile="no", precision="bfloat16"),
 }
-WORKERS = {**CORY, **HF, **TRL, **GRPO, **EAGER}
+WORKERS = {**CORY, **LORA_BF16, **HF, **TRL, **GRPO, **EAGER}
 
 W3_PAIRS = (
     ("cory fp32", "hf fp32"),
@@ -165,9 +167,9 @@ def installed(workers: Sequence[str]) -> bool:
 def workers_of(workload: str, device: str) -> list[str]:
     """The workers that are timed on a workload together: baselines on W1 and on GPUs, where one is enough."""
     if workload.startswith("llama-"):
-        return ["lora team"]
+        return [*LORA_BF16]
     if device != "cpu":
-        return ["cory bf16", "lora team", "hf bf16"]
+        return ["cory bf16", "cory bf16, not compiled", *LORA_BF16, "hf bf16"]
     if workload == "tiny":
         return [*CORY, *HF]
     return [*CORY, *HF, *(TRL if installed(list(TRL)) else [])] if workload == "W1" else list(CORY)

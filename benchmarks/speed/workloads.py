@@ -147,12 +147,13 @@ WORKLOADS = {
 GPU_WORKLOADS = {
     "gpt2": Workload(layers=12, width=768, heads=12, batch=256),
     "gpt2-large": Workload(layers=36, width=1280, heads=20, batch=256),
+    "smollm2": Workload(named="smollm2", batch=256, query=(4, 8), response=12),
     "llama-7b": Workload(
         architecture="llama", layers=32, width=4096, heads=32, vocab_size=32_000,
         batch=32, query=(251, 251), response=256, bfloat16=True,
     ),
 }  # fmt: skip
-"""llama-7b: the observer reads 768 tokens and writes 256."""
+"""smollm2: W3 at the paper's batch (`make smollm2`). llama-7b: the observer reads 768 tokens, writes 256."""
 TINY: dict[str, Any] = {"layers": 2, "width": 64, "heads": 2, "vocab_size": 1000, "batch": 4, "response": 4}
 REHEARSALS = {"tiny": Workload(**TINY), "tiny-llama": Workload(architecture="llama", bfloat16=True, **TINY)}
 """For `benchmarks/gpu.sh --dry`, never timed by default."""

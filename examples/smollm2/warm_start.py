@@ -22,7 +22,9 @@ from cory import rng
 from cory.pocket import MODELS
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
+from cory.policies.loading import check_device
 from cory.runtime.cpu import configure_runtime
+from cory.runtime.device import default_device
 from cory_env.arrays import pack
 from cory_env.data import splits, tables
 from cory_env.grading.numeric_answers import is_correct
@@ -62,6 +64,9 @@ class Config:
     epochs: float = 3.0
     batch: int = 8
     lr: float = 5e-5
+    device: str = "auto"
+    """Where to train; `auto` is the accelerator if there is one, else cpu."""
+
     threads: int = 1
     seed: int = 0
 
@@ -106,7 +111,9 @@ def warm_start(config: Config) -> dict[str, Any]:
     from transformers import DataCollatorForSeq2Seq, Trainer, TrainerCallback, TrainingArguments
 
     configure_runtime(threads=config.threads)
-    policy = CausalLMPolicy.load("warm_start", config.model)
+    device = default_device() if config.device == "auto" else config.device
+    check_device(device)
+    policy = CausalLMPolicy.load("warm_start", config.model, device=device)
     model, tokenizer = policy.model, policy.tokenizer
     pairs = pairs_by_split(config.data)
     checked = pairs["validation"][: config.checked]
