@@ -257,7 +257,7 @@ def page(one: Stored, figures: Sequence[str]) -> str:
     command = f"cory study {file.relative_to(ROOT)}" if file.exists() else one.results["command"]
     missing = missing_runs(one, file) if file.exists() else []
     rest = f" `{command}` trains {len(missing)} more: {runs_in_words(missing)}." if missing else ""
-    return markdown(one.results, figures=figures) + f"\n{len(runs)} runs, {hours:.1f} core hours.{rest}\n"
+    return markdown(one.results, figures=figures) + f"\n{len(runs)} runs, {hours:.1f} hours in all.{rest}\n"
 
 
 def missing_runs(one: Stored, file: Path) -> list[PlannedRun]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Literal
 
 from benchmarks import ROOT
@@ -74,11 +75,12 @@ class WorkerProcess:
         self, command: Sequence[str | Path], job: Figures, environment: Mapping[str, str] | None = None
     ) -> None:
         self.command = [str(word) for word in command]
+        self.errors = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - see `close`
         self.process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self.errors,
             text=True,
             cwd=ROOT,
             env={**os.environ, **(environment or {})},
@@ -95,9 +97,11 @@ class WorkerProcess:
             self.process.stdin.flush()
         reply = self.process.stdout.readline()
         if not reply:
+            code = self.process.wait()
+            self.errors.seek(0)
             raise RuntimeError(
-                f"{' '.join(self.command)} ended with {self.process.wait()}; -9 means that there is too "
-                "little memory for the workers that are timed together"
+                f"{' '.join(self.command)} ended with {code}; -9 means that there is too little memory for "
+                f"the workers that are timed together. Its last words:\n{self.errors.read()[-2000:]}"
             )
         figures: Figures = json.loads(reply)
         return figures
@@ -105,6 +109,7 @@ class WorkerProcess:
     def close(self) -> None:
         """Close its input and wait for its end."""
         self.process.communicate()
+        self.errors.close()
 
 
 def start(name: str, workload: Workload, *, threads: int, device: str) -> WorkerProcess:

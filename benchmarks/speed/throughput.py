@@ -7,11 +7,12 @@
     python -m benchmarks.speed.throughput --json FILE         # write every figure and its provenance
     python -m benchmarks.speed.throughput --device cuda       # the workloads of a GPU
 
-Every worker is a process of its own; workers take turns, an iteration each, and the median of the rounds
-after a warm-up is reported. Weights (except those of the pocket models) and queries are random; the judge
-takes no time. Peaks are of resident memory above that of the imports, on a GPU of what torch allocates; of
-CORY they are compared with the estimate (memory_estimate.py). The share is that of the FLOP lower bound
-(roofline.py) at the speed of the machine's fastest matrix product, measured between the rounds.
+Every worker is a process of its own; workers take turns, an iteration each (on an accelerator one follows
+another), and the median of the rounds after a warm-up is reported. Weights (except those of the pocket
+models) and queries are random; the judge takes no time. Peaks are of resident memory above that of the
+imports, on a GPU of what torch allocates; of CORY they are compared with the estimate
+(memory_estimate.py). The share is that of the FLOP lower bound (roofline.py) at the speed of the machine's
+fastest matrix product, measured between the rounds.
 """
 
 import argparse
@@ -54,26 +55,32 @@ def measure(
     device: str,
     rounds: int = ROUNDS,
 ) -> Figures:
-    """Time the workers in turns, and the machine's fastest product between the rounds."""
-    running = {name: start(name, workload, threads=threads, device=device) for name in workers}
+    """Time the workers, and the machine's fastest product between the rounds.
+
+    On a CPU they take turns. On an accelerator, whose memory does not hold them all, one follows another.
+    """
+    about: dict[str, Figures] = {}
     replies: dict[str, list[Figures]] = {name: [] for name in workers}
     peaks: dict[str, list[float]] = {WORKERS[name].precision: [] for name in workers}
-    try:
-        for i in range(1 + rounds):
-            for name, process in running.items():
-                replies[name].append(process.send("go"))
-            for dtype, speeds in peaks.items():
-                speeds.append(peak(getattr(torch, dtype), device))
-            print(f"{title}: round {i} of {rounds}", file=sys.stderr)
-    finally:
-        for process in running.values():
-            process.close()
+    for group in [workers] if device == "cpu" else [[name] for name in workers]:
+        running = {name: start(name, workload, threads=threads, device=device) for name in group}
+        about |= {name: process.about for name, process in running.items()}
+        try:
+            for i in range(1 + rounds):
+                for name, process in running.items():
+                    replies[name].append(process.send("go"))
+                for dtype in {WORKERS[name].precision for name in group}:
+                    peaks[dtype].append(peak(getattr(torch, dtype), device))
+                print(f"{title}, {', '.join(group)}: round {i} of {rounds}", file=sys.stderr)
+        finally:
+            for process in running.values():
+                process.close()
     fastest = {dtype: statistics.median(speeds) for dtype, speeds in peaks.items()}
     return {
         "workload": asdict(workload),
         "peak_flops": fastest,
         "workers": {
-            name: {**running[name].about, **summary(rows, peak_flops=fastest[WORKERS[name].precision])}
+            name: {**about[name], **summary(rows, peak_flops=fastest[WORKERS[name].precision])}
             for name, (_, *rows) in replies.items()
         },
     }

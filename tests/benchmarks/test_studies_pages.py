@@ -100,7 +100,7 @@ def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
         "| cooperative | 5 | 0.820\N{NO-BREAK SPACE}\N{PLUS-MINUS SIGN}",
         "| a / b | cooperative - independent | game/collective_reward, relay | 5 | ",
         "![Learning curves](relay-smoke/curves.png)",
-        "10 runs, 0.2 core hours.",
+        "10 runs, 0.2 hours in all.",
     ):
         assert shown in text
     assert (pages / "relay-smoke/curves.png").stat().st_size > 1000

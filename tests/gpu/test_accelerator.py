@@ -4,7 +4,6 @@
 accelerator's memory and waits are skipped.
 """
 
-import os
 import warnings
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 from cory.cli.main import main
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.training.trainer import Trainer
+from tests.helpers.models import GPU as DEVICE
 from tests.helpers.models import make_team
 from tests.helpers.pretended_runs import (
     LANGUAGE_MODELS,
@@ -27,7 +27,6 @@ from tests.helpers.runs import same, traces, without_report
 
 pytestmark = pytest.mark.gpu
 
-DEVICE = os.environ.get("CORY_TEST_DEVICE", "cuda")
 EXACT = [case for case in LANGUAGE_MODELS if not any(word in case for word in ROUNDED)]
 accelerator_only = pytest.mark.skipif(DEVICE == "cpu", reason="a CPU neither waits nor has memory of its own")
 
@@ -85,11 +84,12 @@ def test_passes_become_smaller_where_memory_runs_out(monkeypatch):
     torch.cuda.empty_cache()
     held = torch.cuda.memory_reserved(DEVICE)
     total = torch.cuda.get_device_properties(DEVICE).total_memory
-    torch.cuda.set_per_process_memory_fraction((held + (24 << 20)) / total, DEVICE)
+    index = torch.cuda.current_device()  # this function takes no device without an index
+    torch.cuda.set_per_process_memory_fraction((held + (24 << 20)) / total, index)
     try:
         trainer.iterate(0)
     finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, DEVICE)
+        torch.cuda.set_per_process_memory_fraction(1.0, index)
     assert next(iter(trainer.policies.values())).memory.activations <= before
 
 

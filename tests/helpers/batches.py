@@ -52,7 +52,7 @@ def make_rows(policy: Policy, *, poison: int = 9, key: int = 0) -> tuple[Rows, T
 def make_batch(policy: Policy) -> Batch:
     """A batch of sampled responses; scores and payoffs rise from -1 to 1."""
     rows, behaviour_BT = make_rows(policy)
-    score_B = torch.linspace(-1, 1, B)
+    score_B = torch.linspace(-1, 1, B, device=policy.device)
     return scoring.make_batch(policy, rows, behaviour_BT, score_B, score_B)
 
 
@@ -69,10 +69,11 @@ def sampled(policy: CausalLMPolicy, *, poison: int = 9) -> tuple[Rows, Tensor]:
 
 
 def rows_of(prompt_BP: Tensor, prompt_length_B: Tensor, drawn: Sampled) -> Rows:
-    """Prompts and sampled responses as rows."""
+    """Prompts and sampled responses as rows, where the responses are."""
+    device = drawn.response_BT.device
     return Rows(
-        prompt_BP=prompt_BP,
-        prompt_length_B=prompt_length_B,
+        prompt_BP=prompt_BP.to(device),
+        prompt_length_B=prompt_length_B.to(device),
         response_BT=drawn.response_BT,
         response_length_B=drawn.response_length_B,
     )

@@ -1,5 +1,6 @@
 """Tiny models, tokenizers and policies with random weights; nothing is downloaded."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from cory.policies.lora import LoraTeam
 from cory.policies.lora_config import LoRAConfig
 from cory.policies.table import TablePolicy
 
+GPU = os.environ.get("CORY_TEST_DEVICE", "cuda")
+"""The device of tests that are marked `gpu`; with `cpu` they are rehearsed (benchmarks/gpu.sh --dry)."""
 CLASSES = {
     "gpt2": (GPT2Config, GPT2LMHeadModel),
     "llama": (LlamaConfig, LlamaForCausalLM),
@@ -167,7 +170,8 @@ def stir(policy, seed: int = 1) -> None:
     """Move all weights a little, as learning would."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in policy.parameters():
-        parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+        noise = torch.randn(parameter.shape, generator=generator)
+        parameter += 0.05 * noise.to(parameter.device)
 
 
 def weights_of(policy) -> dict[str, Tensor]:

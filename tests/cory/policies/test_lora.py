@@ -12,6 +12,7 @@ from tests.helpers.batches import B, make_batch, make_rows
 from tests.helpers.learners import advantage_of, make_learner
 from tests.helpers.models import (
     CLASSES,
+    GPU,
     IDS,
     frozen_weights,
     make_team,
@@ -181,7 +182,7 @@ def test_parameters_are_the_adapters_and_the_value_head_only(backbone):
 @pytest.mark.gpu
 def test_a_backbone_in_four_bits_learns_through_float32_adapters(backbone):
     pytest.importorskip("bitsandbytes")
-    team = make_team(backbone, device="cuda", config=LoRAConfig(rank=4, alpha=8, four_bit="yes"))
+    team = make_team(backbone, device=GPU, config=LoRAConfig(rank=4, alpha=8, four_bit="yes"))
     policy = team.policies["llm_1"]
     assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
     assert (
@@ -193,6 +194,6 @@ def test_a_backbone_in_four_bits_learns_through_float32_adapters(backbone):
     for step in range(2):
         batch = make_batch(policy)
         assert step or (batch.exact_kl_BT == 0).all()
-        learner.update(batch, advantage_of(learner, batch), [torch.arange(B, device="cuda")])
+        learner.update(batch, advantage_of(learner, batch), [torch.arange(B, device=GPU)])
     assert not [name for name, tensor in weights_of(policy).items() if torch.equal(tensor, before[name])]
     assert all(torch.equal(frozen_weights(team)[name], tensor) for name, tensor in fixed.items())

@@ -16,7 +16,7 @@ from cory.policies.scoring import evaluate
 from cory.tracking.tracker import read
 from tests.helpers.batches import B, make_batch, make_rows, sample_responses
 from tests.helpers.learners import advantage_of, gradients_used, make_learner
-from tests.helpers.models import frozen_weights, make_team, make_tokenizer, stir, weights_of
+from tests.helpers.models import GPU, frozen_weights, make_team, make_tokenizer, stir, weights_of
 from tests.helpers.runs import without_report
 
 FOUR_BIT = LoRAConfig(rank=4, alpha=8, four_bit="yes")
@@ -164,7 +164,7 @@ def test_a_merged_export_holds_whole_weights(wide, bitsandbytes, tmp_path):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_on_a_gpu_sampler_and_learner_agree_too(wide, bitsandbytes, precision):
     """One row by itself is multiplied by another kernel."""
-    team = make_team(wide, ("llm_1",), device="cuda", config=FOUR_BIT, precision=precision)
+    team = make_team(wide, ("llm_1",), device=GPU, config=FOUR_BIT, precision=precision)
     policy = team.policies["llm_1"]
     stir(policy)
     batch = make_batch(policy)

@@ -1,6 +1,11 @@
 """Rows of results from a run's metrics."""
 
+import json
+
+import pytest
+
 from cory.study import records
+from cory.study.plan import PlannedRun
 
 
 def row(iteration, **more):
@@ -32,3 +37,15 @@ def test_collapse_is_the_first_sign_of_each_trained_policy():
     assert records.collapsed_at(evaluated) == {"llm_1": 20, "llm_2": 10, "llm_3": None}
     evaluated["reference_llm_2"] = distinct(0.5)  # of another model
     assert records.collapsed_at(evaluated) == {"llm_1": 20, "llm_2": None, "llm_3": None}
+
+
+@pytest.mark.parametrize(
+    ("device", "name"), [("auto", "NVIDIA H200"), ("cuda:1", "NVIDIA H200"), ("cpu", "Xeon")]
+)
+def test_the_processor_of_a_run_is_the_accelerator_it_was_on(device, name, tmp_path):
+    settings = {"iterations": 1, "batch": 2, "seats": 2, "policy.device": device}
+    planned = PlannedRun(arm="cory", task="reviews", seed=0, settings=settings)
+    (tmp_path / "metrics.jsonl").write_text('{"iteration": 0, "time/update/seconds": 1.0}\n')
+    made = {"commit": "abc", "processor": "Xeon", "gpu": "NVIDIA H200"}
+    (tmp_path / "environment.json").write_text(json.dumps(made))
+    assert records.record(planned, tmp_path)["processor"] == name
