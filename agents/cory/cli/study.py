@@ -39,7 +39,8 @@ class Options:
     """One seed of two iterations of every arm, in a folder of its own."""
 
     jobs: int | None = None
-    """Runs at a time, one thread each; by default as many as there are cores, with ray in the cluster."""
+    """Runs at a time, one thread each; by default as many as there are accelerators, else cores, with ray in
+    the cluster. Runs on one accelerator share its memory."""
 
     engine: Literal["local", "ray"] = "local"
     """Who trains: processes of this machine, or tasks of a Ray cluster (pip install 'cory[ray]')."""

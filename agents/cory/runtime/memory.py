@@ -160,9 +160,19 @@ def pass_bytes(memory: int | Literal["auto"], device: torch.device) -> int:
     return CPU_BYTES if device.type == "cpu" else _share_of_accelerator(device)
 
 
+_runs = 1
+"""Processes that use the accelerator of this one."""
+
+
+def share_accelerator(runs: int) -> None:
+    """Let `auto` mean a part of the free memory: as many processes as that use the accelerator."""
+    global _runs
+    _runs = runs
+
+
 @cache
 def _share_of_accelerator(device: torch.device) -> int:
-    return share_of(free_bytes(device))
+    return share_of(free_bytes(device) // _runs)
 
 
 def agree_on_smallest(budget: MemoryBudget) -> None:

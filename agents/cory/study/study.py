@@ -110,7 +110,8 @@ class Study:
             tasks: Only on these is trained.
             seeds: Seeds 0 to `seeds` - 1 instead of the study's.
             quick: One seed of two iterations of every arm, in a folder of its own.
-            jobs: Runs at a time; by default one per core, with `ray` one per CPU of the cluster.
+            jobs: Runs at a time; by default one per accelerator, else per core, with `ray` one per CPU of
+                the cluster. Runs on one accelerator share its memory.
             out: Folder of runs and report instead of the study's.
             train: Whether anything is trained; else only what is finished is counted again.
             engine: `local` (processes of this machine) or `ray` (tasks of a Ray cluster; the extra `ray`).

@@ -38,23 +38,21 @@ class Outcome:
 class Engine(ABC):
     """Trains runs; a subclass starts them, waits for them and stops them."""
 
-    places: int
-    """Runs at a time where the user does not say."""
-
     def __init__(self, out: Path, *, jobs: int | None, say: Callable[[str], None]) -> None:
-        """`jobs`: runs at a time, None = as many as there are cores. `say` prints a line of progress."""
+        """`jobs`: runs at a time, None = `places`. `say` prints a line of progress."""
         self.out, self.jobs, self.say = out, jobs, say
 
     def train(self, runs: Sequence[PlannedRun]) -> list[Outcome]:
         """Train every run; how each ended. `Stopped` after Ctrl-C or SIGTERM, once the runs have saved."""
         todo, outcomes = deque(runs), list[Outcome]()
+        jobs = self.jobs or self.places(runs)
         running: dict[Handle, PlannedRun] = {}
         resumed, began, reported_at = 0, time.monotonic(), time.monotonic()
         with Signals() as signals:
             try:
                 while todo or running:
                     signals.check()
-                    while todo and len(running) < (self.jobs or self.places):
+                    while todo and len(running) < jobs:
                         run = todo.popleft()
                         resumed += self._iterations(run)
                         running[self.start(run)] = run
@@ -87,6 +85,10 @@ class Engine(ABC):
             log = tuple(path.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:])
         self.say("\n  | ".join([f"{run.name} failed: {error}", *log]) if error else f"{run.name} finished")
         return Outcome(run=run, error=error, log=log)
+
+    @abstractmethod
+    def places(self, runs: Sequence[PlannedRun]) -> int:
+        """How many of these runs to train at a time where the user does not say."""
 
     @abstractmethod
     def start(self, run: PlannedRun) -> Handle:

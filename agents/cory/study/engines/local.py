@@ -1,5 +1,6 @@
 """Local processes that train the runs of a study, one process a run."""
 
+import math
 import multiprocessing
 import os
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from cory.runtime.device import accelerators, use_accelerator
+from cory.runtime.memory import share_accelerator
 from cory.study.engines import worker
 from cory.study.engines.base import POLL, Engine
 from cory.study.plan import PlannedRun
@@ -29,18 +32,32 @@ class Process(NamedTuple):
 
 
 class LocalEngine(Engine):
-    """Trains runs in processes of this machine."""
+    """Trains runs in processes of this machine, which are spread over its accelerators."""
 
-    places = os.cpu_count() or 1
+    def __init__(self, out: Path, **options: Any) -> None:
+        super().__init__(out, **options)
+        self.used: dict[Process, int] = {}
+        """The accelerators of runs, by index, where there are any."""
+
+    def places(self, runs: Sequence[PlannedRun]) -> int:
+        """One run on each accelerator, or on each core if there is none or the settings name the CPU."""
+        on_cpu = all(run.settings.get("policy.device") == "cpu" for run in runs)
+        return (0 if on_cpu else accelerators()) or os.cpu_count() or 1
 
     def start(self, run: PlannedRun) -> Process:
-        """Start the process of a run."""
+        """Start the process of a run, on the accelerator with the fewest runs."""
         result, theirs = CONTEXT.Pipe(duplex=False)
-        process = CONTEXT.Process(target=serve, args=(self.out / run.name, run, theirs))
+        there, used = accelerators(), list(self.used.values())
+        index = min(range(there), key=used.count, default=None)
+        runs = math.ceil((self.jobs or there) / there) if there else 1
+        process = CONTEXT.Process(target=serve, args=(self.out / run.name, run, theirs, index, runs))
         with without_main_module():
             process.start()
         theirs.close()
-        return Process(process, result)
+        started = Process(process, result)
+        if index is not None:
+            self.used[started] = index
+        return started
 
     def wait(self, running: Sequence[Process]) -> list[Process]:
         """The processes that have sent their result or died."""
@@ -49,6 +66,7 @@ class LocalEngine(Engine):
 
     def error(self, handle: Process) -> str:
         """What the process sent, or how it died."""
+        self.used.pop(handle, None)
         with handle.result:
             try:
                 error: str | None = handle.result.recv()
@@ -65,10 +83,16 @@ class LocalEngine(Engine):
             handle.process.join()
 
 
-def serve(folder: Path, run: PlannedRun, result: Connection) -> None:
-    """Train a run in this process, which ends when its parent dies and which Ctrl-C does not reach."""
+def serve(folder: Path, run: PlannedRun, result: Connection, accelerator: int | None, runs: int) -> None:
+    """Train a run in this process, which ends when its parent dies and which Ctrl-C does not reach.
+
+    It uses the accelerator of this index, as one of so many runs.
+    """
     os.setsid()
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    if accelerator is not None:
+        use_accelerator(accelerator)
+        share_accelerator(runs)
     result.send(worker.train(folder, run))
 
 

@@ -36,7 +36,9 @@ RELEASE_SECONDS = 60.0
 class RayEngine(Engine):
     """Trains runs as Ray tasks, on the cluster that Ray is connected to, finds or starts."""
 
-    places = sys.maxsize  # Ray has the runs wait for a CPU
+    def places(self, runs: Sequence[PlannedRun]) -> int:
+        """All at once: Ray has them wait for a CPU."""
+        return len(runs)
 
     def train(self, runs: Sequence[PlannedRun]) -> list[Outcome]:
         """Train every run; how each ended. A Ray that is started here ends with it."""
