@@ -43,7 +43,9 @@ HORIZONS = (10, 20, 25, 30)
 """Iterations at which they are measured, where a study has evaluations."""
 QUOTED = (
     ("12.3 % better optimality", "combined reward", "equal"),
+    ("12.3 % better optimality", "combined reward", "smollm2-batch"),
     ("67 % fewer collapses", "collapsed policies", "collapse"),
+    ("67 % fewer collapses", "collapsed policies", "smollm2-batch"),
     ("41 % less variance", "variance of combined reward", "equal"),
     ("41 % less variance", "variance of combined reward", "plus"),
 )
@@ -197,7 +199,11 @@ def percentages(results: Results, quantity: str) -> list[list[str]]:
         ]
         curves = [[curve(run, "combined_reward", kl_coef=kl_coef) for run in side] for side in runs]
         cells = []
+        longest = max((run["iterations"] for side in runs for run in side), default=0)
         for at in HORIZONS:
+            if at > longest:
+                cells.append("-")
+                continue
             if quantity == "collapsed policies":
                 cory, ppo = (
                     np.mean(
