@@ -108,7 +108,10 @@ def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
 
 
 def test_percentages_of_cory_stand_in_the_page_on_the_paper_at_each_horizon():
-    """At 10: rewards of 0.9 against 1, variances of 0.01 and 0.04; of 4 policies 1 collapsed, of 2 both. 20 is the end."""
+    """At 10: rewards of 0.9 against 1, variances of 0.01 and 0.04; of 4 policies 1 collapsed, of 2 both.
+
+    Runs end at 20.
+    """
     points = {"cory": {0: (0.8, 1.0), 20: (-2.0, 1.0)}, "ppo": {0: (0.8, 1.2), 20: (1.0, 1.0)}}
     runs = []
     for arm, by_time in points.items():

@@ -44,6 +44,8 @@ def engine(tmp_path, jobs=None) -> local.LocalEngine:
 def test_each_accelerator_has_one_run_unless_the_settings_name_the_cpu(tmp_path, started):
     assert engine(tmp_path).places([run_of(0, "cpu"), run_of(1)]) == 2
     assert engine(tmp_path).places([run_of(0, "cpu")]) == os.cpu_count()
+    engine(tmp_path).start(run_of(0, "cpu"))
+    assert started[0][-2:] == (None, 1)
 
 
 def test_without_accelerators_each_core_has_a_run(tmp_path, started, monkeypatch):

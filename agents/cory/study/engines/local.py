@@ -41,13 +41,12 @@ class LocalEngine(Engine):
 
     def places(self, runs: Sequence[PlannedRun]) -> int:
         """One run on each accelerator, or on each core if there is none or the settings name the CPU."""
-        on_cpu = all(run.settings.get("policy.device") == "cpu" for run in runs)
-        return (0 if on_cpu else accelerators()) or os.cpu_count() or 1
+        return max(accelerators_for(run) for run in runs) or os.cpu_count() or 1
 
     def start(self, run: PlannedRun) -> Process:
         """Start the process of a run, on the accelerator with the fewest runs."""
         result, theirs = CONTEXT.Pipe(duplex=False)
-        there, used = accelerators(), list(self.used.values())
+        there, used = accelerators_for(run), list(self.used.values())
         index = min(range(there), key=used.count, default=None)
         runs = math.ceil((self.jobs or there) / there) if there else 1
         process = CONTEXT.Process(target=serve, args=(self.out / run.name, run, theirs, index, runs))
@@ -81,6 +80,11 @@ class LocalEngine(Engine):
             handle.process.terminate()
         for handle in running:
             handle.process.join()
+
+
+def accelerators_for(run: PlannedRun) -> int:
+    """The accelerators among which a run has a choice: none where its settings name the CPU."""
+    return 0 if run.settings.get("policy.device") == "cpu" else accelerators()
 
 
 def serve(folder: Path, run: PlannedRun, result: Connection, accelerator: int | None, runs: int) -> None:
