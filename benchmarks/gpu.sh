@@ -42,7 +42,7 @@ large() {
 # SmolLM2 at the paper's batch: a study, whose finished runs stand.
 learn() {
     $PYTHON -m cory.cli study --out "$OUT/learn" \
-        $(dry "benchmarks/studies/smollm2_batch.yaml --jobs 10" "--arms ppo,grpo --quick --jobs 2")
+        $(dry "benchmarks/studies/smollm2_batch.yaml --jobs 5" "--arms ppo,grpo --quick --jobs 2")
 }
 
 mkdir -p "$OUT"
