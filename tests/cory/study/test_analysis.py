@@ -445,6 +445,22 @@ def test_frontier_joins_the_arms_of_a_sweep_by_rising_setting_and_has_their_inte
     assert [text.get_text() for text in axes.texts] == ["0", "1"]
 
 
+def test_frontier_has_the_way_of_the_arms_that_are_compared_at_an_equal_kl(values):
+    claim = {"arm": "cooperative", "baseline": "independent", "metric": "reward_at_kl/0.5", "margin": 0.1}
+    results = made_up_results(values, primary=[claim])
+    for run in results["runs"]:
+        for quantities in run["eval"].values():
+            quantities["kl"] = [[0, 0.0], [10, 0.25], [20, 1.0]]
+            quantities["task_reward"] = [[0, 0.0], [10, 0.1], [20, quantities["task_reward"][-1][1]]]
+    ways = [line for line in frontier.draw_frontier(results).axes[0].lines if line.get_linestyle() == ":"]
+    assert [way.get_xdata().tolist() for way in ways] == [[0.0, 0.25, 1.0]] * 2
+    assert [way.get_ydata()[1] for way in ways] == pytest.approx([0.1, 0.1])
+    ends = sorted(way.get_ydata()[2] for way in ways)
+    assert ends == pytest.approx([0.525, 0.825])
+    results["statistics"] = []
+    assert not [line for line in frontier.draw_frontier(results).axes[0].lines if line.get_linestyle() == ":"]
+
+
 def test_frontier_of_two_sweeps_is_a_panel_with_a_cross_for_each_reference(values):
     arms = {
         f"{kind}-{i}": {"kl.coef": 0.1 * (i + 1), "payoff": payoff}

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from cory.report.figures import PALETTE, REFERENCE
 from cory.study import statistics
-from cory.study.analysis import sweep_settings, values_by_seed
+from cory.study.analysis import curve, sweep_settings, values_by_seed
 from cory.study.plots.curves import written
 from cory.study.plots.panels import TOGETHER, grid, groups_of, sweep_of
 from cory.study.records import references
@@ -25,6 +25,12 @@ NEAR = 3.0
 
 def draw_frontier(results: Results) -> Figure | None:
     """Task reward against KL at the end of training, a panel per group of arms."""
+    compared = {
+        row[side]
+        for row in results["statistics"]
+        if row["metric"].startswith("reward_at_kl/")
+        for side in ("arm", "baseline")
+    }
 
     def panel(axes: Axes, _metric: str, task: str, arms: Sequence[str]) -> bool:
         names = list(dict.fromkeys(sweep_of(results, arm) or arm for arm in arms))
@@ -39,6 +45,8 @@ def draw_frontier(results: Results) -> Figure | None:
                 task,
                 style,
             )
+            if name in compared & results["arms"].keys():
+                _draw_path(axes, results, name, task, style[0])
         if not axes.lines:
             return False
         (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
@@ -81,6 +89,19 @@ def _draw(
         axes.plot(
             *zip(*means, strict=True), f"{marker}-", color=colour, markersize=8, linewidth=1, label=name
         )
+
+
+def _draw_path(axes: Axes, results: Results, arm: str, task: str, colour: str) -> None:
+    """The way of an arm during training: means over its runs at each evaluation that all of them have."""
+    runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
+    ways = [
+        [curve(run, metric, kl_coef=results["kl_coef"][task]) for run in runs]
+        for metric in ("kl", "task_reward")
+    ]
+    times = sorted(set.intersection(*(set(way) for by_run in ways for way in by_run))) if runs else []
+    if len(times) > 2:
+        points = [[float(np.mean([way[at] for way in by_run])) for at in times] for by_run in ways]
+        axes.plot(*points, ".:", color=colour, linewidth=1)
 
 
 def _references(results: Results, task: str, arms: Sequence[str]) -> list[float]:
