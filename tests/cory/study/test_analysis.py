@@ -457,7 +457,7 @@ def test_frontier_has_the_way_of_the_arms_that_are_compared_at_an_equal_kl(value
     assert [way.get_ydata()[1] for way in ways] == pytest.approx([0.1, 0.1])
     ends = sorted(way.get_ydata()[2] for way in ways)
     assert ends == pytest.approx([0.525, 0.825])
-    results["statistics"] = []
+    results["primary"] = []
     assert not [line for line in frontier.draw_frontier(results).axes[0].lines if line.get_linestyle() == ":"]
 
 

@@ -27,7 +27,7 @@ def draw_frontier(results: Results) -> Figure | None:
     """Task reward against KL at the end of training, a panel per group of arms."""
     compared = {
         row[side]
-        for row in results["statistics"]
+        for row in results["primary"]
         if row["metric"].startswith("reward_at_kl/")
         for side in ("arm", "baseline")
     }
