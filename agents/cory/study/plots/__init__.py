@@ -22,8 +22,8 @@ FOREST = (
 CURVES = f"Mean over the runs of each arm; shaded: its 95 % interval, from {statistics.MIN_RUNS} runs on."
 FRONTIER = (
     "Task reward against KL at the end of training: small points are runs, large ones means of arms, with 95 "
-    "% intervals; lines join the arms of a sweep, named by their settings. Dotted: means during training, "
-    "where a claim is at an equal KL. The cross is the reference, where it is near."
+    "% intervals; lines join the arms of a sweep, named by their settings. Dotted: means at an equal KL "
+    "during training, where a claim is at one. The cross is the reference, where it is near."
 )
 SWEEPS = "A metric over one setting: mean over the runs of each arm, bars are 95 % intervals; dots: runs."
 SURVIVAL = (

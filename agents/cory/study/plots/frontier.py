@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from cory.report.figures import PALETTE, REFERENCE
 from cory.study import statistics
-from cory.study.analysis import curve, sweep_settings, values_by_seed
+from cory.study.analysis import sweep_settings, values_by_seed
 from cory.study.plots.curves import written
 from cory.study.plots.panels import TOGETHER, grid, groups_of, sweep_of
 from cory.study.records import references
@@ -19,6 +19,8 @@ from cory.tracking.labels import label
 
 MARKERS = "os^D"
 OF_KL = "KL to the reference (nats)"
+STEPS = 200
+"""Points of a way over the width of its axes."""
 NEAR = 3.0
 """How many times wider than the arms' range a panel may become to hold the reference."""
 
@@ -92,16 +94,18 @@ def _draw(
 
 
 def _draw_path(axes: Axes, results: Results, arm: str, task: str, colour: str) -> None:
-    """The way of an arm during training: means over its runs at each evaluation that all of them have."""
-    runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
-    ways = [
-        [curve(run, metric, kl_coef=results["kl_coef"][task]) for run in runs]
-        for metric in ("kl", "task_reward")
-    ]
-    times = sorted(set.intersection(*(set(way) for by_run in ways for way in by_run))) if runs else []
-    if len(times) > 2:
-        points = [[float(np.mean([way[at] for way in by_run])) for at in times] for by_run in ways]
-        axes.plot(*points, ".:", color=colour, linewidth=1)
+    """The way of an arm during training: the mean over its runs at each KL that all its policies reach.
+
+    Means at each iteration would lie below it: policies are then at other KLs, and the way bends down.
+    """
+    seeds = {run["seed"] for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)}
+    points = []
+    for at in np.linspace(0, axes.get_xlim()[1], STEPS):
+        reward = values_by_seed(results, arm, task, f"reward_at_kl/{at:.9f}")
+        if reward and reward.keys() == seeds:
+            points.append((at, np.mean(list(reward.values()))))
+    if len(points) > 1:
+        axes.plot(*zip(*points, strict=True), ":", color=colour, linewidth=1.5)
 
 
 def _references(results: Results, task: str, arms: Sequence[str]) -> list[float]:
