@@ -17,16 +17,6 @@ def default_device() -> str:
     return "cpu" if device is None else device.type
 
 
-def accelerators() -> int:
-    """How many accelerators this process sees."""
-    return torch.accelerator.device_count()
-
-
-def use_accelerator(index: int) -> None:
-    """Make this accelerator the one that a device without a number means in this process."""
-    torch.accelerator.set_device_index(index)
-
-
 def device_name(device: torch.device | None = None) -> str | None:
     """The name of an accelerator, by default the current one, or its type; None for a CPU."""
     device = device or torch.device(default_device())

@@ -66,6 +66,11 @@ class PlannedRun:
         return int(self.settings["iterations"])
 
     @property
+    def is_on_cpu(self) -> bool:
+        """Whether the settings name the CPU; else the run is on an accelerator where there is one."""
+        return self.settings.get("policy.device") == "cpu"
+
+    @property
     def name(self) -> str:
         """Arm, task and seed as the path of the run directory below the study's folder."""
         return f"{self.arm}/{self.task}/seed-{self.seed}"

@@ -87,7 +87,7 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         "status": "finished",
         "seconds": round(sum(v for row in rows for k, v in row.items() if k.startswith("time/")), 1),
         "commit": made["commit"],
-        "processor": _processor(planned, made),
+        "processor": (not planned.is_on_cpu and made.get("gpu")) or made.get("processor"),
         "iterations": planned.iterations,
         "collapsed_at": collapsed_at(evaluated),
         "budget": budget(rows, planned.settings),
@@ -96,12 +96,6 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         "game": game(rows, planned.iterations),
         "on": cross_evaluations(planned, folder),
     }
-
-
-def _processor(planned: PlannedRun, made: Mapping[str, Any]) -> str | None:
-    """What computed the run: the accelerator, where there was one and the settings do not name the CPU."""
-    gpu = made.get("gpu") if planned.settings.get("policy.device") != "cpu" else None
-    return gpu or made.get("processor")
 
 
 def evaluated_after(folder: Path, name: str) -> dict[str, Any]:

@@ -30,10 +30,8 @@ def started(monkeypatch):
         def join(self):
             pass
 
-    pipe = local.CONTEXT.Pipe
-    context = SimpleNamespace(Pipe=pipe, Process=Process)
-    monkeypatch.setattr(local, "CONTEXT", context)
-    monkeypatch.setattr(local, "accelerators", lambda: 2)
+    monkeypatch.setattr(local, "CONTEXT", SimpleNamespace(Pipe=local.CONTEXT.Pipe, Process=Process))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     return made
 
 
@@ -49,10 +47,15 @@ def test_each_accelerator_has_one_run_unless_the_settings_name_the_cpu(tmp_path,
 
 
 def test_without_accelerators_each_core_has_a_run(tmp_path, started, monkeypatch):
-    monkeypatch.setattr(local, "accelerators", lambda: 0)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 0)
     assert engine(tmp_path).places([run_of(0)]) == os.cpu_count()
     engine(tmp_path).start(run_of(0))
     assert started[0][-2:] == (None, 1)
+
+
+def test_nothing_to_train_ends_at_once(tmp_path, started):
+    assert engine(tmp_path).train([]) == []
+    assert not started
 
 
 def test_a_run_starts_on_the_accelerator_with_the_fewest_runs(tmp_path, started):

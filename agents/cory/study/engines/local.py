@@ -13,7 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from cory.runtime.device import accelerators, use_accelerator
+import torch
+
 from cory.runtime.memory import share_accelerator
 from cory.study.engines import worker
 from cory.study.engines.base import POLL, Engine
@@ -41,7 +42,7 @@ class LocalEngine(Engine):
 
     def places(self, runs: Sequence[PlannedRun]) -> int:
         """One run on each accelerator, or on each core if there is none or the settings name the CPU."""
-        return max(accelerators_for(run) for run in runs) or os.cpu_count() or 1
+        return max((accelerators_for(run) for run in runs), default=0) or os.cpu_count() or 1
 
     def start(self, run: PlannedRun) -> Process:
         """Start the process of a run, on the accelerator with the fewest runs."""
@@ -84,7 +85,7 @@ class LocalEngine(Engine):
 
 def accelerators_for(run: PlannedRun) -> int:
     """The accelerators among which a run has a choice: none where its settings name the CPU."""
-    return 0 if run.settings.get("policy.device") == "cpu" else accelerators()
+    return 0 if run.is_on_cpu else torch.accelerator.device_count()
 
 
 def serve(folder: Path, run: PlannedRun, result: Connection, accelerator: int | None, runs: int) -> None:
@@ -95,7 +96,7 @@ def serve(folder: Path, run: PlannedRun, result: Connection, accelerator: int | 
     os.setsid()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if accelerator is not None:
-        use_accelerator(accelerator)
+        torch.accelerator.set_device_index(accelerator)
         share_accelerator(runs)
     result.send(worker.train(folder, run))
 
