@@ -194,7 +194,7 @@ def test_index_says_how_many_intervals_miss_by_chance(pages):
 
 
 @pytest.mark.slow
-def test_committed_verdict_table_is_that_of_the_committed_results():
+def test_committed_pages_are_those_of_the_committed_results():
     measured = studies_pages.load_all(studies_pages.RESULTS)
     if not measured:
         pytest.skip("no results of studies are committed")
@@ -202,6 +202,11 @@ def test_committed_verdict_table_is_that_of_the_committed_results():
         assert study_results.load(one.file) == one.results, f"{one.file} was counted by other statistics"
         commits = [run["commit"] for run in one.results["runs"]]
         assert not any(commit.endswith("-dirty") for commit in commits), f"{one.file} is of uncommitted code"
+        text = (studies_pages.PAGES / f"{one.name}.md").read_text("utf-8")
+        lines = text.splitlines()
+        images = [i for i, line in enumerate(lines) if line.startswith("![")]
+        figures = lines[images[0] - 2 : images[-1] + 2] if images else []
+        assert text == studies_pages.page(one, figures), "run python -m benchmarks.studies_pages"
     committed = [*measured, *studies_pages.without_results(measured, studies_pages.STUDIES)]
     text = (studies_pages.PAGES / "index.md").read_text("utf-8")
     assert text == studies_pages.index(committed), "run python -m benchmarks.studies_pages"

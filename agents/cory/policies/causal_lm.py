@@ -229,7 +229,7 @@ class CausalLMPolicy(Policy):
     def decoder(self) -> Decoder:
         fixed = self.device.type != "cpu"
         return (
-            CachedDecoder(self.trunk, self.logits, self.model.config, window=self.window, fixed=fixed)
+            CachedDecoder(self.trunk, self.logits, self.model.base_model, window=self.window, fixed=fixed)
             if self.caches
             else UncachedDecoder(self.trunk, self.logits)
         )

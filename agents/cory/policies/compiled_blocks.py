@@ -88,7 +88,7 @@ class CompiledBlocks:
 
         Before the first pass of its kind `run` computes one of a fixed shape. `active` names the adapters.
         """
-        if inputs.get("past_key_values") is not None or inputs.get("use_cache", True):
+        if inputs.get("use_cache", True):
             with torch.compiler.set_stance("force_eager"):
                 yield
             return

@@ -6,6 +6,7 @@ accelerator it has all columns from the start: every step has the same shapes an
 Shapes: B rows, P prompt tokens, L columns of prompt + response, X tokens of one call, D width.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -86,21 +87,24 @@ class _FixedLayer(StaticLayer):
 class CachedDecoder:
     """Left-pads the prompts so that every row's next token is in the same column; positions are per row.
 
-    `trunk` is the transformer without its head; `logits` maps its last hidden states [B, D] to logits.
+    `trunk` is the pass of the transformer `model` without its head; `logits` maps its last hidden states
+    [B, D] to logits.
     """
 
     def __init__(
         self,
         trunk: Callable[..., Any],
         logits: Callable[[Tensor], Tensor],
-        config: Any,
+        model: Any,
         *,
         window: int | None,
         fixed: bool,
     ) -> None:
-        """`config` is that of the model; `fixed` takes a `FixedCache` instead of a `GrowingCache`."""
-        self.trunk, self.logits, self.config = trunk, logits, config
+        """`fixed` takes a `FixedCache` instead of a `GrowingCache`."""
+        self.trunk, self.logits, self.config = trunk, logits, model.config
         self.window, self.fixed = window, fixed
+        takes = inspect.signature(model.forward).parameters
+        self.name = "cache" if "cache" in takes else "past_key_values"  # before transformers 5.24
 
     def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
         P = int(prompt_length_B.max())
@@ -134,8 +138,8 @@ class CachedDecoder:
             input_ids=ids_BX,
             attention_mask=mask_BL,
             position_ids=position_BX,
-            past_key_values=self.cache,
             use_cache=True,
+            **{self.name: self.cache},
         )
         return self.logits(out.last_hidden_state[:, -1])
 

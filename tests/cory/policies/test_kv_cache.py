@@ -36,7 +36,9 @@ def make_shape(shape: str, **options):
 
 def decoder_of(policy, *, fixed: bool) -> CachedDecoder:
     """A decoder with either cache on any device."""
-    return CachedDecoder(policy.trunk, policy.logits, policy.model.config, window=policy.window, fixed=fixed)
+    return CachedDecoder(
+        policy.trunk, policy.logits, policy.model.base_model, window=policy.window, fixed=fixed
+    )
 
 
 @torch.no_grad()
@@ -210,9 +212,7 @@ def test_a_row_that_has_ended_stays_in_the_window_while_others_go_on(fixed):
     uniforms_BT = torch.from_numpy(rng.uniforms(("window",), np.arange(2), 20)).float()
 
     def sampled(rows):
-        decoder = CachedDecoder(
-            policy.trunk, policy.logits, policy.model.config, window=policy.window, fixed=fixed
-        )
+        decoder = decoder_of(policy, fixed=fixed)
         return sample(
             decoder, prompt_BP[rows], lengths_B[rows], uniforms_BT=uniforms_BT[rows], caps_B=caps_B[rows],
             eos=frozenset(),
