@@ -1,5 +1,6 @@
 """Judges that fail as users' functions do: each text names a fault. Quick to import for workers."""
 
+import mmap
 import os
 import signal
 import sys
@@ -16,6 +17,11 @@ def allocate():
     blocks = []
     while True:
         blocks.append(bytes(2**24))
+
+
+def reserve():
+    """Map more than any limit here, as the libraries of a GPU do, and write to none of it."""
+    mmap.mmap(-1, 2**40, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
 
 
 def flood():
@@ -45,6 +51,7 @@ FAULTS = {
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "raise": fail,
     "allocate": allocate,
+    "reserve": reserve,
     "flood": flood,
     "split": os.fork,
     "fork": fork,

@@ -25,8 +25,8 @@ class JudgeConfig:
     the function is called again for every response."""
 
     memory_mb: int = 2048
-    """Megabytes of address space for the process of user functions; 0 = no limit, which functions that use a
-    GPU need. macOS sets no such limit."""
+    """Megabytes that the process of user functions may allocate; 0 = no limit, which functions that use a GPU
+    need. macOS sets no such limit."""
 
     failed_score: float = 0.0
     """The score of a response on which a function fails. If scores may be negative, set it below all of them:

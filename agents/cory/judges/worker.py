@@ -78,10 +78,10 @@ class Log(io.TextIOBase):
 
 
 def _limit(megabytes: int) -> None:
-    """Limit the address space, which macOS refuses."""
+    """Limit what is allocated, not what is mapped, as much of a GPU's torch is; macOS refuses."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if megabytes and sys.platform != "darwin":
-        resource.setrlimit(resource.RLIMIT_AS, (megabytes * 2**20, megabytes * 2**20))
+        resource.setrlimit(resource.RLIMIT_DATA, (megabytes * 2**20, megabytes * 2**20))
 
 
 def _run(job: dict[str, Any], functions: dict[tuple[str, str], Function]) -> dict[str, Any]:

@@ -81,6 +81,10 @@ def test_a_fault_costs_one_score_and_is_recorded_with_the_response(faulty, fault
     assert faulty(["abc"]) == [3]
 
 
+def test_memory_that_is_mapped_and_not_allocated_is_free(faulty):
+    assert faulty(["reserve", "ab"]) == [7, 2]
+
+
 def test_endless_output_is_discarded_and_costs_nothing(faulty, capfd):
     assert faulty(["flood", "ab"]) == [5, 2]
     assert capfd.readouterr() == ("", "")
