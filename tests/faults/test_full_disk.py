@@ -6,14 +6,18 @@ line, and also writes of libraries that are not written in Python.
 
 import errno
 import resource
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
 from cory.cli.main import main
+from cory.runtime.files import system_errors
 from cory.tracking.tracker import Tracker, read
 from cory.training import checkpoint
+from cory.training import run as training_run
 from cory.training.loop import Loop
 from tests.helpers.runs import FLAGS, finished_run, same, traces, without_report
 
@@ -85,7 +89,7 @@ def test_a_run_that_a_full_disk_ended_resumes_when_there_is_room(tmp_path, whole
 
 def test_system_errors_that_libraries_wrap_in_errors_of_their_own_are_os_errors(tmp_path):
     def fail(text: str) -> None:
-        with checkpoint._system_errors(tmp_path):
+        with system_errors(tmp_path):
             raise LookupError(text)
 
     with pytest.raises(OSError, match="No space left") as raised:
@@ -93,6 +97,37 @@ def test_system_errors_that_libraries_wrap_in_errors_of_their_own_are_os_errors(
     assert raised.value.errno == errno.ENOSPC
     with pytest.raises(LookupError):
         fail("os error")
+
+
+@pytest.mark.slow
+def test_a_run_whose_policies_do_not_fit_exports_them_on_resume(tmp_path, whole, capsys):
+    run = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        plain = training_run.export_policies
+
+        def full(*arguments):
+            with room_for(100):
+                return plain(*arguments)
+
+        patch.setattr(training_run, "export_policies", full)
+        assert main([*ARGV, "--run", str(run)]) == 2
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "error: [Errno 27] File too large" in printed
+    assert f"go on with: cory train --run {run} --resume must" in printed
+    assert main([*ARGV, "--run", str(run), "--resume", "must"]) == 0
+    assert same(traces(run, 6), whole)
+    assert {path.name for path in (run / "policies").iterdir()} == {"llm_1", "llm_2"}
+
+
+@pytest.mark.slow
+def test_a_run_without_room_for_its_policies_is_refused_before_it_writes(tmp_path, monkeypatch, capsys):
+    """Two tables of 216 weights take 1,728 bytes, and with a checkpoint, which has moments, 6,912."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2_000))
+    run = tmp_path / "run"
+    assert main([*ARGV, "--run", str(run)]) == 2
+    assert "and its disk has 0 MB; make room, or name another with --run" in capsys.readouterr().err
+    assert not run.exists()
+    assert main([*ARGV, "--run", str(run), "--checkpoint-every", "0"]) == 0
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cory.evaluation.averaging import averaged
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
+from cory.runtime.files import system_errors
 from cory.training import factory
 from cory.training.targets import find
 
@@ -46,7 +47,7 @@ def average(
     if len(models) < len(policies):
         raise ValueError("only language models are averaged; a policy of your own kind has no model folder")
     check_same_tokenizer(models)
-    with averaged(policies, weights) as mean:
+    with system_errors(folder), averaged(policies, weights) as mean:
         mean.save_merged(folder)
     used = [1 / len(policies)] * len(policies) if weights is None else list(weights)
     content = {"mean_of": [path for _, _, path in sources], "weights": used}

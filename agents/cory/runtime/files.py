@@ -3,7 +3,10 @@
 import itertools
 import json
 import os
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -73,6 +76,18 @@ def _names(folder: Path) -> set[Path]:
     if not folder.is_dir():
         return {Path()}
     return {path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+
+
+@contextmanager
+def system_errors(folder: Path) -> Iterator[None]:
+    """Convert system errors that safetensors and tokenizers raise as other exceptions to OSError."""
+    try:
+        yield
+    except Exception as error:
+        if (match := re.search(r"\(os error (\d+)\)", str(error))) is None:
+            raise
+        number = int(match[1])
+        raise OSError(number, os.strerror(number), str(folder)) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cory.distributed import sharding
-from cory.runtime.files import move_aside, read_json, remove, sync, write_text
+from cory.runtime.files import move_aside, read_json, remove, sync, system_errors, write_text
 
 MANIFEST = "MANIFEST.json"
 STATE = "trainer_state.json"
@@ -139,7 +139,7 @@ def save(
     remove(part)
     part.mkdir(parents=True)
     trained = _trained(learners, critic)
-    with _system_errors(part):
+    with system_errors(part):
         for name, (module, optimizer) in trained.items():
             module.save(part / name)
             save_file(optimizer_tensors(optimizer), part / f"optimizer_{name}.safetensors")
@@ -150,7 +150,7 @@ def save(
     encoded = json.dumps(encode(algorithm, state_tensors), indent=1)
     (part / f"{ALGORITHM}.json").write_text(encoded, encoding="utf-8")
     if state_tensors:
-        with _system_errors(part):
+        with system_errors(part):
             save_file(_writable(state_tensors), part / f"{ALGORITHM}.safetensors")
     entries = {_name(path, part): _entry(path) for path in _files(part)}
     (part / MANIFEST).write_text(json.dumps(entries, indent=1))
@@ -303,18 +303,6 @@ def write_best(run: Path, iteration: int, score: float) -> None:
         run / "checkpoints/best.json",
         json.dumps({"iteration": iteration, "score": score, "split": "validation"}),
     )
-
-
-@contextmanager
-def _system_errors(folder: Path) -> Iterator[None]:
-    """Convert system errors that safetensors and tokenizers raise as other exceptions to OSError."""
-    try:
-        yield
-    except Exception as error:
-        if (match := re.search(r"\(os error (\d+)\)", str(error))) is None:
-            raise
-        number = int(match[1])
-        raise OSError(number, os.strerror(number), str(folder)) from error
 
 
 def _trained(learners: Mapping[str, Any], critic: Any) -> dict[str, tuple[Any, torch.optim.Optimizer]]:

@@ -25,6 +25,7 @@ from cory.training.run_directory import (
     Resume,
     begin,
     check_complete,
+    check_room,
     choose_export,
     data_of,
     examine,
@@ -69,6 +70,7 @@ def train(
             config = with_measured(config, plan.resumed)
         trainer = make_trainer(config)  # bad settings are refused before anything is written
         stack.enter_context(weighted_sum.closing(trainer.task))
+        check_room(trainer, run)
         if plan.resumed is None:
             start, notes = 0, begin(trainer, run, overwrites=plan.overwrites)
         else:
@@ -97,7 +99,12 @@ def train(
             )
             loop.run_iterations(start, on_progress=progress.update)
         progress.update("exporting policies", {})
-        for line in export_policies(trainer, run, start):
+        try:
+            lines = export_policies(trainer, run, start)
+        except OSError as error:
+            error.add_note(loop.how_to_resume())
+            raise
+        for line in lines:
             progress.say(line)
         progress.update("drawing the report", {})
         path = ranks.on_main_process(write_report)(run) if report else run / "report.html"

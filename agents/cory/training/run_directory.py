@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,7 +15,7 @@ from cory.config.schema import Config
 from cory.config.values import flat
 from cory.distributed import ranks
 from cory.report.model_card import write_card
-from cory.runtime.files import move_aside, read_json, remove, replace_folder, write_text
+from cory.runtime.files import move_aside, read_json, remove, replace_folder, system_errors, write_text
 from cory.runtime.provenance import environment
 from cory.runtime.sources import changed, last_of, sources_of
 from cory.runtime.yaml_files import read_yaml
@@ -146,6 +147,20 @@ def with_measured(config: Config, folder: Path) -> Config:
 
 
 @ranks.on_main_process
+def check_room(trainer: Trainer, run: Path) -> None:
+    """Raise ValueError where the disk has no room for the policies and, if any is written, a checkpoint."""
+    trained = [weight for learner in trainer.learners.values() for weight in learner.trainable]
+    weights = sum(weight.numel() * weight.element_size() for weight in trained)
+    needed = 4 * weights if trainer.config.checkpoint_every else weights  # with two moments of each
+    free = shutil.disk_usage(run if run.exists() else run.parent).free
+    if free < needed:
+        raise ValueError(
+            f"{run} will take {needed / 1e6:,.0f} MB or more, and its disk has {free / 1e6:,.0f} MB; make "
+            "room, or name another with --run"
+        )
+
+
+@ranks.on_main_process
 def begin(trainer: Trainer, run: Path, *, overwrites: bool) -> list[str]:
     """Start a run in its directory, from which an older one is moved aside; a line that says where to."""
     lines = [f"the run that was in {run} is now {move_run_aside(run)}"] if overwrites else []
@@ -251,10 +266,11 @@ def export(trainer: Trainer, run: Path, *, iteration: int | None = None) -> list
     part = run / "policies.part"
     remove(part)
     for name, policy in trainer.policies.items():
-        if trainer.config.export == "merged":
-            policy.save_merged(part / name)
-        else:
-            policy.save(part / name)
+        with system_errors(part):
+            if trainer.config.export == "merged":
+                policy.save_merged(part / name)
+            else:
+                policy.save(part / name)
         write_card(part / name, name, flat(trainer.config), iterations=iteration)
     moved = _renamed(part, run / "policies")
     write_text(run / EXPORTED, json.dumps({"iterations": trainer.config.iterations}) + "\n")
@@ -272,7 +288,8 @@ def export_average(trainer: Trainer, run: Path, *, iteration: int) -> list[str]:
         def write() -> list[str]:
             part = run / f"{mean.name}.part"
             remove(part)
-            mean.save_merged(part)
+            with system_errors(part):
+                mean.save_merged(part)
             write_card(part, mean.name, flat(trainer.config), iterations=iteration)
             return _renamed(part, run / mean.name)
 
