@@ -145,8 +145,8 @@ class Requirements(NamedTuple):
     and `algorithm.whiten_rewards` make."""
 
     payoff: Literal["any", "sum", "common"] = "any"
-    """What the seats must be paid: `sum`, each its score and `others` times those of the others, which is a
-    setting of the algorithm or 1; `common`, all the same."""
+    """What the seats must be paid: `sum`, each its score and `others` times those of the others, which all
+    learn (`others` is a setting of the algorithm or 1); `common`, all the same."""
 
     critic: Literal["any", "own", "central"] = "any"
     """Whose values it learns with: `own` the policies' value heads, `central` one critic that sees what every

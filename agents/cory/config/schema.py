@@ -341,6 +341,10 @@ class Config:
         """Raise ValueError unless scores are paid as the algorithm needs it, first and last."""
         scores_BN = np.arange(4.0 * self.seats).reshape(4, self.seats) ** 2
         others = float(getattr(self.algorithm_options, "others", 1.0))
+        if self.players and others and needed == "sum":
+            raise ValueError(
+                f"algorithm {self.algorithm!r} shares out scores of seats that all learn; leave out players"
+            )
         sums_BN = scores_BN + others * (scores_BN.sum(1, keepdims=True) - scores_BN)
         words = (
             "cooperative or best" if needed == "common" else "cooperative" if others == 1 else f"{others:g}"

@@ -143,6 +143,17 @@ def test_a_payoff_that_an_algorithm_does_not_share_out_is_refused_before_a_run(a
     flagged("--algorithm", algorithm, "--payoff", take.split()[-1])
 
 
+@pytest.mark.parametrize("algorithm", ["seq", "coma"])
+def test_players_whose_scores_an_algorithm_would_share_out_are_refused_before_a_run(algorithm):
+    with pytest.raises(ValueError, match=f"{algorithm!r} shares out scores of seats that all learn"):
+        flagged("--algorithm", algorithm, "--players.pioneer_0", "frozen")
+
+
+def test_seq_of_own_scores_learns_beside_players():
+    others = ("--algorithm", "seq", "--algorithm.others", "0", "--payoff", "0")
+    assert flagged(*others, "--players.pioneer_0", "frozen").learning_seats == ("observer_1",)
+
+
 def test_seq_shares_out_the_payoff_of_its_weight():
     flagged("--algorithm", "seq", "--algorithm.others", "0.5", "--payoff", "0.5")
     with pytest.raises(ValueError, match=r"take --payoff 0\.5"):
