@@ -100,7 +100,7 @@ def test_system_errors_that_libraries_wrap_in_errors_of_their_own_are_os_errors(
 
 
 @pytest.mark.slow
-def test_a_run_whose_policies_do_not_fit_exports_them_on_resume(tmp_path, whole, capsys):
+def test_a_run_whose_policies_do_not_fit_exports_them_on_resume(tmp_path, whole, capsys, monkeypatch):
     run = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
         plain = training_run.export_policies
@@ -114,6 +114,7 @@ def test_a_run_whose_policies_do_not_fit_exports_them_on_resume(tmp_path, whole,
     printed = " ".join(capsys.readouterr().err.split())
     assert "error: [Errno 27] File too large" in printed
     assert f"go on with: cory train --run {run} --resume must" in printed
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2_000))  # for the policies
     assert main([*ARGV, "--run", str(run), "--resume", "must"]) == 0
     assert same(traces(run, 6), whole)
     assert {path.name for path in (run / "policies").iterdir()} == {"llm_1", "llm_2"}

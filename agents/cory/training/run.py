@@ -25,7 +25,6 @@ from cory.training.run_directory import (
     Resume,
     begin,
     check_complete,
-    check_room,
     choose_export,
     data_of,
     examine,
@@ -70,7 +69,6 @@ def train(
             config = with_measured(config, plan.resumed)
         trainer = make_trainer(config)  # bad settings are refused before anything is written
         stack.enter_context(weighted_sum.closing(trainer.task))
-        check_room(trainer, run)
         if plan.resumed is None:
             start, notes = 0, begin(trainer, run, overwrites=plan.overwrites)
         else:

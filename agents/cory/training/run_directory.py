@@ -146,7 +146,6 @@ def with_measured(config: Config, folder: Path) -> Config:
     return Config.from_flat({name: saved[name] for name in MEASURED if now[name] == "auto"}, config)
 
 
-@ranks.on_main_process
 def check_room(trainer: Trainer, run: Path) -> None:
     """Raise ValueError where the disk has no room for the policies and, if any is written, a checkpoint."""
     trained = [weight for learner in trainer.learners.values() for weight in learner.trainable]
@@ -163,6 +162,7 @@ def check_room(trainer: Trainer, run: Path) -> None:
 @ranks.on_main_process
 def begin(trainer: Trainer, run: Path, *, overwrites: bool) -> list[str]:
     """Start a run in its directory, from which an older one is moved aside; a line that says where to."""
+    check_room(trainer, run)
     lines = [f"the run that was in {run} is now {move_run_aside(run)}"] if overwrites else []
     mark(run)
     about = {
