@@ -243,7 +243,8 @@ def overview(stored: Sequence[Stored]) -> list[str]:
 
 def by_chance(stored: Sequence[Stored]) -> str:
     """How many of the intervals are expected to miss the true difference."""
-    claims = sum(row["low"] is not None for one in stored for row in one.results["statistics"])
+    rows = [row for one in stored for row in one.results["statistics"] if row["low"] is not None]
+    claims = len({(row["difference"], row["low"], row["high"]) for row in rows})
     return (
         f"A 95 % interval misses the true difference once in twenty: of these {claims} intervals about "
         f"{round(0.05 * claims)} do, by chance alone. No verdict is corrected for that."

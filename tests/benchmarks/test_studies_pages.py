@@ -13,7 +13,7 @@ from cory.report.figures import PALETTE
 from cory.study import results as study_results
 from cory.study.analysis import analyse
 from cory.study.plan import make_plan
-from cory.study.reading import make_spec
+from cory.study.reading import make_spec, read_spec
 from cory.study.results import assemble
 from tests.cory.study.conftest import SMOKE, made_up_run
 
@@ -87,6 +87,7 @@ def test_page_has_the_note_of_its_study(pages):
 def test_a_comparison_that_two_studies_make_is_in_the_index_once(stored):
     one = studies_pages.load_all(stored)[1]
     assert len(studies_pages.claims_of_the_paper([one, one])) == 1
+    assert studies_pages.by_chance([one, one]) == studies_pages.by_chance([one])
     row = one.results["statistics"][0] | {"margin": 0.25}  # another claim with the same test
     other = one._replace(results=one.results | {"statistics": [row, *one.results["statistics"][1:]]})
     assert len(studies_pages.claims_of_the_paper([one, other])) == 2
@@ -198,10 +199,23 @@ def test_committed_pages_are_those_of_the_committed_results():
     measured = studies_pages.load_all(studies_pages.RESULTS)
     if not measured:
         pytest.skip("no results of studies are committed")
+    files = [*studies_pages.STUDIES.glob("*.yaml"), *studies_pages.STUDIES.parent.glob("suites/*.yaml")]
+    specs = {spec.name: spec for spec in map(read_spec, files)}
     for one in measured:
         assert study_results.load(one.file) == one.results, f"{one.file} was counted by other statistics"
         commits = [run["commit"] for run in one.results["runs"]]
         assert not any(commit.endswith("-dirty") for commit in commits), f"{one.file} is of uncommitted code"
+        declared = specs[one.name]
+        stored = {name: one.results[name] for name in ("question", "notes")}
+        assert stored == {"question": declared.question, "notes": declared.notes}, (
+            "run `cory study FILE --report`"
+        )
+        claims = [
+            (row["arm"], row["baseline"], row["metric"], row["claim"]) for row in one.results["primary"]
+        ]
+        assert claims == [(row.arm, row.baseline, row.metric, row.claim) for row in declared.primary], (
+            one.file
+        )
         text = (studies_pages.PAGES / f"{one.name}.md").read_text("utf-8")
         lines = text.splitlines()
         images = [i for i, line in enumerate(lines) if line.startswith("![")]

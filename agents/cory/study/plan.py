@@ -185,6 +185,10 @@ def _unmeasured(metric: str, spec: Spec, arm: str, task: str, config: Config) ->
         return "evaluation.team"
     if quantity in ("second_judge", "probability") and quantity not in make_measures(config):
         return "the task reviews" + (", judged by a classifier" if quantity == "probability" else "")
+    if metric == "survival" and not 0 < config.evaluation.every < config.iterations:
+        return (
+            f"evaluation.every below its {config.iterations} iterations: survival is seen at evaluations only"
+        )
     if place == "apart" and not several:
         return "two policies or more"
     if place == "average" and not config.averages:

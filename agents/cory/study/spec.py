@@ -19,7 +19,7 @@ GAME = ("task_reward", "payoff", "kl", "combined_reward", "response_length")
 
 TARGET = "target"
 """Key of an arm that is evaluated, not trained: a function that loads players, as for `cory evaluate`."""
-QUICK = {"iterations": 2, "evaluation.queries": 8, "evaluation.every": 0}
+QUICK = {"iterations": 2, "evaluation.queries": 8, "evaluation.every": 1}
 """Settings of all arms with `--quick`."""
 
 ON = "on/"

@@ -114,6 +114,20 @@ def test_comparisons_that_no_evaluation_would_measure_are_refused(values, metric
     make_plan(make_spec(values | {"evaluation": values["evaluation"] | enough}))
 
 
+@pytest.mark.parametrize(("every", "seen"), [(0, False), (4, True), (8, False)])
+def test_survival_is_refused_where_only_start_and_end_are_evaluated(values, every, seen):
+    comparison = {"arm": "cooperative", "baseline": "independent", "metric": "survival"}
+    values |= {"primary": [comparison], "settings": values["settings"] | {"iterations": 8}}
+    spec = make_spec(values | {"evaluation": values["evaluation"] | {"every": every}})
+    if seen:
+        make_plan(spec)
+    else:
+        with pytest.raises(
+            ValueError, match=r"by survival: .* needs evaluation.every below its 8 iterations"
+        ):
+            make_plan(spec)
+
+
 @pytest.mark.parametrize(
     ("metric", "needed"),
     [
