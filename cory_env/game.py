@@ -65,7 +65,6 @@ class Game:
         self._note_end(k)
 
     def _acting(self) -> int:
-        """Return the index of the seat to act."""
         if (turn := self.turn) is None:
             raise ValueError("the game is over: every response is finished; start a new Game")
         return self.seats.index(turn)

@@ -75,12 +75,24 @@ Message = Mapping[str, str]
 
 
 class Wrapped:
-    """Adapter of a Hugging Face tokenizer, `inner`, made by `wrap`."""
+    """Adapter of a loaded Hugging Face tokenizer, `inner`, to the game.
 
-    def __init__(self, inner: Any, *, eos: Iterable[int], pad: int | None, vocab_size: int) -> None:
+    `eos` and `pad` default to the tokenizer's own; instruct models end on several ids, listed in their
+    generation config, and an EOS id stands in for a pad beyond the vocabulary.
+    """
+
+    def __init__(
+        self,
+        inner: Any,
+        *,
+        eos: Iterable[int] | None = None,
+        pad: int | None = None,
+        vocab_size: int | None = None,
+    ) -> None:
         self.inner = inner
-        self.vocab_size = vocab_size
-        self.eos = frozenset(int(i) for i in eos)
+        self.vocab_size = vocab_size = len(inner) if vocab_size is None else vocab_size
+        self.eos = frozenset(({inner.eos_token_id} - {None}) if eos is None else map(int, eos))
+        pad = inner.pad_token_id if pad is None else pad
         if not self.eos:
             raise ValueError(
                 "this tokenizer names no EOS token; pass the ids that end a response as eos={...}"
@@ -190,22 +202,4 @@ def for_chats(tokenizer: Tokenizer) -> Tokenizer:
     return bare
 
 
-def wrap(
-    tokenizer: Any,
-    *,
-    eos: Iterable[int] | None = None,
-    pad: int | None = None,
-    vocab_size: int | None = None,
-) -> Tokenizer:
-    """Adapt a loaded Hugging Face tokenizer to the game.
-
-    `eos` and `pad` default to the tokenizer's own; instruct models end on several ids, listed in their
-    generation config, and an EOS id stands in for a pad beyond the vocabulary.
-    """
-    own = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
-    return Wrapped(
-        tokenizer,
-        eos=own if eos is None else eos,
-        pad=tokenizer.pad_token_id if pad is None else pad,
-        vocab_size=len(tokenizer) if vocab_size is None else vocab_size,
-    )
+wrap = Wrapped

@@ -1,4 +1,4 @@
-"""Batched game: B games at once in arrays, by the rules of `Game`, with no Python per token.
+"""Batched game: B games at once, by the rules of `Game`.
 
 Shapes: B games, N seats, P prompt tokens, T response tokens, Q query tokens, V vocabulary.
 """
@@ -18,9 +18,8 @@ from cory_env.tasks.base import (
     check_query,
     checked_scores,
 )
-from cory_env.tokenizer import start_of, without_start
-from cory_env.types import Query, Response, response_range, seat_names
-from cory_env.views import QUERY, Seen, View, check_window, resolve_views
+from cory_env.types import Query, Response, response_range, seat_names, without_end
+from cory_env.views import Seen, View, check_window, resolve_views
 
 
 class VectorGame:
@@ -68,9 +67,8 @@ class VectorGame:
                 f"caps run from {self.caps_BN.min()} to {self.caps_BN.max()}; keep them in 1 to {high}"
             )
         self.queries = list(queries)
-        start = start_of(tokenizer)
-        self._shown = {QUERY: pack([without_start(query.ids, start) for query in queries], tokenizer.pad)}
-        self._written: list[tuple[np.ndarray, np.ndarray]] = []
+        self._shown: list[list[list[int]]] = [[] for _ in queries]
+        self._written: list[list[list[int]]] = []
         self._responses: dict[str, list[Response]] = {}
         self._scores_BN: np.ndarray | None = None
 
@@ -85,20 +83,8 @@ class VectorGame:
         view, k = self._at(seat)
         if k > len(self._written):
             raise ValueError(f"{seat} has nothing to read yet; it is the turn of {self.turn}")
-        B = len(self.queries)
-        parts = []
-        for segment in view.segments:
-            if isinstance(segment, tuple):
-                parts.append((np.broadcast_to(segment, (B, len(segment))), np.full(B, len(segment))))
-            else:
-                parts.append(self._shown[segment])
-        lengths_B = np.sum([lengths for _, lengths in parts], axis=0)
-        ids_BP = np.full((B, lengths_B.max()), self.task.tokenizer.pad, dtype=np.int64)
-        # Boolean indexing goes row by row, so the real ids of parts side by side fill each prompt in order.
-        all_ids = np.concatenate([ids for ids, _ in parts], axis=1)
-        real = np.concatenate([length_mask(lengths, ids.shape[1]) for ids, lengths in parts], axis=1)
-        ids_BP[length_mask(lengths_B, ids_BP.shape[1])] = all_ids[real]
-        return ids_BP, lengths_B
+        games = zip(self.queries, self._shown, strict=True)
+        return pack([view.prompt(query.ids, shown) for query, shown in games], self.task.tokenizer.pad)
 
     def respond(self, seat: str, ids: np.ndarray, lengths: np.ndarray) -> None:
         """Play the response of `seat` in each game: ids [B, T], of which the first lengths [B] count.
@@ -111,20 +97,19 @@ class VectorGame:
                 + (f"it is the turn of {self.turn}" if self.turn else "the games are over")
             )
         k = len(self._written)
-        ids_BT, lengths_B, ended_B = self._checked(
-            seat, np.asarray(ids), np.asarray(lengths), self.caps_BN[:, k]
-        )
-        self._written.append((ids_BT, lengths_B))
-        self._shown[k] = (ids_BT, lengths_B - ended_B)
+        rows = self._checked(seat, np.asarray(ids), np.asarray(lengths), self.caps_BN[:, k])
+        self._written.append(rows)
         if k + 1 < len(self.seats) and annotates(self.task):
             added = annotation_ids(self.task, self.queries, self.responses(seat))
-            shown = zip(ids_BT.tolist(), (lengths_B - ended_B).tolist(), added, strict=True)
-            self._shown[k] = pack([[*ids[:n], *text] for ids, n, text in shown], self.task.tokenizer.pad)
+            eos = self.task.tokenizer.eos
+            rows = [[*without_end(row, eos), *text] for row, text in zip(rows, added, strict=True)]
+        for shown, row in zip(self._shown, rows, strict=True):
+            shown.append(row)
 
     def _checked(
         self, seat: str, ids_BT: np.ndarray, lengths_B: np.ndarray, cap_B: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return legal responses with pad past their lengths, the lengths, and which of them end with EOS."""
+    ) -> list[list[int]]:
+        """Return the responses, each cut to its length; ValueError for one that is not legal."""
         B, T = len(self.queries), ids_BT.shape[-1]
         V = len(self._eos_V)
         if ids_BT.shape != (B, T) or lengths_B.shape != (B,):
@@ -142,7 +127,7 @@ class VectorGame:
         ended_B = eos_BT[np.arange(B), lengths_B - 1]
         _refuse(eos_BT.sum(axis=1) > ended_B, seat, "goes on after EOS")
         _refuse(~ended_B & (lengths_B < cap_B), seat, "stops before its cap without EOS")
-        return ids_BT, lengths_B, ended_B
+        return [row[:n] for row, n in zip(ids_BT.tolist(), lengths_B.tolist(), strict=True)]
 
     def responses(self, seat: str) -> list[Response]:
         """Return the response of `seat` in each game."""
@@ -150,10 +135,8 @@ class VectorGame:
         if k >= len(self._written):
             raise ValueError(f"{seat} has not responded yet; it is the turn of {self.turn}")
         if seat not in self._responses:
-            ids_BT, lengths_B = self._written[k]
-            rows = zip(ids_BT.tolist(), lengths_B.tolist(), strict=True)
             tokenizer = self.task.tokenizer
-            self._responses[seat] = [Response.of(ids[:n], tokenizer, seat=seat) for ids, n in rows]
+            self._responses[seat] = [Response.of(ids, tokenizer, seat=seat) for ids in self._written[k]]
         return self._responses[seat]
 
     def texts(self, seat: str) -> list[str]:

@@ -9,7 +9,7 @@ tokens.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -142,10 +142,10 @@ class Batch(Rows):
         return Batch(**_cut({name: getattr(self, name)[index_B] for name in columns(Batch)}))
 
 
-R = TypeVar("R", bound=Rows)
+R = TypeVar("R")
 
 
-def columns(kind: type[Rows]) -> list[str]:
+def columns(kind: type[Any]) -> list[str]:
     """Names of the tensors that hold one row per game."""
     return [field.name for field in fields(kind) if field.name.endswith(("_B", "_BP", "_BT"))]
 
@@ -160,21 +160,16 @@ def _cut(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def pad_to(tensor_BT: Tensor, width: int) -> Tensor:
-    """`tensor_BT` with zeros on the right up to `width` columns."""
-    return pad(tensor_BT, (0, width - tensor_BT.shape[1]))
-
-
 def concat(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors [B] or [B, T] concatenated along the rows, narrower ones padded with zeros on the right."""
     if tensors[0].ndim == 1:
         return torch.cat(list(tensors))
     width = max(tensor.shape[1] for tensor in tensors)
-    return torch.cat([pad_to(tensor, width) for tensor in tensors])
+    return torch.cat([pad(tensor, (0, width - tensor.shape[1])) for tensor in tensors])
 
 
 def stack(kind: type[R], parts: Sequence[R]) -> R:
-    """The rows of several seats as one `kind` of rows; a single part is returned as it is."""
+    """The rows of several parts as one `kind` of rows; a single part is returned as it is."""
     if len(parts) == 1:
         return parts[0]
     return kind(**{name: concat([getattr(part, name) for part in parts]) for name in columns(kind)})

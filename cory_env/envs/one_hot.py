@@ -65,14 +65,12 @@ class _OneHotSeat(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 def _space(ids: Any) -> Space[Any]:
-    """Return the one-hot space of a space of ids."""
     if isinstance(ids, Dict):
         return Dict({**ids.spaces, "observation": _space(ids["observation"])})
     return Box(0, 1, (ids.shape[0] * _width(ids),), np.float32)
 
 
 def _width(ids: Any) -> int:
-    """Return the number of different values in a space of ids."""
     return int(ids.high[0]) + 1
 
 
@@ -84,6 +82,5 @@ def _encode(observation: Any, space: Any) -> Any:
 
 
 def _vectors(ids: np.ndarray, space: Any) -> np.ndarray:
-    """Return the one-hot vectors of `ids`, flattened."""
     flat: np.ndarray = np.eye(_width(space), dtype=np.float32)[ids].reshape(-1)
     return flat

@@ -1,7 +1,6 @@
 """Gymnasium environment of one seat: partner functions play the other seats."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -14,14 +13,6 @@ from cory_env.types import one_of
 
 Partner = Callable[[tuple[int, ...], int, np.random.Generator], Sequence[int]]
 """(prompt, cap, random generator) -> ids of a response, cut after the first EOS or at the cap."""
-
-
-def random_partner(
-    prompt: tuple[int, ...], cap: int, rng: np.random.Generator, *, vocab_size: int
-) -> list[int]:
-    """Respond with uniformly random ids."""
-    ids: list[int] = rng.integers(vocab_size, size=cap).tolist()
-    return ids
 
 
 class seat_env(gymnasium.Env[Any, Any]):
@@ -52,8 +43,7 @@ class seat_env(gymnasium.Env[Any, Any]):
         others = [name for name in self.aec.possible_agents if name != seat]
         self.action_space: Any = self.aec.action_space(seat)
         if not isinstance(partners, Mapping):
-            default = partial(random_partner, vocab_size=int(self.action_space.n))
-            partners = dict.fromkeys(others, partners or default)
+            partners = dict.fromkeys(others, partners or self._random_partner)
         if set(partners) != set(others):
             raise ValueError(
                 f"partners are given for {', '.join(partners) or 'no seat'}; "
@@ -93,6 +83,9 @@ class seat_env(gymnasium.Env[Any, Any]):
                 self.aec.step(token)
                 reward += self.aec.rewards[self.seat]
         return reward
+
+    def _random_partner(self, _prompt: tuple[int, ...], cap: int, rng: np.random.Generator) -> list[int]:
+        return [int(id) for id in rng.integers(self.action_space.n, size=cap)]
 
     def action_masks(self) -> np.ndarray:
         """Return the mask that sb3-contrib's MaskablePPO calls for: True for every action, in its turn."""

@@ -184,12 +184,10 @@ def _plain(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return the first line that is not blank."""
     return text.lstrip().partition("\n")[0]
 
 
 def _sentence(text: str) -> str:
-    """Return the first sentence, which ends with its line at the latest."""
     return re.split(r"[.!?](?=\s|$)|\n", text, maxsplit=1)[0]
 
 
@@ -242,7 +240,6 @@ def _first(text: str) -> re.Match[str] | None:
 
 
 def _final(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    """Return the last match of `pattern` in `text`."""
     return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
 
 

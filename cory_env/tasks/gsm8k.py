@@ -9,10 +9,7 @@ On the Hub `openai/gsm8k` (configuration `main`, MIT licence): 7,473 problems in
               #### 10
 """
 
-from cory_env.grading.numeric_answers import extract_answer, is_correct
 from cory_env.tasks._word_problem import Problems
-
-__all__ = ["Task", "extract_answer", "is_correct"]
 
 SHOT = """\
 Question: A baker fills 4 trays with 12 rolls each. She sells 30 rolls and packs the rest in bags of 6. \

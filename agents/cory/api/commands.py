@@ -71,8 +71,7 @@ def train(
             directory holds anything that CORY has not written.
         resume: `auto` or `must`: go on with the run in the directory; without `preset` and `config`, settings
             left out are those it has.
-        callbacks: Objects with any of `on_iteration`, `on_evaluate`, `on_exchange`, `on_save`
-            (`cory.training.loop.Callback`).
+        callbacks: Objects with any of `on_iteration`, `on_evaluate`, `on_exchange`, `on_save`.
         quiet: Whether only warnings and errors are printed.
         settings: Any setting of `cory train --help`; groups as dictionaries or as their dataclasses:
             `kl={"coef": 0.1}`, `learner=LearnerConfig(lr=1e-5)`.

@@ -33,9 +33,9 @@ def register(setting: str, name: str, plugin: Any) -> None:
         "task": tasks.REGISTRY,
         "judge": parsing.REGISTRY,
         "payoff": payoff.REGISTRY,
-        "kl.kind": kl.registry(),
+        "kl.kind": kl.REGISTRY,
         "critic.kind": central_critic.REGISTRY,
-        "exchange.order": role_exchange.registry(),
+        "exchange.order": role_exchange.REGISTRY,
         "policy.kind": POLICIES,
     }
     one_of("setting", setting, list(registries))

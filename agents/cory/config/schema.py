@@ -378,6 +378,10 @@ class Config:
             raise ValueError(f"turns are {', '.join(self.turns)}; call the policies llm_1, llm_2, ...")
         if self.pool and not self.checkpoint_every:
             raise ValueError(f"pool:{self.pool} plays with checkpoints, and checkpoint_every is 0; raise it")
+        if self.pool and len(set(self.policy.models)) > 1:
+            raise ValueError(
+                f"pool:{self.pool} plays with the checkpoints of all policies in one model; give one"
+            )
 
     def _check_sharing(self) -> None:
         """Raise ValueError where there is nothing to share, or values and payoffs are not the policies'."""

@@ -159,14 +159,6 @@ def add_gradients(parameters: Iterable[Tensor]) -> None:
         work.wait()
 
 
-def total(tensor: Tensor) -> Tensor:
-    """The sum of the tensors of all ranks."""
-    summed = tensor.clone()
-    if count() > 1:
-        dist.all_reduce(summed)
-    return summed
-
-
 def copy_first(tensors: Iterable[Tensor]) -> None:
     """Overwrite tensors with those of rank 0."""
     if count() == 1:

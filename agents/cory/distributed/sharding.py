@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -67,11 +68,6 @@ def is_shard(tensor: Tensor) -> bool:
     return isinstance(tensor, DTensor)
 
 
-def held(tensor: Tensor) -> int:
-    """How many elements of a tensor this rank holds."""
-    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).numel()
-
-
 def whole(tensor: Tensor) -> Tensor:
     """The whole of a tensor, gathered into main memory if it is shared out; all ranks must call it."""
     return tensor.full_tensor().cpu() if isinstance(tensor, DTensor) else tensor
@@ -117,7 +113,8 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
     if not shards:
         return norm
     squared = torch.nn.utils.get_total_norm(shards).square()
-    return (norm.square().to(squared) + ranks.total(squared)).sqrt()
+    dist.all_reduce(squared)
+    return (norm.square().to(squared) + squared).sqrt()
 
 
 def clip(parameters: Sequence[nn.Parameter], most: float, norm: Tensor) -> None:

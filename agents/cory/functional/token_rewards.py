@@ -42,8 +42,8 @@ class Moments:
 
     @property
     def std(self) -> float:
-        """Sample standard deviation."""
-        return math.sqrt(self.var * self.count / (self.count - 1))
+        """Sample standard deviation; 1 of a single payoff."""
+        return math.sqrt(self.var * self.count / (self.count - 1)) if self.count > 1 else 1.0
 
     def after(self, payoff_B: Tensor) -> Moments:
         """The moments with one more batch included (Chan et al. 1979, the parallel update)."""

@@ -5,14 +5,12 @@ Knows no games.
 Shapes: B rows, P prompt tokens, T response tokens, V vocabulary, R runs of the vocabulary.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from cory.batch import concat
 from cory.functional.logit_statistics import blocks, softmax_dtype
 from cory.runtime import signals
 from cory.runtime.arithmetic import running_sums
@@ -55,12 +53,6 @@ class Drawn(NamedTuple):
     logprob_B: Tensor
     finite_B: Tensor
     """Whether all logits of the row are finite."""
-
-
-def merge(parts: Sequence[Sampled]) -> Sampled:
-    """The rows of several sampled parts in one."""
-    tensors = {name: [getattr(part, name) for part in parts] for name in Sampled.__dataclass_fields__}
-    return Sampled(**{name: concat(of_parts) for name, of_parts in tensors.items()})
 
 
 def inverse_cdf(logits_BV: Tensor, uniform_B: Tensor) -> Drawn:

@@ -35,7 +35,9 @@ def shared_rows(team: Team, batches: Mapping[str, Batch]) -> dict[str, list[tupl
     from cory.policies.scoring import make_batch
 
     shared: dict[str, list[tuple[Batch, Advantage]]] = {name: [] for name in team.learners}
-    for rotated in rotations(team):
+    seats, order = list(team.seating), list(team.seating.values())
+    for i in range(1, len(order)):  # until every policy has sat in every seat
+        rotated = replace(team, seating=dict(zip(seats, order[i:] + order[:i], strict=True)))
         policies = rotated.policies
         scored = {
             seat: make_batch(policies[seat], rows, rows.behaviour_logprobs_BT, rows.score_B, rows.payoff_B)
@@ -47,13 +49,6 @@ def shared_rows(team: Team, batches: Mapping[str, Batch]) -> dict[str, list[tupl
         for seat, batch in scored.items():
             shared[rotated.seating[seat]].append((batch, weighted(batch, advantages[seat])))
     return shared
-
-
-def rotations(team: Team) -> list[Team]:
-    """The other seatings that seat every policy in every seat once."""
-    seats, names = list(team.seating), list(team.seating.values())
-    turns = [names[i:] + names[:i] for i in range(1, len(names))]
-    return [replace(team, seating=dict(zip(seats, turn, strict=True))) for turn in turns]
 
 
 def weighted(batch: Batch, advantage: Advantage) -> Advantage:

@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cory.batch import Batch, Rows
+from cory.batch import Batch, Rows, stack
 from cory.functional import kl
 from cory.generation import SamplingStrategy
 from cory.generation.acting import Actor
-from cory.generation.sampling import Decoder, Sampled, merge, sample
+from cory.generation.sampling import Decoder, Sampled, sample
 from cory.generation.strategies import with_strategy
 from cory.policies.chunked_loss import KLLoss, SumOverChunks
 from cory.runtime.memory import BYTES_PER_LOGIT, Attempts, MemoryBudget, pass_bytes
@@ -37,10 +37,10 @@ class LossSums(NamedTuple):
 @contextmanager
 def unsharded(policies: Iterable["Policy"]) -> Iterator[None]:
     """`Policy.unsharded` of policies and their references."""
-    with ExitStack() as stack:
+    with ExitStack() as contexts:
         for policy in policies:
             for model in (policy, *policy._reference):
-                stack.enter_context(model.unsharded())
+                contexts.enter_context(model.unsharded())
         yield
 
 
@@ -188,7 +188,7 @@ class Policy(nn.Module):
             while attempts.should_retry():
                 with attempts, self.sampling_context(uniforms_BT, released=released):
                     size = min(self.max_logit_rows(), self.max_rows(columns, learning=False))
-                    sampled = merge([
+                    sampled = stack(Sampled, [
                         sample(
                             with_strategy(self.decoder(), "released" if released else strategy or "own"),
                             prompt_NP,

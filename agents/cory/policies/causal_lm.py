@@ -25,7 +25,7 @@ from cory.policies.compiled_blocks import CompiledBlocks, missing
 from cory.policies.gradient_checkpointing import layers_of, recomputable_layers, recomputing
 from cory.policies.head import Head
 from cory.policies.kv_cache import CachedDecoder, UncachedDecoder
-from cory.policies.loading import eos_ids, head_shape, load_model, load_value_head, pad_id
+from cory.policies.loading import eos_ids, head_shape, load_model, load_value_head
 from cory.policies.lora_config import VALUE_HEAD
 from cory.policies.precision import (
     Precision,
@@ -70,7 +70,8 @@ class CausalLMPolicy(Policy):
             nn.init.zeros_(self.value_head.bias)
         self.vocab_size = min(len(tokenizer), rows)
         self.eos = eos_ids(model, tokenizer, vocab_size=self.vocab_size)
-        self.pad = pad_id(tokenizer, vocab_size=self.vocab_size, eos=self.eos)
+        pad = tokenizer.pad_token_id
+        self.pad = pad if pad is not None and pad < self.vocab_size else min(self.eos)
         self.head: Head
         """How last hidden states become logits."""
         self.caches = True
@@ -121,12 +122,11 @@ class CausalLMPolicy(Policy):
         self.model.eval()
         return self
 
-    def save(self, folder: str | Path, *, value_head: bool = True) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write the plain `from_pretrained` layout in float32, with the value head beside it."""
         self.model.save_pretrained(folder, state_dict=whole_state(self.model) if self.is_sharded else None)
         self.tokenizer.save_pretrained(folder)
-        if value_head:
-            save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD)
+        save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD)
 
     def restore(self, folder: str | Path) -> None:
         """Load the weights and the value head that `save` wrote, in place."""

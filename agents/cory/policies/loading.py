@@ -123,15 +123,6 @@ def eos_ids(model: Any, tokenizer: Any, *, vocab_size: int) -> frozenset[int]:
     return frozenset(id for id in ids if id < vocab_size)
 
 
-def pad_id(tokenizer: Any, *, vocab_size: int, eos: frozenset[int]) -> int:
-    """Return the tokenizer's pad id if the model's vocabulary has it, else an EOS id.
-
-    An EOS that was chosen is distinguished from padding by lengths, never by ids.
-    """
-    pad: int | None = tokenizer.pad_token_id
-    return pad if pad is not None and pad < vocab_size else min(eos)
-
-
 def _located(path: str | Path) -> str | Path:
     """Return the folder or file of a model, or its hub name while the hub can be reached; else ValueError."""
     path = pocket.lm_path(path)

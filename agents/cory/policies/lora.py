@@ -58,7 +58,7 @@ class LoraPolicy(CausalLMPolicy):
         super().__init__(name, team.model, team.tokenizer, **options)
         del self._modules["model"]
         self.adapter = nn.ModuleDict({layer.replace(".", "/"): pair for layer, pair in pairs.items()})
-        self.value_head.to(team.device)
+        self.value_head.to(team.model.device)
 
     def _own_format(self, model: Any) -> Any:
         """The backbone as the team stores it."""
@@ -111,7 +111,7 @@ class LoraPolicy(CausalLMPolicy):
         adds = any(bool(weight.any()) for name, weight in weights.items() if LORA_B in name)
         return weights if adds else {}
 
-    def save(self, folder: str | Path, *, value_head: bool = True) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write a PEFT folder: adapter, tokenizer, value head, and the backbone they belong to.
 
         `base_model_name_or_path` is the hub name, the name of an embedded model (`pocket`), which PEFT
@@ -122,8 +122,7 @@ class LoraPolicy(CausalLMPolicy):
         self.tokenizer.save_pretrained(folder)
         backbone = {"path": team.settings.base_model_name_or_path, "sha256": team.backbone_sha256}
         (Path(folder) / BACKBONE).write_text(json.dumps(backbone, indent=1) + "\n", encoding="utf-8")
-        if value_head:
-            save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD)
+        save_file(self.value_head.state_dict(), Path(folder) / VALUE_HEAD)
 
     def save_merged(self, folder: str | Path) -> None:
         """Write one whole model in plain `from_pretrained` layout, float32, with the value head beside it.
@@ -224,11 +223,6 @@ class LoraTeam:
                     "train policy.kind causal_lm on it, which adds them"
                 )
         return cls(names, model, tokenizer, path=path, config=config, precision=precision, **options)
-
-    @property
-    def device(self) -> torch.device:
-        device: torch.device = self.model.device
-        return device
 
     @cached_property
     def backbone_sha256(self) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cory.batch import Batch, Rows, columns, pad_to
+from cory.batch import Batch, Rows, columns
 from cory.functional.logit_statistics import logit_statistics
 from cory.policies.base import Policy, unsharded
 from cory.policies.chunked_loss import chunks
@@ -20,7 +20,6 @@ class Evaluation(NamedTuple):
 
     logprobs_BT: Tensor
     values_BT: Tensor
-    entropy_BT: Tensor
     ref_logprobs_BT: Tensor
     exact_kl_BT: Tensor
     """KL(policy || reference) over the whole vocabulary, in nats."""
@@ -47,18 +46,10 @@ def _evaluate(policy: Policy, rows: Rows) -> Evaluation:
     parts: list[Tensor] = []
     for at in chunks(len(token_K), policy.max_logit_rows()):
         logits_NV, ref_logits_NV = policy.logits(state_KD[at]), policy.reference.logits(ref_state_KD[at])
-        statistics = logit_statistics(logits_NV, token_K[at], ref_logits_NV)
-        value_N = policy.values(state_KD[at])
-        columns = (
-            statistics.logprob_N,
-            value_N,
-            statistics.entropy_N,
-            statistics.ref_logprob_N,
-            statistics.kl_N,
-        )
-        parts.append(torch.stack(columns))
+        logprob_N, _, kl_N, ref_logprob_N = logit_statistics(logits_NV, token_K[at], ref_logits_NV)
+        parts.append(torch.stack([logprob_N, policy.values(state_KD[at]), ref_logprob_N, kl_N]))
         del logits_NV, ref_logits_NV  # free them before the next chunk's are made
-    out = parts[0].new_zeros(5, *rows.mask_BT.shape)
+    out = parts[0].new_zeros(4, *rows.mask_BT.shape)
     out[:, rows.mask_BT] = torch.cat(parts, dim=1)
     return Evaluation(*out)
 
@@ -72,11 +63,8 @@ def make_batch(
     """
     scored = evaluate(policy, rows)
     return Batch(
-        prompt_BP=rows.prompt_BP,
-        prompt_length_B=rows.prompt_length_B,
-        response_BT=rows.response_BT,
-        response_length_B=rows.response_length_B,
-        behaviour_logprobs_BT=pad_to(behaviour_logprobs_BT, rows.response_BT.shape[1]),
+        **{name: getattr(rows, name) for name in columns(Rows)},
+        behaviour_logprobs_BT=behaviour_logprobs_BT,
         old_logprobs_BT=scored.logprobs_BT,
         ref_logprobs_BT=scored.ref_logprobs_BT,
         exact_kl_BT=scored.exact_kl_BT,

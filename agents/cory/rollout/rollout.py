@@ -66,7 +66,7 @@ def play(
     clock: Clock,
     players: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Batch]:
-    """Play one game per query of `spec`; the batch of every seat, in the order of play.
+    """Play one game per query of `spec`; the batch of every seat, in the order of play, payoffs still NaN.
 
     `players` respond in the other seats; their tokens are not scored.
     """
@@ -78,20 +78,18 @@ def play(
             responses[seat] = sample_responses(game, seat, seated[seat], spec)
     with clock.phase("judge"):
         signals.check()
-        scores_BN, payoffs_BN = game.scores(), game.payoffs()
+        scores_BN = game.scores()
         signals.check()
     batches = {}
     with clock.phase("statistics"):
         for i, seat in enumerate(game.seats):
             policy, (rows, logprobs_BT) = policies_by_seat.get(seat), responses[seat]
-            score_B, payoff_B = (
-                torch.from_numpy(array_BN[:, i]).to(rows.response_BT.device, torch.float32)
-                for array_BN in (scores_BN, payoffs_BN)
-            )
+            score_B = torch.from_numpy(scores_BN[:, i]).to(rows.response_BT.device, torch.float32)
+            unpaid_B = torch.full_like(score_B, torch.nan)
             batches[seat] = (
-                unscored_batch(rows, score_B, payoff_B)
+                unscored_batch(rows, score_B, unpaid_B)
                 if policy is None
-                else make_batch(policy, rows, logprobs_BT, score_B, payoff_B)
+                else make_batch(policy, rows, logprobs_BT, score_B, unpaid_B)
             )
     signals.check()
     return batches
@@ -105,9 +103,9 @@ def play_shared(
     clock: Clock,
     players: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Batch]:
-    """`play` with the games shared out among the ranks; the batches of all games.
+    """`play` with the games shared out among the ranks; the batches of all games, with their payoffs.
 
-    Payoffs are computed from the scores of all games. An exception of one rank is raised on all.
+    These are computed once, from the scores of all games. An exception of one rank is raised on all.
     """
     ours = spec.rows(ranks.share(len(spec.queries)))
 
@@ -116,13 +114,11 @@ def play_shared(
         return batches if ranks.count() == 1 else moved(batches, "cpu"), game.scores()
 
     played = ranks.gather_results("the games", play_ours)
-    if len(played) == 1:
-        return played[0][0]
     payoffs_BN = torch.from_numpy(game.pay(np.concatenate([scores_BN for _, scores_BN in played])))
     batches = {}
     for i, seat in enumerate(game.seats):
         whole = stack(Batch, [parts[seat] for parts, _ in played])
-        batches[seat] = replace(whole, payoff_B=payoffs_BN[:, i].to(torch.float32))
+        batches[seat] = replace(whole, payoff_B=payoffs_BN[:, i].to(whole.score_B))
     return moved(batches, next(iter(policies_by_seat.values())).device)
 
 

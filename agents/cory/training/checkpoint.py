@@ -152,7 +152,7 @@ def save(
     if state_tensors:
         with system_errors(part):
             save_file(_writable(state_tensors), part / f"{ALGORITHM}.safetensors")
-    entries = {_name(path, part): _entry(path) for path in _files(part)}
+    entries = {path.relative_to(part).as_posix(): _entry(path) for path in _files(part)}
     (part / MANIFEST).write_text(json.dumps(entries, indent=1))
     for path in (*_files(part), *(path for path in part.rglob("*") if path.is_dir()), part):
         sync(path)
@@ -247,7 +247,7 @@ def is_whole(folder: Path) -> bool:
 def finished(run: Path) -> list[Path]:
     """Return the checkpoints that were completely written, oldest first; `verify` detects later damage."""
     named = [path for path in (run / "checkpoints").glob("step-*") if NAME.fullmatch(path.name)]
-    return sorted(named, key=lambda path: int(path.name.removeprefix("step-")))
+    return sorted(named, key=iteration_of)
 
 
 def keep_last(run: Path, count: int, *, also: Sequence[int] = ()) -> list[Path]:
@@ -306,7 +306,6 @@ def write_best(run: Path, iteration: int, score: float) -> None:
 
 
 def _trained(learners: Mapping[str, Any], critic: Any) -> dict[str, tuple[Any, torch.optim.Optimizer]]:
-    """Return the policies and the critic with their optimisers, by name."""
     trained = {name: (learner.policy, learner.optimizer) for name, learner in learners.items()}
     return trained if critic is None else {**trained, "critic": (critic, critic.optimizer)}
 
@@ -315,12 +314,6 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def _name(path: Path, folder: Path) -> str:
-    """Return the name of a file in the manifest, the same on every system."""
-    return path.relative_to(folder).as_posix()
-
-
 def _entry(path: Path) -> dict[str, Any]:
-    """Return the manifest entry of a file."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

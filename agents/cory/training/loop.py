@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -32,22 +32,6 @@ SAVE_SECONDS = 600.0
 
 Say = Callable[[str], None]
 OnProgress = Callable[[str, Mapping[str, float]], None]
-
-
-class Callback(Protocol):
-    """Hooks of a run; any of them may be missing. They may read the trainer and must not change it."""
-
-    def on_iteration(self, trainer: Trainer, iteration: int, metrics: Mapping[str, float]) -> None:
-        """Called after every iteration."""
-
-    def on_evaluate(self, trainer: Trainer, iteration: int, metrics: Mapping[str, float]) -> None:
-        """Called after every held-out evaluation."""
-
-    def on_exchange(self, trainer: Trainer, iteration: int, seating: Mapping[str, str]) -> None:
-        """Called before an iteration at whose start policies change seats."""
-
-    def on_save(self, trainer: Trainer, iteration: int, folder: Path) -> None:
-        """Called after every checkpoint."""
 
 
 class Loop:

@@ -51,27 +51,19 @@ UNSCORED = ("task_reward", "payoff", "response_length")
 def game_metrics(
     game: VectorGame, batches: Mapping[str, Batch], names: Mapping[str, str], team: Team
 ) -> dict[str, float]:
-    """Metrics of players that do not learn, and of what the task measures."""
-    found = game_measures(game, names)
+    """Metrics of players that do not learn, and means of what the task measures over all ranks' games."""
+    found: dict[str, float] = {}
+    if isinstance(game.task, MeasuresGames):
+        parts = ranks.gather_object("what the task measures", game.measures())
+        for seat, measured in parts[0].items():
+            for quantity in measured:
+                values = np.concatenate([part[seat][quantity] for part in parts])
+                found[f"{seat}/{names[seat]}/{quantity}"] = float(values.mean())
     for seat, batch in batches.items():
         if seat not in team.seating:
             of_player = batch_metrics(batch, kl_coef=0.0, eos=())
             found |= {f"{seat}/{names[seat]}/{quantity}": of_player[quantity] for quantity in UNSCORED}
     return found
-
-
-def game_measures(game: VectorGame, names: Mapping[str, str]) -> dict[str, float]:
-    """What the task measures of games beside scores, means over the games of all ranks."""
-    if not isinstance(game.task, MeasuresGames):
-        return {}
-    parts = ranks.gather_object("what the task measures", game.measures())
-    return {
-        f"{seat}/{names[seat]}/{quantity}": float(
-            np.concatenate([part[seat][quantity] for part in parts]).mean()
-        )
-        for seat, of_seat in parts[0].items()
-        for quantity in of_seat
-    }
 
 
 def value_metrics(batch: Batch, advantage: Advantage) -> dict[str, float]:

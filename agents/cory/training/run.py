@@ -51,8 +51,7 @@ def train(
 ) -> Path:
     """Train by `config` in `run`, from the start or from its newest checkpoint; the path of the report.
 
-    `make_trainer` gets the settings, with what a resumed run measured. `callbacks`: see
-    `cory.training.loop.Callback`.
+    `make_trainer` gets the settings, with what a resumed run measured. `callbacks`: see docs/python.md.
     Without `report` no page is drawn; without `validate` no best checkpoint is kept, unless it is exported.
     With `quiet` only warnings are printed; `about` are lines that a new run begins with. Raises `Stopped`
     after a signal; its notes say how to resume.

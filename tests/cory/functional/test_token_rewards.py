@@ -26,6 +26,13 @@ def test_running_moments_equal_those_of_all_payoffs_at_once():
     assert moments.std == pytest.approx(both.std().item())
 
 
+def test_a_single_payoff_has_no_spread_to_divide_by():
+    moments = token_rewards.Moments().after(torch.tensor([5.0]))
+    normal = token_rewards.scaled(torch.tensor([5.0]), moments, PayoffScalingConfig(scaling="normalise"))
+    assert normal.tolist() == [0.0]
+    assert token_rewards.Moments(mean=5.0, var=0.0).after(torch.tensor([5.0])).std == 1.0
+
+
 def test_payoffs_are_scaled_and_normalised():
     moments = token_rewards.Moments(mean=2.0, var=3.0, count=4.0)  # sample std = sqrt(3 * 4 / 3) = 2
     payoff = torch.tensor([0.0, 4.0, 100.0])

@@ -8,7 +8,7 @@ import torch
 
 from cory.functional.advantage import Advantage
 from cory.learner import sharing
-from cory.rollout.rollout import play
+from cory.rollout.rollout import play_shared
 from cory.runtime.clock import Clock
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged
@@ -20,7 +20,7 @@ def played(*flags: str):
     for i in range(3):
         trainer.iterate(i)
     team = trainer.team(3)
-    return trainer, team, play(trainer.game, team.policies, trainer.spec(3), clock=Clock())
+    return trainer, team, play_shared(trainer.game, team.policies, trainer.spec(3), clock=Clock())
 
 
 def test_every_policy_also_gets_the_rows_of_the_other_one_with_its_own_statistics():

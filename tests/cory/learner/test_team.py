@@ -12,7 +12,7 @@ from cory import algorithms
 from cory.batch import Batch
 from cory.learner.team import Team
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.rollout.rollout import play
+from cory.rollout.rollout import play_shared
 from cory.runtime.clock import Clock
 from cory.training.trainer import Trainer
 from tests.cory.learner.test_central_critic import games
@@ -36,7 +36,7 @@ def team_of(policy) -> Team:
 def relay() -> tuple[Trainer, Team, dict[str, Batch]]:
     trainer = Trainer(flagged("--task", "relay", "--max-response", "1", "1", "--batch", "8"))
     team = trainer.team(0)
-    return trainer, team, play(trainer.game, team.policies, trainer.spec(0), clock=Clock())
+    return trainer, team, play_shared(trainer.game, team.policies, trainer.spec(0), clock=Clock())
 
 
 def test_states_of_tables_hold_the_query_and_all_earlier_responses():

@@ -8,7 +8,7 @@ import torch
 
 import cory
 from cory.cli.main import main
-from cory.config.schema import PayoffConfig
+from cory.config.schema import PayoffConfig, PolicyConfig
 from cory.learner.central_critic import transcripts
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.tracking.tracker import read
@@ -267,6 +267,11 @@ def test_checkpoints_of_a_pool_are_its_opponents_and_stay_as_far_apart(tmp_path)
         ({"observer_2": "frozen"}, {}, "observer_2"),
         ({"pioneer_0": "frozen", "observer_1": "frozen"}, {}, "nobody learns"),
         ({"observer_1": "pool:2"}, {"checkpoint_every": 0}, "checkpoint_every is 0"),
+        (
+            {"observer_2": "pool:1"},
+            {"seats": 3, "policy": PolicyConfig(models=("pocket", "pocket-arithmetic"))},
+            "pool:1 plays with the checkpoints of all policies in one model",
+        ),
         ({"observer_1": "pool:x"}, {}, "pools of x checkpoints"),
         ({"observer_1": "pool:0"}, {}, "pools of 0 checkpoints"),
         ({"observer_1": "./nowhere"}, {}, "there is no folder"),

@@ -24,7 +24,7 @@ from cory.learner.optimizer import LearnerConfig
 from cory.learner.team import disagreement
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.rollout.role_exchange import ExchangeConfig
-from cory.rollout.rollout import play
+from cory.rollout.rollout import play_shared
 from cory.runtime.clock import Clock
 from cory.tracking.tracker import read
 from cory.training import checkpoint, factory
@@ -313,7 +313,9 @@ def test_kl_that_stays_negative_stops_the_run():
     """Five consecutive updates; one sound batch in between starts the count anew."""
     trainer = Trainer(TABLES)
     learner, policy = trainer.learners["llm_1"], trainer.policies["llm_1"]
-    batch = play(trainer.game, dict.fromkeys(trainer.game.seats, policy), trainer.spec(0), clock=Clock())
+    batch = play_shared(
+        trainer.game, dict.fromkeys(trainer.game.seats, policy), trainer.spec(0), clock=Clock()
+    )
     sound = batch["pioneer_0"]
     # tables start uniform, so k1 is 0; a reference that likes every token better by 0.3 nats, times 3 tokens
     broken = replace(sound, ref_logprobs_BT=sound.ref_logprobs_BT + 0.3)

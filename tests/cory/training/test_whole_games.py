@@ -7,7 +7,9 @@ import pytest
 
 import cory
 from cory.study import records
+from cory.training.held_out import HeldOut
 from cory.training.trainer import Trainer
+from cory_env import payoff as payoffs
 from tests.helpers.tables import flagged
 
 TINY = {
@@ -49,6 +51,19 @@ def test_payoffs_and_metrics_are_of_the_scores_of_games(payoff):
         for a, b in zip(*(trainer.game.responses(seat) for seat in trainer.game.seats), strict=True)
     ]
     assert metrics["observer_1/llm_2/longest"] == pytest.approx(sum(longest) / config.batch)
+
+
+def test_payoffs_are_asked_for_once_an_iteration_and_for_whole_batches_only(monkeypatch):
+    """A payoff of other games' scores, and one held-out game: samples are drawn of it, and nobody is paid."""
+    paid = []
+    monkeypatch.setitem(
+        payoffs.REGISTRY.items, "noted", lambda scores, iteration: paid.append(len(scores)) or scores
+    )
+    trainer = Trainer(flagged("--payoff", "noted", "--evaluation.queries", "1", "--iterations", "1"))
+    paid.clear()
+    trainer.iterate(0)
+    HeldOut(trainer).sample_rows(1, {})
+    assert paid == [trainer.config.batch]
 
 
 def test_a_run_of_a_task_that_scores_teams_only_is_evaluated_as_a_team_and_says_why(run):

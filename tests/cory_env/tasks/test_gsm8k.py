@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from cory_env import Response, VectorGame, make_views, tasks
-from cory_env.tasks.gsm8k import SHOT, Task, extract_answer, is_correct
+from cory_env.grading.numeric_answers import extract_answer, is_correct
+from cory_env.tasks.gsm8k import SHOT, Task
 from cory_env.tokenizer import CharTokenizer, wrap
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k"
