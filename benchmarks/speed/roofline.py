@@ -23,6 +23,7 @@ from transformers.pytorch_utils import Conv1D
 from cory.batch import Rows
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.runtime.cpu import is_exact
+from cory.runtime.device import synchronize
 
 
 def trunk_weights(policy: CausalLMPolicy) -> tuple[int, int]:
@@ -85,16 +86,10 @@ def speed(shape: tuple[int, int, int], dtype: torch.dtype, device: str) -> float
     out = torch.empty(rows, columns, dtype=dtype, device=device)
     seconds, times = [], 50 if device.startswith("cuda") else 1
     for _ in range(14):
-        synchronize(device)
+        synchronize(torch.device(device))
         start = time.perf_counter()
         for _ in range(times):
             torch.mm(left, right, out=out)
-        synchronize(device)
+        synchronize(torch.device(device))
         seconds.append((time.perf_counter() - start) / times)
     return 2 * rows * inner * columns / min(seconds[2:])
-
-
-def synchronize(device: str) -> None:
-    """Wait for an accelerator to finish its work."""
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)

@@ -18,7 +18,7 @@ from benchmarks.speed import memory_estimate
 from benchmarks.speed.baselines import hf
 from benchmarks.speed.process_memory import resident
 from benchmarks.speed.processes import GROUP, GRPO_KL
-from benchmarks.speed.roofline import lower_bound, synchronize
+from benchmarks.speed.roofline import lower_bound
 from benchmarks.speed.workloads import Task, Workload
 from cory import algorithms
 from cory.algorithms import ppo
@@ -27,6 +27,7 @@ from cory.config.task_options import task_options
 from cory.functional.kl import KLConfig
 from cory.rollout.role_exchange import ExchangeConfig
 from cory.runtime import cpu
+from cory.runtime.device import synchronize
 from cory.training.factory import silence_transformers
 from cory.training.trainer import Trainer
 from cory_env import VectorGame
@@ -76,7 +77,7 @@ class CoryWorker:
         """One iteration."""
         start = perf_counter()
         metrics = self.trainer.iterate(self.iteration)
-        synchronize(self.device)
+        synchronize(torch.device(self.device))
         seconds = perf_counter() - start
         batches, policies = self.trainer.batches, self.trainer.policies
         bounds = [
@@ -119,12 +120,12 @@ class HFWorker:
         phases, start = {}, perf_counter()
         caps_BN = np.full((batch, len(seating)), self.workload.response)
         rollouts = play(self.game, policies, list(queries[first : first + batch]), caps_BN)
-        synchronize(self.device)
+        synchronize(torch.device(self.device))
         phases["sample"] = perf_counter() - start
         for seat, name in seating.items():
             rollout = Rollout(*(tensor.to(self.device) for tensor in vars(rollouts[seat]).values()))
             self.learners[name].update(rollout, [torch.randperm(batch)] * EPOCHS)
-        synchronize(self.device)
+        synchronize(torch.device(self.device))
         seconds = perf_counter() - start
         return {
             "seconds": seconds,

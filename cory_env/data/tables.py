@@ -169,8 +169,10 @@ def _text(path: Path) -> str:
 
 
 def _parquet(path: Path) -> Table:
-    import pyarrow.parquet as pq
-
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ImportError(f"reading {path} needs the package pyarrow: pip install pyarrow") from error
     table = pq.read_table(path)
     return Table(
         where=str(path), columns=tuple(table.column_names), values=lambda name: table[name].to_pylist()
@@ -260,8 +262,10 @@ READERS: dict[str, Callable[[Path], Table]] = {
 
 def _from_hub(name: str, config: str | None) -> Any:
     """The data set of a name on the Hub, by split."""
-    import datasets
-
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(f"fetching {name} needs the package datasets: pip install datasets") from error
     try:
         return datasets.load_dataset(name, config)
     except Exception as error:  # the network and the Hub raise many kinds

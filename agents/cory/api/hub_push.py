@@ -51,8 +51,8 @@ def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = ()) -> dict
         for path in sorted(folders[name].iterdir()):
             if any(path.match(pattern) for pattern in UPLOADED):
                 files[prefix + path.name] = check_plain(path)
-    stored = yaml_files.read_yaml(check_plain(run / "config.yaml"))
-    config = flat(Config()) | dict(stored)  # as data: what else the settings name is not imported
+    stored = yaml_files.read_mapping(check_plain(run / "config.yaml"), "settings file")
+    config = flat(Config()) | stored  # as data: what else the settings name is not imported
     if not is_exported(run):
         raise ValueError(
             f"{run} went on after its policies were exported, and no evaluation is of them; finish it with "

@@ -1,12 +1,11 @@
 """Probe of saved policies: what two seats do to each other in games on held-out queries."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from cory.config.values import flat
 from cory.evaluation import probe as measures
 from cory.evaluation import records
 from cory.evaluation.bootstrap import as_json
@@ -14,10 +13,9 @@ from cory.evaluation.config import ProbeConfig
 from cory.evaluation.probe_games import OBSERVER, PIONEER, play_probe
 from cory.judges import weighted_sum
 from cory.policies.causal_lm import check_same_tokenizer
-from cory.training.evaluate import evaluate_alone, load_target
+from cory.training.evaluate import conditions, evaluate_alone, load_target
 from cory.training.factory import configure_runtime, make_game, silence_transformers
 from cory.training.targets import Target, find
-from cory_env import tasks
 
 
 def probe(
@@ -74,7 +72,15 @@ def probe(
         {name: reference.name for name, reference in references.items()},
     )
     return {
-        "measured": _measured(found, sizes, [query.text for query in task.queries("test")[:queries]]),
+        "measured": {
+            "target": found.name,
+            **asdict(sizes),
+            **conditions(config, [query.text for query in task.queries("test")[:queries]]),
+            "weights": {
+                name: records.files_sha256(Path(folder)) if Path(folder).is_dir() else folder
+                for name, folder in found.folders.items()
+            },
+        },
         "pairs": [
             {
                 "seating": seating,
@@ -105,25 +111,3 @@ def find_target(name: str, *, preset: str | None = None, **settings: Any) -> Tar
             "to each other in both seats; cory evaluate plays with it"
         )
     return target
-
-
-def _measured(target: Target, sizes: ProbeConfig, queries: list[str]) -> Mapping[str, Any]:
-    """Everything the numbers depend on."""
-    settings = target.config
-    judged = "judge" in tasks.options(settings.task)
-    irrelevant = {"evaluation"} if judged else {"evaluation", "judge"}
-    defining = records.defining(flat(settings))
-    return {
-        "target": target.name,
-        "task": settings.task,
-        "judge": settings.judge if judged else None,
-        "split": "test",
-        **asdict(sizes),
-        "queries": len(queries),
-        "queries_sha256": records.texts_sha256(queries),
-        "settings": {k: v for k, v in defining.items() if k.split(".")[0] not in irrelevant},
-        "weights": {
-            name: records.files_sha256(Path(folder)) if Path(folder).is_dir() else folder
-            for name, folder in target.folders.items()
-        },
-    }

@@ -35,7 +35,7 @@ def register(setting: str, name: str, plugin: Any) -> None:
         "payoff": payoff.REGISTRY,
         "kl.kind": kl.REGISTRY,
         "critic.kind": central_critic.REGISTRY,
-        "exchange.order": role_exchange.REGISTRY,
+        "exchange.order": role_exchange.registry(),
         "policy.kind": POLICIES,
     }
     one_of("setting", setting, list(registries))

@@ -31,7 +31,7 @@ COMMANDS = {
 MODULES = {"check": "train", "presets": "catalogue", "tasks": "catalogue", "algorithms": "catalogue"}
 """Modules of commands that share one, where the function is called like the command."""
 
-LOADING = {"train", "evaluate", "play", "probe", "average", "study"}
+LOADING = {"average", "check", "evaluate", "play", "probe", "push", "report", "study", "train"}
 """Commands that load torch, which takes seconds."""
 
 SILENT = {"-h", "--help", "--help-all", "--quiet"}

@@ -98,17 +98,11 @@ def play_game(env: raw_env, policies_by_seat: Mapping[str, Player], *, you: str 
 def sampled(env: raw_env, seat: str, player: Player, seed: int) -> list[int]:
     """A response of a policy or a player to what `seat` reads."""
     import numpy as np
-    import torch
+
+    from cory.interop.language_model import response
 
     prompt, cap = env.game.prompt(seat), int(env.infos[seat]["cap"])
-    uniforms_1T = rng.uniforms((seed, "play", seat, *prompt), np.zeros(1), cap)
-    response = player.sample(
-        torch.tensor([prompt], device=player.device),
-        torch.tensor([len(prompt)], device=player.device),
-        uniforms_BT=torch.from_numpy(uniforms_1T),
-        caps_B=torch.tensor([cap], device=player.device),
-    )
-    return response.response_BT[0, : int(response.response_length_B)].tolist()
+    return response(player, prompt, rng.uniforms((seed, "play", seat, *prompt), np.zeros(1), cap))
 
 
 def ask_user(env: raw_env, seat: str) -> list[int]:

@@ -9,8 +9,7 @@ from typing import Any
 from cory.config import own_model
 from cory.config.schema import Config, RunOptions
 from cory.config.values import dotted, flat
-from cory.runtime.yaml_files import read_yaml
-from cory_env.nearest import did_you_mean_path
+from cory.runtime.yaml_files import read_mapping
 
 MEASURED = ("memory", "policy.compile")
 """Settings in whose place a run writes what it measured where they are `auto`."""
@@ -42,8 +41,6 @@ GONE = {
     "sample_rows": ...,
     "sharing.both_views": False,
     "sharing.truncate": 1.0,
-    "task.format_reward": 0.0,
-    "task.length_penalty": 0.0,
 }
 """Settings that have been removed, with the default that runs were stored with; `...` is any value, of a
 setting that changed no result."""
@@ -72,17 +69,7 @@ def base_settings(given: Mapping[str, Any], options: RunOptions) -> tuple[str, C
 
 def settings_of(path: Path) -> dict[str, Any]:
     """A YAML file of settings (flat or nested) as `name: value`; nothing that it names is imported."""
-    try:
-        tree = read_yaml(path)
-    except ValueError as error:
-        raise ValueError(
-            f"the settings file {path} cannot be read ({error}); give YAML{did_you_mean_path(path)}"
-        ) from error
-    if not isinstance(tree, dict):
-        raise ValueError(
-            f"the settings file {path} does not hold `name: value` lines; see config.yaml of any run"
-        )
-    return without_gone(tree)
+    return without_gone(read_mapping(path, "settings file"))
 
 
 def without_gone(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,10 +63,6 @@ def _averaged(config: Config) -> Config:
     return replace(config, evaluation=replace(config.evaluation, average=True))
 
 
-def _task(name: str, **options: Any) -> Any:
-    return task_options(name)(**options)
-
-
 POCKET = Preset(
     config=Config(
         algorithm_options=PPOConfig(value_clip=5.0),
@@ -83,7 +79,7 @@ POCKET = Preset(
 POCKET_ARITHMETIC = Preset(
     config=Config(
         task="arithmetic",
-        task_options=_task("arithmetic", worked=True, digits=2, terms=4, signs="+-"),
+        task_options=task_options("arithmetic")(worked=True, digits=2, terms=4, signs="+-"),
         policy=PolicyConfig(model="pocket-arithmetic"),
         iterations=20,
         batch=128,
@@ -108,7 +104,7 @@ PLUS_SOURCES = {
 IMDB = Preset(
     config=Config(
         task="reviews",
-        task_options=_task("reviews", data="stanfordnlp/imdb", max_query=(2, 8)),
+        task_options=task_options("reviews")(data="stanfordnlp/imdb", max_query=(2, 8)),
         judge="lvwerra/distilbert-imdb",
         judge_options=JudgeConfig(label="POSITIVE", output="logit"),
         policy=PolicyConfig(model="gpt2-large"),
@@ -131,7 +127,7 @@ IMDB = Preset(
 RELEASED = Preset(
     config=replace(
         IMDB.config,
-        task_options=_task("reviews", data="stanfordnlp/imdb", max_query=(2, 7), min_chars=101),
+        task_options=task_options("reviews")(data="stanfordnlp/imdb", max_query=(2, 7), min_chars=101),
         policy=PolicyConfig(model="gpt2", mismatch="released"),
         iterations=102,
         max_response=(4, 15),
@@ -160,7 +156,7 @@ LONG_RESPONSES_SOURCE = "256 held-out questions every 20 iterations: responses a
 GSM8K = Preset(
     config=Config(
         task="gsm8k",
-        task_options=_task("gsm8k", data="openai/gsm8k"),
+        task_options=task_options("gsm8k")(data="openai/gsm8k"),
         policy=PolicyConfig(model="meta-llama/Llama-2-7b-chat-hf", kind="lora_team"),
         lora=LoRAConfig(four_bit="yes"),
         iterations=100,
@@ -183,7 +179,7 @@ GSM8K = Preset(
 ONE_GPU = Preset(
     config=Config(
         task="gsm8k",
-        task_options=_task("gsm8k", data="openai/gsm8k", chat=True),
+        task_options=task_options("gsm8k")(data="openai/gsm8k", chat=True),
         policy=PolicyConfig(
             model="Qwen/Qwen2.5-0.5B-Instruct", kind="lora_team", gradient_checkpointing=True
         ),
@@ -255,7 +251,7 @@ SMOLLM2 = Preset(
 SMOLLM2_WORDS = Preset(
     config=Config(
         task="wordproblems",
-        task_options=_task("wordproblems", data="runs/words"),
+        task_options=task_options("wordproblems")(data="runs/words"),
         policy=PolicyConfig(model="smollm2-words", kind="lora_team"),
         iterations=50,
         batch=64,
@@ -297,7 +293,7 @@ PRESETS = {
     "imdb-released-ppo": RELEASED.alone(
         "gpt2-medium, KL coefficient from 0.3, no payoff scaling",
         seed=123,
-        task_options=_task("reviews", data="stanfordnlp/imdb", max_query=(2, 7), min_chars=201),
+        task_options=task_options("reviews")(data="stanfordnlp/imdb", max_query=(2, 7), min_chars=201),
         policy=PolicyConfig(model="gpt2-medium", mismatch="released"),
         kl=KLConfig(kind="full", coef=0.3, target=6),
         payoff_scaling=PayoffScalingConfig(),

@@ -250,15 +250,16 @@ class Config:
         settings, and values of another type.
         """
         start = cls() if default is None else default
-        sees = {} if isinstance(start.sees, str) else start.sees
+        all_see = dotted(values).get("sees", start.sees)
+        sees = {} if isinstance(all_see, str) else all_see
         given = grouped_by_seat(dotted(values), {"players": start.players, "sees": sees})
         if isinstance(turns := given.get("turns"), str):
             given["turns"] = turns = turns.split(",")
         if turns and "seats" not in given:
             given["seats"] = len(turns) + len(given.get("players", start.players))
-        if isinstance(given.get("sees"), dict) and isinstance(start.sees, str) and start.sees != "all":
+        if isinstance(given.get("sees"), dict) and isinstance(all_see, str) and all_see != "all":
             seats = seat_names(convert(given.get("seats", start.seats), int, "seats"))
-            given["sees"] = dict.fromkeys(seats[1:], start.sees) | given["sees"]
+            given["sees"] = dict.fromkeys(seats[1:], all_see) | given["sees"]
         groups = {one.name.removesuffix("_options"): one.name for one in fields(cls)}
         groups = {group: name for group, name in groups.items() if is_dataclass(getattr(start, name))}
         parts = {name: getattr(start, name) for name in groups.values()}
@@ -279,7 +280,7 @@ class Config:
         for group, name in groups.items():
             inside = {k.partition(".")[2]: v for k, v in given.items() if k.startswith(f"{group}.")}
             parts[name] = replace(parts[name], **converted(type(parts[name]), inside, f"{group}."))
-        if algorithm.needs(parts["algorithm_options"]).critic == "central" and parts["critic"].kind == "own":
+        if algorithm.needs(parts["algorithm_options"]).critic == "central" and "critic.kind" not in given:
             parts["critic"] = replace(parts["critic"], kind="central")
         top = {name: value for name, value in given.items() if "." not in name}
         return replace(start, **parts, **converted(cls, top))

@@ -5,7 +5,8 @@ Knows no games.
 Shapes: R rows, U different rows, L tokens of an observation, D width of the model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,17 +43,18 @@ def next_token_states(policy: CausalLMPolicy, ids_RL: Tensor) -> Tensor:
     return states_RD
 
 
+def response(player: Any, prompt: Sequence[int], uniforms_1T: np.ndarray) -> list[int]:
+    """The ids with which a policy or another player responds to one prompt, at most one for each number."""
+    found = player.sample(
+        torch.tensor([prompt]),
+        torch.tensor([len(prompt)]),
+        uniforms_BT=torch.from_numpy(uniforms_1T),
+        caps_B=torch.tensor([uniforms_1T.shape[1]]),
+    )
+    ids: list[int] = found.response_BT[0, : int(found.response_length_B)].tolist()
+    return ids
+
+
 def partner(policy: Policy) -> Partner:
     """A policy as a partner in `cory_env.seat_env`: it samples from its own distribution."""
-
-    def respond(prompt: tuple[int, ...], cap: int, rng: np.random.Generator) -> list[int]:
-        found = policy.sample(
-            torch.tensor([prompt]),
-            torch.tensor([len(prompt)]),
-            uniforms_BT=torch.from_numpy(rng.random((1, cap))),
-            caps_B=torch.tensor([cap]),
-        )
-        ids: list[int] = found.response_BT[0, : int(found.response_length_B)].tolist()
-        return ids
-
-    return respond
+    return lambda prompt, cap, rng: response(policy, prompt, rng.random((1, cap)))

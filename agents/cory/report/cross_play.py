@@ -29,15 +29,10 @@ def make_tables(result: Mapping[str, Any]) -> list[Table]:
             ["", *names],
             [[row, *(cell(**by_pair[row, column][quantity]) for column in names)] for row in names],
         )
-        for quantity in quantities(result)
+        for quantity in result["pairs"][0]["scores"]
     ]
     rows = [[kind, cell(**of_kind)] for kind, of_kind in result["means"].items()]
     return [*tables, Table("mean sum of the scores by kind of pair", ["", "sum"], rows)]
-
-
-def quantities(result: Mapping[str, Any]) -> list[str]:
-    """The scores of the seats, and their sum."""
-    return list(result["pairs"][0]["scores"])
 
 
 def describe(result: Mapping[str, Any]) -> str:
@@ -69,7 +64,7 @@ def page(result: Mapping[str, Any]) -> str:
         axes.grid(visible=False)
         return True
 
-    figure = figures.grid(quantities(result), heat_map, legend=False)
+    figure = figures.grid(list(pairs[0]["scores"]), heat_map, legend=False)
     assert figure is not None  # there are two seats
     width, height = figure.get_size_inches() * max(1.0, len(names) / 5)
     figure.set_size_inches(width, height)

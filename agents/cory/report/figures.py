@@ -3,6 +3,7 @@
 Imports no run and no study.
 """
 
+import base64
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -81,12 +82,13 @@ def section(plot: Plot, *, level: int = 2, anchor: str = "") -> list[html.Markup
 
 def on_page(figure: Figure, *, title: str, caption: str) -> html.Markup:
     """A figure element with a caption."""
-    drawing = io.StringIO()
+    drawing = io.BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(drawing, format="svg", transparent=True, metadata={"Date": None})
-    return html.figure(drawing.getvalue(), title=title, caption=caption)
+    return html.Markup(html.figure(base64.b64encode(drawing.getvalue()).decode("ascii"), title, caption))
 
 
+@matplotlib.rc_context(STYLE)
 def grid(
     names: Sequence[T], panel: Callable[[Axes, T], bool], *, columns: int = 3, legend: bool = True
 ) -> Figure | None:

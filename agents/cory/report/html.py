@@ -1,6 +1,5 @@
 """Elements of a self-contained HTML page, from templates, which escape all text."""
 
-import base64
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -43,6 +42,7 @@ badges = ELEMENTS.badges
 table = ELEMENTS.table
 collapsible = ELEMENTS.collapsible
 preformatted = ELEMENTS.preformatted
+figure = ELEMENTS.figure
 
 
 def definitions(rows: list[list[str]]) -> list[Markup]:
@@ -54,8 +54,3 @@ def contents(parts: Iterable[Markup]) -> Markup:
     """Links to the headings of `parts` that have an anchor."""
     links = re.findall(r'<h2 id="([^"]*)">(.*?)</h2>', "\n".join(parts))
     return Markup(ELEMENTS.contents([(anchor, Markup(text)) for anchor, text in links]))
-
-
-def figure(svg: str, *, title: str, caption: str) -> Markup:
-    """An SVG drawing above its caption."""
-    return Markup(ELEMENTS.figure(base64.b64encode(svg.encode()).decode("ascii"), title, caption))

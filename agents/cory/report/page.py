@@ -14,7 +14,7 @@ from typing import Any
 from cory.report import html, samples
 from cory.report.summary import change, number
 from cory.runtime.files import check_output, read_json, write_text
-from cory.runtime.yaml_files import read_yaml
+from cory.runtime.yaml_files import read_mapping
 from cory.tracking.curves import Curves, exchanges, policies, quantities, references, seatings, seats
 from cory.tracking.labels import defined, label
 from cory.tracking.tracker import METRICS, NO_CURVE, Key, curves, read, read_samples
@@ -82,12 +82,10 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
 
 def read_config(run: Path) -> dict[str, Any]:
     """The settings in `config.yaml` by flag name; empty if there are none."""
-    path = run / "config.yaml"
     try:
-        config = read_yaml(path) if path.is_file() else None
+        return read_mapping(run / "config.yaml", "settings file")
     except ValueError:
         return {}
-    return config if isinstance(config, dict) else {}
 
 
 def read_environment(run: Path) -> dict[str, Any]:

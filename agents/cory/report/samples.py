@@ -29,12 +29,7 @@ def first(
     """Queries of the last evaluation with the response of the reference and of each policy, and their scores.
 
     Those of the best, the median and the worst gain, mean over the policies; the first three without scores.
-
-    Args:
-        rows: Rows of samples.jsonl.
-        continues: Whether a response continues its query, as one text.
-        title: Of the section.
-        anchor: Of its heading.
+    `continues`: a response and its query are one text.
     """
     evaluated = _evaluated(rows)
     if not evaluated:
@@ -47,16 +42,11 @@ def first(
         note += "; of the games that are kept, those of best, median and worst gain on the reference"
     shown = [_game(row, _standalone(row) or _seated(row), continues) for row in last[:3]]
     note += "."
-    return [html.heading(title, anchor=anchor), html.paragraph(note, muted=True), _games(shown)]
+    return [html.heading(title, anchor=anchor), html.paragraph(note, muted=True), MACROS.games(shown)]
 
 
 def sections(rows: Sequence[Row], *, continues: bool) -> list[html.Markup]:
-    """Sample games: those of the last evaluation open, earlier ones closed.
-
-    Args:
-        rows: Rows of samples.jsonl.
-        continues: As for `first`.
-    """
+    """Sample games: those of the last evaluation open, earlier ones closed."""
     evaluated = _evaluated(rows)
     if not evaluated:
         return []
@@ -70,7 +60,7 @@ def sections(rows: Sequence[Row], *, continues: bool) -> list[html.Markup]:
             _game(row, _seated(row), continues, below=_standalone(row))
             for row in [row for row in rows if row["iteration"] == time][:ROWS]
         ]
-        parts.append(html.collapsible(f"Iteration {time}", _games(games), is_open=time == times[-1]))
+        parts.append(html.collapsible(f"Iteration {time}", MACROS.games(games), is_open=time == times[-1]))
     return parts
 
 
@@ -157,10 +147,6 @@ def _game(
         if group
     ]
     return html.Markup(MACROS.game(None if continues else query, groups))
-
-
-def _games(cards: Sequence[html.Markup]) -> html.Markup:
-    return html.Markup(MACROS.games(cards))
 
 
 def _text(response: str) -> html.Markup:

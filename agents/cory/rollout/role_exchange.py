@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cory import rng
 from cory.runtime.checks import check_fields
-from cory_env.registry import Registry
+
+if TYPE_CHECKING:
+    from cory_env.registry import Registry
 
 Order = Callable[[int, Sequence[str], Sequence[str]], Mapping[str, str]]
 """(iteration of the latest exchange, seats, policies) -> the policy in each seat.
 
 A pure function, so that a run resumes exactly. Seats and policies are in the order of play at iteration 0."""
-
-
-REGISTRY: Registry[Order | None] = Registry(
-    "exchange.order",
-    "cory.exchanges",
-    {"rotate": None, "random": None},
-    form="module:function or file.py:function",
-)
-"""Orders of exchanges by name; None for the two of this file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +40,7 @@ class ExchangeConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "exchange", natural="every")
-        REGISTRY.load(self.order)
+        registry().load(self.order)
 
 
 def seating_at(
@@ -70,7 +65,7 @@ def seating_at(
             f"{len(first)} policies for {len(seats)} seats; name one policy per seat (repeats are allowed)"
         )
     turns = iteration // every if every else 0  # exchanges before it, one at its start included
-    if (own_order := REGISTRY.load(order)) is not None:
+    if (own_order := registry().load(order)) is not None:
         return _checked(own_order(turns * every, tuple(seats), tuple(first)), order, seats, first)
     policies = list(dict.fromkeys(first))
     order_N = (np.arange(len(policies)) - turns) % len(policies)
@@ -78,6 +73,15 @@ def seating_at(
         order_N = rng.permutation((*random_key, "seating", turns), len(policies))
     moved = {policy: policies[int(i)] for policy, i in zip(policies, order_N, strict=True)}
     return {seat: moved[policy] for seat, policy in zip(seats, first, strict=True)}
+
+
+@cache
+def registry() -> Registry[Order | None]:
+    """Orders of exchanges by name; None for the two of this file."""
+    from cory_env.registry import Registry
+
+    kinds: dict[str, Order | None] = {"rotate": None, "random": None}
+    return Registry("exchange.order", "cory.exchanges", kinds, form="module:function or file.py:function")
 
 
 def _checked(

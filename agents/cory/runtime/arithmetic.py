@@ -30,23 +30,16 @@ def configure_arithmetic(*, deterministic: bool = False) -> None:
     filling.fill_uninitialized_memory = not deterministic  # torch fills it by default
 
 
-def is_deterministic() -> bool:
-    """Whether operations are deterministic or raise."""
-    import torch
-
-    return torch.are_deterministic_algorithms_enabled()
-
-
 def running_sums(tensor_NX: Tensor) -> Tensor:
     """`cumsum` of each row.
 
     In deterministic mode CUDA refuses it, though it sums rows in a fixed order: all but a single row, which
     is scanned in parallel (`scan_dim` of ATen/native/cuda/ScanUtils.cuh). A single row is summed twice there.
     """
-    if not is_deterministic() or tensor_NX.device.type == "cpu":
-        return tensor_NX.cumsum(-1)
     import torch
 
+    if not torch.are_deterministic_algorithms_enabled() or tensor_NX.device.type == "cpu":
+        return tensor_NX.cumsum(-1)
     rows = len(tensor_NX)
     torch.use_deterministic_algorithms(False)
     try:

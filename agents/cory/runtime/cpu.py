@@ -9,6 +9,10 @@ import platform
 from pathlib import Path
 from typing import Any
 
+import torch
+
+BACKENDS: Any = torch.backends  # its annotations lack the attributes used here
+
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """Parameters of glibc's `mallopt` (malloc.h)."""
 
@@ -18,8 +22,6 @@ CACHED_KERNELS = 128
 
 def configure_runtime(*, threads: int = 0) -> None:
     """Set threads (0 = torch's default), allocator, caches and BLAS before the first matrix product."""
-    import torch
-
     if threads:
         torch.set_num_threads(threads)
     # oneDNN compiles a kernel for every shape, 0.6 MB each, and batches bring new shapes in every iteration.
@@ -38,7 +40,7 @@ def choose_matmul() -> None:
     torch calls oneDNN only where it may round the factors to bfloat16. Processors without instructions for
     that still multiply in float32; on processors that round, it is MKL.
     """
-    setting = _backends().mkldnn.matmul
+    setting = BACKENDS.mkldnn.matmul
     setting.fp32_precision = "bf16" if _mkl_is_slow() else "none"
     if _mkl_is_slow() and not is_exact():
         setting.fp32_precision = "none"
@@ -46,7 +48,7 @@ def choose_matmul() -> None:
 
 def chosen_matmul() -> str:
     """Return the library in use."""
-    return "onednn" if _backends().mkldnn.matmul.fp32_precision == "bf16" else "mkl"
+    return "onednn" if BACKENDS.mkldnn.matmul.fp32_precision == "bf16" else "mkl"
 
 
 def is_exact() -> bool:
@@ -54,8 +56,6 @@ def is_exact() -> bool:
 
     Tests the shapes that select different kernels: few and many rows, transposed factors, batches.
     """
-    import torch
-
     value = 1 + 2**-12
     for rows, inner, columns in ((1, 256, 512), (64, 256, 4096), (640, 512, 256)):
         eye_KN = torch.eye(inner, columns)
@@ -68,16 +68,9 @@ def is_exact() -> bool:
     return True
 
 
-def _backends() -> Any:
-    """`torch.backends`, whose annotations lack the attributes used here."""
-    import torch
-
-    return torch.backends
-
-
 def _mkl_is_slow() -> bool:
     """Whether MKL and oneDNN are both available and the processor is not Intel's."""
-    if not (_backends().mkl.is_available() and _backends().mkldnn.is_available()):
+    if not (BACKENDS.mkl.is_available() and BACKENDS.mkldnn.is_available()):
         return False
     path = Path("/proc/cpuinfo")
     maker = path.read_text(encoding="utf-8") if path.exists() else platform.processor()

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from cory.runtime import arithmetic, cpu
+from cory.runtime import cpu
 from cory.runtime.device import device_name
 
 LEARNING_VERSION = 1
@@ -41,7 +41,7 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "matmul": cpu.chosen_matmul(),
-        "deterministic": arithmetic.is_deterministic(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
         "gpu": device_name(),
         "versions": {name: installed for name in PACKAGES if (installed := _version(name)) is not None},
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

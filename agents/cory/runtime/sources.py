@@ -22,6 +22,7 @@ from cory_env.registry import LOADED
 FOLDERS = ("adapter", "data", "judge", "model", "models")
 """Last parts of settings whose value may be a file or folder without a dot or slash in its name."""
 OURS = ("cory", "cory_env")
+ALGORITHMS = Path(__file__).parents[1] / "algorithms"
 BLOCK, BLOCKS = 1 << 20, 64
 """Bytes and number of the blocks that are hashed of a larger file, such as weights."""
 
@@ -63,6 +64,8 @@ def _named(setting: str, text: str) -> Iterator[tuple[str, Path]]:
     is_data = setting.rpartition(".")[2] in FOLDERS
     for part in dict.fromkeys([text, *re.split(r"\s*[+*]\s*", text)]):
         head, _, attribute = part.rpartition(":")
+        if head == "regex" or (setting == "algorithm" and (ALGORITHMS / f"{part}.py").exists()):
+            continue  # this package's own
         for name in filter(None, (part, head)):
             path = os.path.expanduser(name)
             if (is_data or "/" in name or "." in name) and os.path.exists(path):

@@ -308,15 +308,15 @@ def _quantity(metrics: Mapping[str, Points], quantity: str, kl_coef: float) -> P
     """The points of a quantity; combined reward by `kl_coef`, where KL could be measured."""
     if quantity != "combined_reward" or "kl" not in metrics:
         return metrics.get(quantity, [])
-    both = zip(metrics["task_reward"], metrics["kl"], strict=True)
-    return [[iteration, reward - kl_coef * kl] for (iteration, reward), (_, kl) in both]
+    kl = {point[0]: point[1] for point in metrics["kl"]}  # without evaluations whose KL was not finite
+    return [[at, reward - kl_coef * kl[at]] for at, reward in metrics["task_reward"] if at in kl]
 
 
 def _total(seats: Sequence[Points]) -> Points:
-    """The sum over seats at each point; none if a seat has none."""
-    if not seats or not all(seats):
-        return []
-    return [[of_seats[0][0], sum(value for _, value in of_seats)] for of_seats in zip(*seats, strict=True)]
+    """The sum over seats at each point that all of them have."""
+    by_time = [{point[0]: point[1] for point in points} for points in seats]
+    shared = [at for at, _ in seats[0] if all(at in one for one in by_time)] if seats else []
+    return [[at, sum(one[at] for one in by_time)] for at in shared]
 
 
 def _last(points: Points | None) -> float:

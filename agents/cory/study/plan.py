@@ -13,7 +13,7 @@ from cory.config.schema import Config
 from cory.config.values import dotted
 from cory.evaluation.records import differing
 from cory.runtime.sources import sources_of
-from cory.runtime.yaml_files import read_yaml
+from cory.runtime.yaml_files import read_mapping
 from cory.study.spec import (
     MAY_DIFFER,
     ON,
@@ -242,13 +242,7 @@ def completed(settings: Settings) -> dict[str, Any]:
 def settings_in(folder: Path) -> dict[str, Any] | None:
     """The settings of the run in a directory, None if there is none."""
     path = folder / "config.yaml"
-    if not path.exists():
-        return None
-    try:
-        settings = read_yaml(path)
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read ({error}); move {folder} away") from error
-    return dict(settings) if isinstance(settings, dict) else {}
+    return read_mapping(path, "settings file") if path.exists() else None
 
 
 def changes(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
@@ -262,6 +256,8 @@ def _config(spec: Spec, task: Settings, arm: Settings, where: str) -> Config:
     """One configuration: the preset, changed by base settings, task, evaluation and arm, in this order."""
     merged: dict[str, Any] = {"preset": spec.preset, "threads": 1}
     for part in (spec.settings, {"evaluation": spec.evaluation}, task, arm):
+        if isinstance(part.get("sees"), str):  # for all seats
+            merged = {name: value for name, value in merged.items() if not name.startswith("sees.")}
         merged |= dotted(part)
     try:
         merged.pop(TARGET, None)

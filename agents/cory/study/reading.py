@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from cory.config.values import convert, dotted
-from cory.runtime.yaml_files import read_yaml
+from cory.runtime.yaml_files import read_mapping
 from cory.study import survival
 from cory.study.spec import GAME, WITH_STRANGERS, Spec, flattened, seeds_of
-from cory_env.nearest import did_you_mean, did_you_mean_path
+from cory_env.nearest import did_you_mean
 
 NAME = re.compile(r"[A-Za-z0-9][\w.+=-]*")
 """Names of studies, arms and tasks, which are names of folders."""
@@ -30,14 +30,7 @@ OF_PLACE = {
 
 def read_spec(path: Path) -> Spec:
     """Read a study file; ValueError that names the file and what is wrong."""
-    if not path.is_file():
-        raise ValueError(f"there is no study file {path}{did_you_mean_path(path)}")
-    try:
-        values = read_yaml(path)
-    except ValueError as error:
-        raise ValueError(f"the study file {path} cannot be read ({error}); give YAML") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"the study file {path} does not hold `name: value` lines")
+    values = read_mapping(path, "study file")
     try:
         return make_spec(values)
     except ValueError as error:

@@ -112,13 +112,7 @@ def how_it_was_made(lines: Sequence[str]) -> list[html.Markup]:
 
 
 def markdown(results: Results, failures: Sequence[str] = (), *, figures: Sequence[str] = ()) -> str:
-    """The report as Markdown.
-
-    Args:
-        results: Of a study.
-        failures: What is not in the results, and why.
-        figures: Lines that show figures, to stand behind the tables of results.
-    """
+    """The report as Markdown; `failures` say what is missing and why, `figures` are lines that show them."""
     lines = [f"# Study {results['study']}", "", results["question"]]
     lines += [f"\n{text}" for text in failures]
     lines += [line for table in result_tables(results) for line in table_markdown(table)]

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from cory.runtime.files import write_text
+from cory.runtime.files import read_json, write_text
 from cory.runtime.provenance import LEARNING_VERSION, environment
 from cory.study.plan import Plan, PlannedRun, changes
 from cory.study.records import why_another
@@ -23,12 +23,8 @@ def load(path: Path) -> Results | None:
     """Read a results file, None if there is none; ValueError for one that is damaged or holds no results."""
     if not path.exists():
         return None
-    try:
-        results: Results = json.loads(path.read_text(encoding="utf-8"))
-        schema = results.get("schema")
-    except (ValueError, AttributeError) as error:
-        raise ValueError(f"the results file {path} cannot be read ({error})") from error
-    if schema != SCHEMA:
+    results = read_json(path)
+    if (schema := results.get("schema")) != SCHEMA:
         raise ValueError(f"{path} has the schema {schema!r}, not {SCHEMA!r}; it holds no results of a study")
     return results
 

@@ -67,18 +67,10 @@ def hypervolume(kl_P: Sequence[float], reward_P: Sequence[float], *, kl: float, 
 
     Points that are worse than the reference point in either add nothing.
     """
-    area, below = 0.0, reward
-    points = sorted(zip(kl_P, reward_P, strict=True), key=lambda point: (-point[1], point[0]))
-    right = kl
-    front = []
-    for point_kl, point_reward in points:  # from the highest reward down, each next with less KL
-        if point_kl < right and point_reward > below:
-            front.append((point_kl, point_reward))
-            right = point_kl
-    for i, (point_kl, point_reward) in enumerate(front):
-        lower = front[i + 1][1] if i + 1 < len(front) else below
-        area += (kl - point_kl) * (point_reward - lower)
-    return area
+    order = np.argsort(kl_P)
+    right_P = np.minimum(np.asarray(kl_P, dtype=float)[order], kl)
+    best_P = np.maximum.accumulate(np.asarray(reward_P, dtype=float)[order])
+    return float(np.diff(right_P, append=kl) @ np.maximum(best_P - reward, 0))
 
 
 def reward_at_kl(kl_P: Sequence[float], reward_P: Sequence[float], at: float) -> float:

@@ -72,28 +72,32 @@ def measurement(
     itself. With several targets, the settings are those of the first and policies are named `label:policy`.
     """
     config, first = targets[0].config, evaluated[0]
-    settings = records.defining(flat(config))
-    judged = "judge" in tasks.options(config.task)
-    if not judged:
-        settings = {name: value for name, value in settings.items() if name.split(".")[0] != "judge"}
-    queries = first.responses.queries
     return {
-        "task": config.task,
-        "judge": config.judge if judged else None,
-        "split": "test",
-        "queries": len(queries),
+        **conditions(config, first.responses.queries),
         "samples": config.evaluation.samples,
         "sampling": config.evaluation.sampling,
         "threshold": first.responses.threshold,
         "kl_coef": config.kl.coef,
         "game": game,
-        "queries_sha256": records.texts_sha256(queries),
-        "settings": settings,
         "weights": {
             name if len(targets) == 1 else f"{part.label}:{name}": _weights(target, Path(folder))
             for target, part in zip(targets, evaluated, strict=True)
             for name, folder in (target.folders or dict.fromkeys(target.players, target.name)).items()
         },
+    }
+
+
+def conditions(config: Config, queries: Sequence[str]) -> dict[str, Any]:
+    """The task, its judge, the held-out queries, and the settings that numbers depend on."""
+    judged = "judge" in tasks.options(config.task)
+    settings = records.defining(flat(config)).items()
+    return {
+        "task": config.task,
+        "judge": config.judge if judged else None,
+        "split": "test",
+        "queries": len(queries),
+        "queries_sha256": records.texts_sha256(queries),
+        "settings": {name: value for name, value in settings if judged or name.split(".")[0] != "judge"},
     }
 
 

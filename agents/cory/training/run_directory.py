@@ -170,7 +170,7 @@ def begin(trainer: Trainer, run: Path, *, overwrites: bool) -> list[str]:
         "templates": {view.seat: view.template for view in trainer.game.views},
         "sources": sources_of(flat(trainer.config)),
     }
-    write_settings(trainer.config, run, environment() | about)
+    write_settings(flat(trainer.config), run, environment() | about)
     (run / METRICS).touch()
     return lines
 
@@ -205,7 +205,7 @@ def go_back(config: Config, run: Path, folder: Path, iteration: int) -> list[str
     if words := changed(last_of(history), resumed["sources"]):
         lines.append(f"{words} since this run began: from here on it is another run")
     history.setdefault("resumed", []).append(resumed)
-    write_settings(config, run, history)
+    write_settings(flat(config), run, history)
     return lines
 
 
@@ -309,9 +309,9 @@ def free_name(base: Path) -> Path:
     )
 
 
-def write_settings(config: Config, run: Path, made_on: Mapping[str, Any]) -> None:
+def write_settings(settings: Mapping[str, Any], run: Path, made_on: Mapping[str, Any]) -> None:
     """Write config.yaml and environment.json."""
-    write_text(run / "config.yaml", yaml.safe_dump(flat(config), sort_keys=False))
+    write_text(run / "config.yaml", yaml.safe_dump(dict(settings), sort_keys=False))
     write_text(run / "environment.json", json.dumps(made_on, indent=1))
 
 

@@ -181,8 +181,19 @@ def test_a_view_of_one_seat_leaves_those_of_the_others():
     config = Config.from_flat({"seats": 3, "sees.observer_1": "none"})
     changed = Config.from_flat({"sees.observer_2": "previous"}, config)
     assert changed.sees == {"observer_1": "none", "observer_2": "previous"}
+    both = Config.from_flat({"seats": 3, "sees": "none", "sees.observer_2": "previous"})
+    assert both.sees == {"observer_1": "none", "observer_2": "previous"}
+    assert Config.from_flat({"sees": "all", "sees.observer_2": "previous"}, changed).sees == {
+        "observer_2": "previous"
+    }
     with pytest.raises(ValueError, match=r"--sees none is for all seats, --sees\.SEAT for one"):
         config_of("--seats", "3", "--sees", "none", "--sees.observer-2", "previous")
+
+
+def test_a_critic_that_is_given_is_not_replaced_by_the_algorithms():
+    assert Config.from_flat({"algorithm": "mappo"}).critic.kind == "central"
+    with pytest.raises(ValueError, match=r"leave out --critic\.kind own"):
+        Config.from_flat({"algorithm": "mappo", "critic.kind": "own"})
 
 
 @pytest.mark.parametrize("preset", ["smollm2", "imdb"])

@@ -75,7 +75,7 @@ def test_a_rows_tokens_depend_neither_on_other_rows_nor_on_padding(kind):
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @torch.no_grad()
-def test_logprobs_entropy_and_kl_are_those_of_a_float64_loop(kind):
+def test_logprobs_and_kl_are_those_of_a_float64_loop(kind):
     policy = pair(kind)
     rows, _ = make_rows(policy)
     found = evaluate(policy, rows)
@@ -87,11 +87,9 @@ def test_logprobs_entropy_and_kl_are_those_of_a_float64_loop(kind):
         for t in range(r):
             token = int(rows.response_BT[i, t])
             exact = sum(float(a.exp() * (a - b)) for a, b in zip(ours[t], theirs[t], strict=True))
-            entropy = -sum(float(a.exp() * a) for a in ours[t])
             assert found.logprobs_BT[i, t].item() == pytest.approx(float(ours[t, token]), abs=1e-5)
             assert found.ref_logprobs_BT[i, t].item() == pytest.approx(float(theirs[t, token]), abs=1e-5)
             assert found.exact_kl_BT[i, t].item() == pytest.approx(exact, abs=1e-5)
-            assert found.entropy_BT[i, t].item() == pytest.approx(entropy, abs=1e-4)
         assert (found.exact_kl_BT[i, r:] == 0).all()
 
 

@@ -29,6 +29,12 @@ def test_built_in_names_and_bundled_models_have_no_source():
     assert sources_of({"judge": "pocket + 0.5*cory.rewards:brevity", "exchange.order": "random"}) == {}
 
 
+def test_what_is_only_called_like_a_built_in_part_is_no_source(folder):
+    for name in ("ppo", "regex"):
+        write(folder / f"{name}.py")
+    assert sources_of({"algorithm": "ppo", "judge": "regex:answer"}) == {}
+
+
 def test_source_of_a_file_is_the_sha256_of_its_content(folder):
     write(folder / "mine.py", "x = 1\n")
     assert sources_of({"algorithm": "mine.py"}) == {"mine.py": hashlib.sha256(b"x = 1\n").hexdigest()}

@@ -39,6 +39,9 @@ def test_value_of_a_run_is_the_mean_of_its_policies_at_the_end():
     assert analysis.run_value(run, "game/collective_reward", **OPTIONS) == pytest.approx(0.5 + 0.25)
     assert analysis.run_value(run, "game/task_reward", **OPTIONS) == pytest.approx(0.375)
     assert math.isnan(analysis.run_value(run, "pass_at_8", **OPTIONS))
+    for policy in ("llm_1", "llm_2"):  # KL was not finite at the second evaluation, and is not stored
+        run["eval"][policy] = {"task_reward": [[0, 0.0], [10, 0.4], [20, 0.6]], "kl": [[0, 0.0], [20, 2.0]]}
+    assert analysis.run_value(run, "combined_reward", **OPTIONS) == pytest.approx(0.6 - 0.1 * 2.0)
 
 
 def test_values_and_curves_of_the_team():

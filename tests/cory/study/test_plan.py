@@ -93,6 +93,25 @@ def test_competition_as_a_weight_is_that_of_the_payoff(seats):
     assert weight == matrix("competitive", seats)[0][1]
 
 
+@pytest.mark.parametrize(
+    ("base", "arm", "expected"),
+    [
+        (
+            {"sees": "none"},
+            {"sees.observer_2": "previous"},
+            {"sees.observer_1": "none", "sees.observer_2": "previous"},
+        ),
+        ({"sees.observer_1": "none"}, {"sees": "all"}, {"sees": "all"}),
+        ({"sees": {"observer_2": "previous"}}, {"sees": "none"}, {"sees": "none"}),
+    ],
+)
+def test_views_of_an_arm_take_the_place_of_those_of_all_arms(values, base, arm, expected):
+    settings = values["settings"] | {"task": "echo", "seats": 3} | base
+    runs = planned(values, settings=settings, arms={"a": arm}, primary=[], seeds=1).runs
+    found = {k: v for k, v in runs[0].settings.items() if k.startswith("sees")}
+    assert found == expected
+
+
 def test_arm_that_cannot_be_built_is_named_with_the_nearest_setting(values):
     with pytest.raises(ValueError, match=r"arm 'cooperative' on task 'relay' cannot be built: .*payoff"):
         planned(values, arms=values["arms"] | {"cooperative": {"payof": "cooperative"}})

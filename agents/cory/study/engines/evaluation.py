@@ -8,8 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
-
 from cory.config.schema import Config
 from cory.runtime.files import write_text
 from cory.runtime.provenance import commit, environment
@@ -21,6 +19,7 @@ from cory.tracking.tracker import METRICS, Tracker
 from cory.training.evaluate import target_metrics, team_with_observers_of
 from cory.training.factory import configure_runtime, silence_transformers
 from cory.training.overwriting import is_empty, is_marked, mark
+from cory.training.run_directory import write_settings
 from cory.training.targets import find
 
 
@@ -37,10 +36,7 @@ def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
     if not is_empty(folder) and not is_marked(folder):
         raise ValueError(f"{folder} is no study's; move it away, or name another --out")
     mark(folder)
-    write_text(folder / "config.yaml", yaml.safe_dump(dict(settings), sort_keys=False))
-    write_text(
-        folder / "environment.json", json.dumps(environment() | {"sources": sources_of(settings)}, indent=1)
-    )
+    write_settings(settings, folder, environment() | {"sources": sources_of(settings)})
     start = time.perf_counter()
     metrics = target_metrics(target)
     seconds = {"time/evaluate/seconds": time.perf_counter() - start}
