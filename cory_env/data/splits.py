@@ -70,6 +70,14 @@ def _by_text(rows: Sequence[R], key: str) -> dict[str, R]:
     return first
 
 
+def repeats(rows: Mapping[str, Sequence[R]], key: str) -> list[str]:
+    """A line about rows that have the text under `key` of an earlier one and are not equal to it, if any."""
+    every = [row for of_split in rows.values() for row in of_split]
+    first = _by_text(every, key)
+    count = sum(row != first[row[key]] for row in every)
+    return [f"{count} rows repeat an earlier {key} with other values, and are left out"] if count else []
+
+
 def take_validation(train: Sequence[T], text: Callable[[T], str]) -> tuple[list[T], list[T]]:
     """Divide items of train into train and validation, which gets the texts that are `in_validation`.
 

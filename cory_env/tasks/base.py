@@ -227,7 +227,9 @@ def checked_scores(
 
 
 def check_query(query: Query, *, max_query: int, vocab_size: int) -> None:
-    """Raise a ValueError if a query is empty, too long, or has ids outside the vocabulary."""
+    """Raise a ValueError if a query is none, empty, too long, or has ids outside the vocabulary."""
+    if not isinstance(query, Query):
+        raise ValueError(f"the query {query!r} is no cory_env.Query; make one of its text and token ids")
     if not 1 <= len(query.ids) <= max_query:
         raise ValueError(
             f"the query {query.text!r} has {len(query.ids)} tokens; this game takes 1 to {max_query}: "

@@ -83,7 +83,9 @@ class Task(Judged):
         assert judge is not None
         assert data is not None
         self.tokenizer, self.judge = tokenizer, judge
-        rows, self.column, self.columns = _read(data, COLUMNS if column is None else (column,), config)
+        rows, self.column, self.columns, repeats = _read(
+            data, COLUMNS if column is None else (column,), config
+        )
         self.chat = chat or any(not isinstance(row[self.column], str) for row in rows["train"])
         if self.chat:
             self.tokenizer = for_chats(tokenizer)
@@ -98,6 +100,7 @@ class Task(Judged):
             )
         every = {split: [self._query(row, data) for row in of_split] for split, of_split in rows.items()}
         self.keep(every, longest=max_query, where=data)
+        self.left_out = [*repeats, *self.left_out]
 
     def _query(self, row: tables.Row, where: str | Path) -> Query:
         prompt: Prompt = row[self.column]
@@ -163,8 +166,8 @@ def _chat_suffix(tokenizer: Tokenizer) -> str:
 
 def _read(
     data: str | Path, choices: Sequence[str], config: str | None
-) -> tuple[dict[str, list[tables.Row]], str, list[str]]:
-    """Read the rows by split, the column of the prompts, and the names of the other columns."""
+) -> tuple[dict[str, list[tables.Row]], str, list[str], list[str]]:
+    """The rows by split, the column of the prompts, the other columns, and a line about repeated prompts."""
     by_split = tables.read_tables(data, config=config)
     every = [table for found in by_split.values() for table in found]
     column = every[0].pick(choices)
@@ -180,13 +183,14 @@ def _read(
         raise ValueError(
             f"{data} mixes texts and chats in column {column!r}; give all prompts as one of them"
         )
-    separated = splits.separate(keyed, "key", where=data)
+    separated = splits.separate(keyed, "prompt", where=data)
     rows_by_split = {split: [row["row"] for row in rows] for split, rows in separated.items()}
-    return rows_by_split, column, [name for name in names if name != column]
+    others = [name for name in names if name != column]
+    return rows_by_split, column, others, splits.repeats(keyed, "prompt")
 
 
 def _keyed_rows(table: tables.Table, column: str, names: Sequence[str]) -> Iterator[tables.Row]:
-    """Yield each row of `table` under `row`, and its prompt as a text under `key`."""
+    """Yield each row of `table` under `row`, and its prompt as a text under `prompt`."""
     values: dict[str, list[Any]] = {name: table.values(name) for name in names if name in table.columns}
     for number, value in enumerate(values[table.pick((column,))]):
         try:
@@ -197,7 +201,10 @@ def _keyed_rows(table: tables.Table, column: str, names: Sequence[str]) -> Itera
                 f"{str(value)[:60]!r}; {error}"
             ) from error
         key = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
-        yield {"key": key, "row": {name: values[name][number] if name in values else None for name in names}}
+        yield {
+            "prompt": key,
+            "row": {name: values[name][number] if name in values else None for name in names},
+        }
 
 
 def _prompt(value: Any) -> Prompt:

@@ -2,6 +2,7 @@
 
 import pytest
 
+import cory_env
 from cory_env import Game, Query, Response, View, seat_names
 from cory_env.tokenizer import CharTokenizer
 from cory_env.types import response_range
@@ -117,9 +118,29 @@ def test_a_query_needs_a_token_and_every_seat_a_cap():
 def test_max_response_is_a_number_or_a_range():
     assert response_range(5) == (5, 5)
     assert response_range((4, 16)) == (4, 16)
-    for wrong in (0, (3, 2), (0, 4)):
+    for wrong in (
+        0,
+        (3, 2),
+        (0, 4),
+        2.5,
+        "4",
+        (1, 2, 3),
+        {"pioneer_0": 2, "observer_1": 5},
+        [[2, 2], [3, 5]],
+    ):
         with pytest.raises(ValueError, match="max_response is"):
             response_range(wrong)
+
+
+@pytest.mark.parametrize("seats", ["3", 2.0, 0])
+def test_seats_are_a_whole_number(seats):
+    with pytest.raises(ValueError, match=f"seats is {seats!r}; a game has 1 to 16"):
+        seat_names(seats)
+
+
+def test_a_query_that_is_a_text_is_refused():
+    with pytest.raises(ValueError, match=r"the query 'abc' is no cory_env\.Query"):
+        cory_env.env("echo").reset(options={"query": "abc"})
 
 
 def test_a_response_has_eos_in_its_ids_and_not_in_its_text():

@@ -26,7 +26,8 @@ def listed(reward: Reward | Sequence[Reward]) -> list[Reward]:
     """One reward or several as a list; ValueError for what is no function."""
     rewards = [reward] if callable(reward) else list(reward) if isinstance(reward, list | tuple) else []
     if not rewards or not all(map(callable, rewards)):
-        raise ValueError(f"reward is {reward!r:.80}; give a function, a list of functions, or a judge's name")
+        wrong = next((one for one in rewards if not callable(one)), reward)
+        raise ValueError(f"{wrong!r} is no reward; give a function, a list of functions, or a judge's name")
     return rewards
 
 

@@ -5,11 +5,14 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 
 from cory.runtime.signals import Stopped
 from cory.runtime.terminal import say
 from cory_env.nearest import did_you_mean
+from cory_env.registry import LOADED
 
 COMMANDS = {
     "train": "fine-tune policies by playing; without options, the pocket models on movie reviews",
@@ -64,20 +67,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error(stopped, "; ".join([str(stopped), *stopped.__notes__]))
         return 128 + stopped.number
     except (ArithmeticError, MemoryError) as error:
-        diverged = "" if isinstance(error, MemoryError) else "training diverged: "
-        print_error(error, f"error: {diverged}{' '.join(str(error).split())}")
-        return 1
+        place = in_plugin(error)
+        diverged = "" if place or isinstance(error, MemoryError) else "training diverged: "
+        print_error(error, f"error: {diverged}{' '.join(str(error).split())}{place}")
+        return 2 if place else 1
     except BrokenPipeError:  # the reader of a pipe, such as head, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (ValueError, OSError, ImportError) as error:
-        text = "; ".join([str(error), *getattr(error, "__notes__", ())])
+        text = "; ".join([str(error) + in_plugin(error), *getattr(error, "__notes__", ())])
         print_error(error, f"error: {' '.join(text.split())}")
         return 2
     except KeyboardInterrupt:
         print("stopped; the checkpoints that were written stand", file=sys.stderr)
         return 130
     return 0
+
+
+def in_plugin(error: BaseException) -> str:
+    """Which line of a user's file raised an error; empty where none did."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = [one for one in extract_tb(error.__traceback__) if Path(one.filename).resolve() in LOADED]
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
 
 def show_any_text() -> None:

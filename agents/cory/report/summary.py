@@ -64,8 +64,10 @@ def badges(
         rows = [("objective", "scored in games only", "open")]
     if names:
         collapsed = [name for name in names if _collapse(curves, name)]
-        text = f"signs in {', '.join(collapsed)}" if collapsed else "no sign"
-        rows.append(("collapse", text, "bad" if collapsed else "good"))
+        text, tone = (f"signs in {', '.join(collapsed)}", "bad") if collapsed else ("no sign", "good")
+        if 0 < queries_of(environment) < alerts.FEW:
+            text, tone = BADGES["Too few to tell"]
+        rows.append(("collapse", text, tone))
     if int(config.get("seats", 1)) < 2 or not names:
         return [html.badges(rows)]
     rows.append(("cooperation", "not measured", "open"))

@@ -139,6 +139,10 @@ def check(spec: Spec) -> None:
                 f"the comparison of {sides[0]} with {sides[1]} expects {expected}, direction {direction}; "
                 "give a finite number and direction: equal"
             )
+        if direction == "equal" and not comparison.margin:
+            raise ValueError(
+                f"{sides[0]} and {sides[1]} are never exactly equal; give the comparison a margin"
+            )
 
 
 def _check_metric(metric: str, where: str) -> None:

@@ -27,6 +27,9 @@ FIRST_KL = 1.0
 MOST = 0.5
 """Share of responses above which they are called most."""
 
+LEAST = 0.001
+"""Smallest loss of combined reward that is a warning: no other is seen in three decimals."""
+
 FEW = 30
 """Held-out queries below which a comparison with the reference is left out."""
 
@@ -184,7 +187,7 @@ def evaluation(metrics: Row, *, queries: int) -> Warnings:
         value, start = (of.get((side, "combined_reward")) for side in (name, reference))
         if value is None or start is None or queries < FEW:
             continue
-        if value < start - 2 * of.get((name, "gain_error"), math.inf):
+        if value < start - max(LEAST, 2 * of.get((name, "gain_error"), math.inf)):
             warnings[f"worse {name}"] = (
                 f"combined reward of {name} on held-out queries is {value:.3f}, below the reference's "
                 f"{start:.3f}: training makes it worse; lower learner.lr, or raise kl.coef"

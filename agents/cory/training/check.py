@@ -11,6 +11,7 @@ from cory.config.schema import Config
 from cory.tracking import alerts
 from cory.tracking.progress import PHASES
 from cory.tracking.tracker import split
+from cory.training.run_directory import data_of
 from cory.training.trainer import Trainer
 
 GAMES, SHOWN = 16, 4
@@ -106,7 +107,7 @@ def check_run(trainer: Trainer, *, batch: int, about: Sequence[str] = ()) -> Che
         games=games,
         metrics=metrics,
         warnings=list(raised.values()),
-        about=about,
+        about=[*about, *data_of(trainer)["left_out"]],
         played=config.batch,
         batch=batch,
         iterations=config.iterations,

@@ -68,6 +68,26 @@ def test_bad_input_is_one_error_line_and_changes_nothing(case, place, capsys):
     assert_refused(["train", *flags], place, capsys, message)
 
 
+@pytest.mark.parametrize("wrong", ["1 / 0", 'int("x")'])
+def test_an_error_in_a_users_function_names_its_line_and_is_no_divergence(wrong, place, capsys):
+    (place / "mine.py").write_text(f"def pay(scores, iteration):\n    return scores * ({wrong})\n")
+    words = [
+        "--task",
+        "echo",
+        "--policy.kind",
+        "table",
+        "--max-response",
+        "3",
+        "3",
+        "--payoff",
+        "mine.py:pay",
+    ]
+    assert main(["train", *words, "--evaluation.queries", "8", "--batch", "8"]) == 2
+    error = capsys.readouterr().err
+    assert "diverged" not in error
+    assert f"({place / 'mine.py'}, line 2)" in " ".join(error.split())
+
+
 def test_unknown_keys_of_a_settings_file_are_errors_like_flags(place, capsys):
     (place / "mine.yaml").write_text("kl:\n  coeff: 0.1\n")
     assert main(["train", "--config", "mine.yaml"]) == 2

@@ -125,6 +125,8 @@ def test_badges_of_two_seats_have_collapse_and_what_measures_cooperation(tmp_pat
     logged.append({"iteration": 0, "eval/reference/distinct_2": 0.8})
     badges, command = summary.badges(curves(logged), {"seats": 2}, {}, tmp_path / "run")
     assert '<span class="badge bad"><b>collapse</b> signs in llm_2</span>' in badges
+    few, _ = summary.badges(curves(logged), {"seats": 2}, {"data": {"evaluated": 6}}, tmp_path / "run")
+    assert '<span class="badge open"><b>collapse</b> too few responses to tell</span>' in few
     assert '<span class="badge open"><b>cooperation</b> not measured</span>' in badges
     assert f"--seats 1 --payoff independent --exchange.every 0 --run {tmp_path / 'run'}-alone" in command
     _, command = summary.badges(curves(logged), {"seats": 2}, {}, tmp_path / "my run")

@@ -54,6 +54,10 @@ def test_unknown_key_names_its_nearest(values):
             {"sweeps": {"s": {"setting": "payoff", "arms": BOTH_ARMS}}, "pools": {"s": BOTH_ARMS}},
             "'s' needs two arms or more, and a name that no arm or sweep has",
         ),
+        (
+            {"primary": [{"arm": "cooperative", "baseline": "independent", "direction": "equal"}]},
+            "are never exactly equal; give the comparison a margin",
+        ),
         ({"seeds": 0}, "seeds is 0"),
         ({"seeds": [1, "two"]}, "whole numbers"),
         ({"arms": {"../x": {}}}, "no name of a folder"),

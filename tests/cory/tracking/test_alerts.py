@@ -112,6 +112,13 @@ def test_a_central_critic_is_reported_in_place_of_value_heads():
     assert warnings["dead critic critic"].endswith("raise critic.lr")
 
 
+@pytest.mark.parametrize(("value", "is_worse"), [(0.1396, False), (0.138, True)])
+def test_a_loss_that_no_printed_digit_shows_is_no_warning(value, is_worse):
+    metrics = {"eval/reference/combined_reward": 0.14, "eval/llm_1/combined_reward": value}
+    found = alerts.evaluation(metrics | {"eval/llm_1/gain_error": 1e-9}, queries=alerts.FEW)
+    assert ("worse llm_1" in found) == is_worse
+
+
 def test_collapsed_responses_are_reported_beside_their_own_reference():
     """distinct-2 of llm_1 falls from 0.8 to 0.3, below the half of it; of llm_2 from 0.4 to 0.3, above."""
     metrics = {

@@ -41,12 +41,14 @@ def test_the_command_shows_what_each_seat_reads_and_writes_nothing(capsys, tmp_p
 def test_a_constant_reward_and_cut_responses_are_warnings_before_any_run(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": f"a good film about {n}", "answer": "good"} for n in range(30)]
+    rows += [{"prompt": "a good film about 3", "answer": "bad"}]
     found = cory.check(tiny, rows, constant, max_response=(2, 2), policy={"device": "cpu"}, threads=1)
     assert found.warnings[0].startswith("every response has the same score, 0.5 (for example ")
     assert "columns prompts, completions, answer" in found.warnings[0]
     assert any("cut at their cap" in text for text in found.warnings)
     assert all(turn.score == 0.5 and turn.tokens <= 2 for game in found.games for turn in game)
     assert found.batch == presets.get("own").batch
+    assert "1 rows repeat an earlier prompt with other values" in str(found)
     assert list(tmp_path.iterdir()) == []
 
 

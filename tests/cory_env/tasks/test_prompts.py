@@ -148,6 +148,14 @@ def test_a_file_is_split_by_the_hash_of_the_prompt_and_a_prompt_counts_once(tmp_
     assert task.queries("train")[0].row == {"prompt": "Add 0", "n": 0, "more": None}
 
 
+def test_rows_that_repeat_a_prompt_with_another_answer_are_counted(tmp_path):
+    rows = [{"prompt": f"Item {i % 60} is", "answer": "A" if i < 60 else "B"} for i in range(120)]
+    task = load(write(tmp_path / "a.jsonl", rows))
+    assert task.left_out == ["60 rows repeat an earlier prompt with other values, and are left out"]
+    assert {q.row["answer"] for split in SPLITS for q in task.queries(split)} == {"A"}
+    assert load(write(tmp_path / "b.jsonl", rows[:60] * 2)).left_out == []
+
+
 def test_chats_are_split_like_texts(tmp_path, chat_tokenizer):
     task = load(write(tmp_path / "a.jsonl", chats(40)), tokenizer=wrap(chat_tokenizer))
     numbers = {split: {q.row["gold"] for q in task.queries(split)} for split in SPLITS}
