@@ -8,6 +8,7 @@ may be given.
 Shapes: B games, N seats.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -123,7 +124,12 @@ def rule(kind: Payoff, seats: int, *, iteration: int = 0) -> Callable[[np.ndarra
         function = REGISTRY.load(kind)
     if function is None:
         return partial(pay, matrix(kind, seats, iteration=iteration))
-    return partial(_checked, function, kind if isinstance(kind, str) else repr(kind), iteration)
+    name = kind if isinstance(kind, str) else repr(kind)
+    try:
+        inspect.signature(function).bind(None, iteration)
+    except TypeError as error:
+        raise ValueError(f"payoff {name} cannot be called with (scores, iteration): {error}") from error
+    return partial(_checked, function, name, iteration)
 
 
 def _is_number(text: str) -> bool:

@@ -80,6 +80,8 @@ def make_views(
     pioneer (the ablation without knowledge transfer). `sees` may differ by seat. A template must hold every
     response its seat sees and, unless the task hides it from that seat, `{query}`; and nothing else.
     """
+    if isinstance(task, type):
+        raise ValueError(f"the task is the class {task.__name__}; make one of it: {task.__name__}(...)")
     names = seat_names(seats)
     own = dict(templates or {})
     by_seat = dict(sees) if isinstance(sees, Mapping) else dict.fromkeys(names, sees)

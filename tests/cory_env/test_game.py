@@ -4,6 +4,7 @@ import pytest
 
 import cory_env
 from cory_env import Game, Query, Response, View, seat_names
+from cory_env.tasks.echo import Task as Echo
 from cory_env.tokenizer import CharTokenizer
 from cory_env.types import response_range
 
@@ -136,6 +137,13 @@ def test_max_response_is_a_number_or_a_range():
 def test_seats_are_a_whole_number(seats):
     with pytest.raises(ValueError, match=f"seats is {seats!r}; a game has 1 to 16"):
         seat_names(seats)
+
+
+def test_what_is_no_task_and_no_payoff_function_is_refused_with_what_to_give():
+    with pytest.raises(ValueError, match=r"the task is the class Task; make one of it: Task\(\.\.\.\)"):
+        cory_env.env(Echo)
+    with pytest.raises(ValueError, match=r"cannot be called with \(scores, iteration\): too many positional"):
+        cory_env.env("echo", payoff=lambda scores: scores)
 
 
 def test_a_query_that_is_a_text_is_refused():

@@ -101,11 +101,13 @@ def differences(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
     return estimates(per_query, bounds_of=difference_bounds)
 
 
-def as_json(by_quantity: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]]:
-    """Estimates as JSON objects with the keys value, low and high."""
+def as_json(
+    by_quantity: Mapping[str, Estimate], *, value: str = "value"
+) -> dict[str, dict[str, float | None]]:
+    """Estimates as JSON objects with the keys `value`, low and high."""
     return {
-        name: {key: finite(number) for key, number in estimate._asdict().items()}
-        for name, estimate in by_quantity.items()
+        name: {value: finite(e.value), "low": finite(e.low), "high": finite(e.high)}
+        for name, e in by_quantity.items()
     }
 
 

@@ -114,7 +114,7 @@ def _add_standalone(
     for name, reference in target.references.items() if per_query else ():
         comparable = {key: values_Q for key, values_Q in per_query[name].items() if key not in FROM_REFERENCE}
         gains = differences(comparable, per_query[reference])
-        result["gain_over_reference"][names[name]] = as_json(gains)
+        result["gain_over_reference"][names[name]] = as_json(gains, value="gain")
         metrics = result["metrics"]
         result["collapse"][names[name]] = collapse.signs(metrics[names[name]], metrics[names[reference]])
 

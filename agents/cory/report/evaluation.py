@@ -130,8 +130,12 @@ def _table(
     title: str, quantities: Sequence[str], columns: Mapping[str, Mapping[str, Any]], *, sign: str = ""
 ) -> Table:
     """Make a table with a column of estimates per name and a row per quantity that any of them has."""
-    rows = [
-        [quantity, *(cell(**of[quantity], sign=sign) if quantity in of else "-" for of in columns.values())]
-        for quantity in quantities
-    ]
+
+    def text(estimate: Mapping[str, float | None] | None) -> str:
+        if estimate is None:
+            return "-"
+        value = estimate.get("value", estimate.get("gain"))
+        return cell(value, estimate["low"], estimate["high"], sign=sign)
+
+    rows = [[quantity, *(text(of.get(quantity)) for of in columns.values())] for quantity in quantities]
     return Table(title, ["", *columns], [row for row in rows if any(cell != "-" for cell in row[1:])])

@@ -85,7 +85,8 @@ def on_page(figure: Figure, *, title: str, caption: str) -> html.Markup:
     drawing = io.BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(drawing, format="svg", transparent=True, metadata={"Date": None})
-    return html.Markup(html.figure(base64.b64encode(drawing.getvalue()).decode("ascii"), title, caption))
+    source, broad = base64.b64encode(drawing.getvalue()).decode("ascii"), figure.get_figwidth() > 2 * PANEL[0]
+    return html.Markup(html.figure(source, title, caption, broad))
 
 
 @matplotlib.rc_context(STYLE)

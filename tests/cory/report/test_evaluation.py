@@ -17,7 +17,7 @@ from cory.tracking.labels import in_order, label
 from cory.tracking.tracker import Curve, Key, Tracker
 from tests.helpers.synthetic_run import write_run
 
-REWARD = {"value": 0.5, "low": 0.25, "high": 0.75}
+REWARD = {"gain": 0.5, "low": 0.25, "high": 0.75}
 MEASURED = {
     "task": "reviews", "judge": "pocket", "split": "test", "queries": 64, "samples": 2, "sampling": "paper",
     "threshold": 0.5, "kl_coef": 0.2, "game": True, "queries_sha256": "1" * 64,
