@@ -27,7 +27,7 @@ def listed(reward: Reward | Sequence[Reward]) -> list[Reward]:
     rewards = [reward] if callable(reward) else list(reward) if isinstance(reward, list | tuple) else []
     if not rewards or not all(map(callable, rewards)):
         wrong = next((one for one in rewards if not callable(one)), reward)
-        raise ValueError(f"{wrong!r} is no reward; give a function, a list of functions, or a judge's name")
+        raise ValueError(f"reward is {wrong!r}; give a function, a list of functions, or a judge's name")
     return rewards
 
 

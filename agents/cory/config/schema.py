@@ -280,7 +280,8 @@ class Config:
         for group, name in groups.items():
             inside = {k.partition(".")[2]: v for k, v in given.items() if k.startswith(f"{group}.")}
             parts[name] = replace(parts[name], **converted(type(parts[name]), inside, f"{group}."))
-        if algorithm.needs(parts["algorithm_options"]).critic == "central" and "critic.kind" not in given:
+        named = dotted({name: value for name, value in values.items() if not is_dataclass(value)})
+        if algorithm.needs(parts["algorithm_options"]).critic == "central" and "critic.kind" not in named:
             parts["critic"] = replace(parts["critic"], kind="central")
         top = {name: value for name, value in given.items() if "." not in name}
         return replace(start, **parts, **converted(cls, top))
