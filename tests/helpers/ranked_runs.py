@@ -121,7 +121,7 @@ def played(config: Config) -> dict[str, Any]:
         evaluated |= held_out.play_as_team(ITERATIONS)
     return {
         "responses": responses,
-        "held": [sharding.held(p) for p in trainable_model(trainer).parameters() if sharding.is_shard(p)],
+        "held": [p.to_local().numel() for p in trainable_model(trainer).parameters() if sharding.is_shard(p)],
         "metrics": metrics,
         "memory": memory,
         "evaluated": {name: (found.ids, found.arrays) for name, found in evaluated.items()},

@@ -11,30 +11,40 @@ from __future__ import annotations
 
 import pkgutil
 from dataclasses import fields, replace
+from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cory.algorithms.base import Algorithm
-from cory_env.registry import Modules
 
-REGISTRY = Modules(
-    "algorithm",
-    "cory.algorithms",
-    {one.name: f"{__name__}.{one.name}" for one in pkgutil.iter_modules(__path__) if one.name != "base"},
-    form="an importable module or a file.py",
-)
-names = REGISTRY.names
+if TYPE_CHECKING:
+    from cory_env.registry import Modules
+
+
+@cache
+def registry() -> Modules:
+    """The algorithms by name; the loader of plug-ins is imported when the first is asked for."""
+    from cory_env.registry import Modules
+
+    names = {module.name for module in pkgutil.iter_modules(__path__)} - {"base"}
+    places = {name: f"{__name__}.{name}" for name in sorted(names)}
+    return Modules("algorithm", "cory.algorithms", places, form="an importable module or a file.py")
+
+
+def names() -> list[str]:
+    """Names of all available algorithms."""
+    return registry().names()
 
 
 def register(name: str, module: ModuleType) -> None:
     """Make `module` available as the algorithm `name` in this process."""
     Algorithm.from_module(name, module)
-    REGISTRY.register(name, module)
+    registry().register(name, module)
 
 
 def load(name: str) -> Algorithm:
     """The algorithm called `name`: registered, a file here, an entry point, a file, or a module."""
-    return Algorithm.from_module(name, REGISTRY.load(name))
+    return Algorithm.from_module(name, registry().load(name))
 
 
 def carried(options: Any, kind: Any) -> Any:

@@ -33,7 +33,7 @@ def register(setting: str, name: str, plugin: Any) -> None:
         "task": tasks.REGISTRY,
         "judge": parsing.REGISTRY,
         "payoff": payoff.REGISTRY,
-        "kl.kind": kl.REGISTRY,
+        "kl.kind": kl.registry(),
         "critic.kind": central_critic.REGISTRY,
         "exchange.order": role_exchange.registry(),
         "policy.kind": POLICIES,

@@ -55,7 +55,7 @@ def algorithms(argv: Sequence[str]) -> None:
     """`cory algorithms [NAME...]`: with names, also files and modules, their options."""
     about = "List the algorithms, or the options of some."
     names = parse(Options, argv, about=about, command="cory algorithms").names
-    modules = {name: algorithm_registry.REGISTRY.load(name) for name in names or algorithm_registry.names()}
+    modules = {name: algorithm_registry.registry().load(name) for name in names or algorithm_registry.names()}
     options = {name: algorithm_registry.load(name).Config for name in names}
     _list("algorithm", modules, options)
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Literal
-
-from cory.runtime.checks import check_fields
-from cory_env.registry import Registry
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from cory.token_loss import Tokens
+    from cory_env.registry import Registry
+
+from cory.runtime.checks import check_fields
 
 Estimator = Callable[["Tensor", "Tensor", "Tensor"], "Tensor"]
 """(logprobs, reference logprobs, exact KL) -> estimate, all of one shape."""
@@ -46,7 +47,7 @@ class KLConfig:
     """KL per response in nats that an adaptive coefficient steers to; none = the coefficient stays fixed."""
 
     def __post_init__(self) -> None:
-        REGISTRY.load(self.kind)
+        estimator(self.kind)
         check_fields(self, "kl", weight="coef final", positive="target")
         if self.place == "loss" and self.kind == "k1":
             raise ValueError(
@@ -91,7 +92,18 @@ SAMPLED = ("k1", "k2", "k3", "abs")
 """Estimators that look at the sampled token only; others need the exact KL."""
 
 
-REGISTRY = Registry("kl.kind", "cory.kl", ESTIMATORS, form="module:function or file.py:function")
+@cache
+def registry() -> Registry[Estimator]:
+    """The estimators by name; the loader of plug-ins is imported when one is asked for."""
+    from cory_env.registry import Registry
+
+    return Registry("kl.kind", "cory.kl", ESTIMATORS, form="module:function or file.py:function")
+
+
+@cache
+def estimator(kind: str) -> Estimator:
+    """The estimator called `kind`: one of `ESTIMATORS`, or a plug-in (`cory_env.registry`)."""
+    return ESTIMATORS[kind] if kind in ESTIMATORS else registry().load(kind)
 
 
 def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_BT: Tensor) -> Tensor:
@@ -102,7 +114,7 @@ def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_B
     """
     from torch import Tensor
 
-    found_BT = REGISTRY.load(kind)(logprobs_BT, ref_logprobs_BT, exact_kl_BT)
+    found_BT = estimator(kind)(logprobs_BT, ref_logprobs_BT, exact_kl_BT)
     if not isinstance(found_BT, Tensor) or found_BT.shape != logprobs_BT.shape:
         got = tuple(found_BT.shape) if isinstance(found_BT, Tensor) else type(found_BT).__name__
         raise ValueError(f"kl.kind {kind!r} returned {got}; return estimates {tuple(logprobs_BT.shape)}")

@@ -18,7 +18,7 @@ BAD = {
     "not a number": (["--iterations", "many"], "many"),
     "unknown preset": (["--preset", "poket"], "there are pocket, pocket-ppo"),
     "preset without a name": (["--preset"], "--preset needs a value"),
-    "missing settings file": (["--config", "nowhere.yaml"], "nowhere.yaml cannot be read"),
+    "missing settings file": (["--config", "nowhere.yaml"], "there is no settings file nowhere.yaml"),
     "missing model folder": (["--policy.model", "./nowhere"], "there is no model folder ./nowhere"),
     "model without weights": (["--policy.model", "{place}/empty-model"], "holds no weights"),
     "missing data": (["--task.data", "nowhere.jsonl"], "nowhere.jsonl"),

@@ -23,7 +23,7 @@ NAMES = {
     "judge": (lambda name: judges.parse(name, aliases=["pocket"]), "pockte", "pocket"),
     "policy.kind": (factory.policy_class, "causl_lm", "causal_lm"),
     "payoff": (lambda name: payoff.matrix(name, 2), "cooprative", "cooperative"),
-    "kl.kind": (kl.REGISTRY.load, "ful", "full"),
+    "kl.kind": (kl.estimator, "ful", "full"),
     "critic.kind": (central_critic.critic_class, "centrla", "central"),
 }
 PATHS = {

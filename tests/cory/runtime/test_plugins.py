@@ -207,7 +207,7 @@ def test_a_seating_of_the_wrong_policies_is_refused(file):
 
 
 def test_a_registered_module_still_wins(monkeypatch):
-    monkeypatch.setattr(algorithms.REGISTRY, "items", dict(algorithms.REGISTRY.items))
+    monkeypatch.setattr(algorithms.registry(), "items", dict(algorithms.registry().items))
     module = ModuleType("mine")
     ppo = algorithms.load("ppo")
     module.Config, module.advantage, module.token_loss = ppo.Config, ppo.advantage, ppo.token_loss
