@@ -10,6 +10,7 @@ Shapes: B games, N seats.
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -126,7 +127,8 @@ def rule(kind: Payoff, seats: int, *, iteration: int = 0) -> Callable[[np.ndarra
         return partial(pay, matrix(kind, seats, iteration=iteration))
     name = kind if isinstance(kind, str) else repr(kind)
     try:
-        inspect.signature(function).bind(None, iteration)
+        with suppress(ValueError):  # what is written in C may have no signature
+            inspect.signature(function).bind(None, iteration)
     except TypeError as error:
         raise ValueError(f"payoff {name} cannot be called with (scores, iteration): {error}") from error
     return partial(_checked, function, name, iteration)

@@ -203,3 +203,4 @@ def for_chats(tokenizer: Tokenizer) -> Tokenizer:
 
 
 wrap = Wrapped
+"""The name under which users make one; the class is what code asks about."""

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from cory_env.tokenizer import Tokenizer
@@ -50,21 +51,24 @@ def without_end(ids: Sequence[int], eos: Collection[int]) -> Sequence[int]:
 
 def seat_names(seats: int) -> tuple[str, ...]:
     """Return `pioneer_0`, `observer_1`, `observer_2`, ... in the order of play."""
-    if not hasattr(seats, "__index__") or not 1 <= seats <= MAX_SEATS:
+    if not isinstance(seats, Integral) or not 1 <= seats <= MAX_SEATS:
         raise ValueError(f"seats is {seats!r}; a game has 1 to {MAX_SEATS}")
     return ("pioneer_0", *(f"observer_{k}" for k in range(1, seats)))
 
 
 def response_range(max_response: int | tuple[int, int]) -> tuple[int, int]:
     """Return the shortest and longest cap that `max_response` allows; a single number is both."""
-    given = [max_response] * 2 if isinstance(max_response, int) else max_response
-    numbers = isinstance(given, Sequence) and len(given) == 2 and all(hasattr(n, "__index__") for n in given)
-    if not numbers or not 1 <= given[0] <= given[1]:
+    given = (max_response, max_response) if isinstance(max_response, int | Integral) else max_response
+    try:
+        low, high = map(operator.index, given)
+    except (TypeError, ValueError):  # no two whole numbers
+        low = high = 0
+    if not 1 <= low <= high:
         raise ValueError(
             f"max_response is {max_response!r}; give a number of tokens from 1, or (low, high) in order, for "
             "all seats"
         )
-    return operator.index(given[0]), operator.index(given[1])
+    return low, high
 
 
 def token_id(action: Any, *, seat: str, vocab_size: int) -> int:

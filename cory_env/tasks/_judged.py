@@ -41,4 +41,9 @@ class Judged(Pool):
         self, queries: Sequence[Query], responses: Mapping[str, Sequence[Response]]
     ) -> list[list[float]]:
         scores = ask(self.judge, game_cases(self.cases, queries, responses))
+        if len(scores) != len(queries) * len(responses):
+            raise ValueError(
+                f"the judge returned {len(scores)} scores for {len(queries) * len(responses)} responses; "
+                "return one number each"
+            )
         return [list(scores[b :: len(queries)]) for b in range(len(queries))]

@@ -250,9 +250,10 @@ class Config:
         settings, and values of another type.
         """
         start = cls() if default is None else default
-        all_see = dotted(values).get("sees", start.sees)
+        given = dotted(values)
+        all_see = given.get("sees", start.sees)
         sees = {} if isinstance(all_see, str) else all_see
-        given = grouped_by_seat(dotted(values), {"players": start.players, "sees": sees})
+        given = grouped_by_seat(given, {"players": start.players, "sees": sees})
         if isinstance(turns := given.get("turns"), str):
             given["turns"] = turns = turns.split(",")
         if turns and "seats" not in given:
@@ -280,8 +281,8 @@ class Config:
         for group, name in groups.items():
             inside = {k.partition(".")[2]: v for k, v in given.items() if k.startswith(f"{group}.")}
             parts[name] = replace(parts[name], **converted(type(parts[name]), inside, f"{group}."))
-        named = dotted({name: value for name, value in values.items() if not is_dataclass(value)})
-        if algorithm.needs(parts["algorithm_options"]).critic == "central" and "critic.kind" not in named:
+        chosen = "critic.kind" in given and not is_dataclass(values.get("critic"))  # which holds every field
+        if algorithm.needs(parts["algorithm_options"]).critic == "central" and not chosen:
             parts["critic"] = replace(parts["critic"], kind="central")
         top = {name: value for name, value in given.items() if "." not in name}
         return replace(start, **parts, **converted(cls, top))

@@ -70,7 +70,7 @@ class CausalLMPolicy(Policy):
             nn.init.zeros_(self.value_head.bias)
         self.vocab_size = min(len(tokenizer), rows)
         self.eos = eos_ids(model, tokenizer, vocab_size=self.vocab_size)
-        pad = tokenizer.pad_token_id
+        pad = tokenizer.pad_token_id  # told from an EOS that was chosen by lengths, never by ids
         self.pad = pad if pad is not None and pad < self.vocab_size else min(self.eos)
         self.head: Head
         """How last hidden states become logits."""

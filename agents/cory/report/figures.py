@@ -85,8 +85,8 @@ def on_page(figure: Figure, *, title: str, caption: str) -> html.Markup:
     drawing = io.BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(drawing, format="svg", transparent=True, metadata={"Date": None})
-    source, broad = base64.b64encode(drawing.getvalue()).decode("ascii"), figure.get_figwidth() > 2 * PANEL[0]
-    return html.Markup(html.figure(source, title, caption, broad))
+    source = base64.b64encode(drawing.getvalue()).decode("ascii")
+    return html.Markup(html.figure(source, title, caption, figure.get_figwidth() > 2 * PANEL[0]))
 
 
 @matplotlib.rc_context(STYLE)

@@ -73,25 +73,13 @@ UPDATES = (
 
 def draw(curves: Curves, folder: Path) -> list[Plot]:
     """Draw every plot the run has metrics for, as `folder/*.png`."""
-    of_seats, standalone = seats(curves), quantities(curves, ["eval"])
-    main = [q for q in MAIN if q in quantities(curves, of_seats)]
-    others = [q for q in _changing(curves, of_seats) if q not in MAIN]
-    first = [q for q in FIRST if q in standalone]
-    held_out = [q for q in _changing(curves, ["eval"]) if q not in FIRST]
-    team = [q for q in quantities(curves, ["team"]) if not q.startswith("pass_at_")]
-    title = "Held-out evaluation, each policy standalone"
     kinds: list[Kind[Curves]] = [
-        ("objective", "Objective", OBJECTIVE, partial(_panels, first, _draw_standalone, columns=1)),
-        ("training", "Training, by seat", TRAINING, partial(_panels, main, draw_by_seat, by_seat=True)),
-        ("held_out", title, HELD_OUT, partial(_panels, held_out, _draw_standalone)),
-        (
-            "team",
-            "Held-out games of the team",
-            TEAM,
-            lambda c: grid(team, partial(_over_iterations, _draw_team, c)),
-        ),
-        ("pass_at_k", "pass@k", PASS_AT_K, lambda c: grid([pass_at_k_of(c)], pass_at_k)),
-        ("updates", "Other training metrics", UPDATES, partial(_panels, others, draw_by_seat, by_seat=True)),
+        ("objective", "Objective", OBJECTIVE, _objective),
+        ("training", "Training, by seat", TRAINING, _training),
+        ("held_out", "Held-out evaluation, each policy standalone", HELD_OUT, _held_out),
+        ("team", "Held-out games of the team", TEAM, _team),
+        ("pass_at_k", "pass@k", PASS_AT_K, _pass_at_k),
+        ("updates", "Other training metrics", UPDATES, _updates),
     ]
     return draw_kinds(kinds, curves, folder)
 
@@ -107,6 +95,35 @@ def pass_at_k_of(curves: Curves) -> dict[str, dict[int, tuple[float, float, floa
     return points
 
 
+def _objective(curves: Curves) -> Figure | None:
+    shown = [quantity for quantity in FIRST if quantity in quantities(curves, ["eval"])]
+    return _panels(curves, shown, _draw_standalone, columns=1)
+
+
+def _training(curves: Curves) -> Figure | None:
+    shown = [quantity for quantity in MAIN if quantity in quantities(curves, seats(curves))]
+    return _panels(curves, shown, draw_by_seat, by_seat=True)
+
+
+def _updates(curves: Curves) -> Figure | None:
+    shown = [q for q in _changing(curves, seats(curves)) if q not in MAIN]
+    return _panels(curves, shown, draw_by_seat, by_seat=True)
+
+
+def _held_out(curves: Curves) -> Figure | None:
+    shown = [quantity for quantity in _changing(curves, ["eval"]) if quantity not in FIRST]
+    return _panels(curves, shown, _draw_standalone)
+
+
+def _team(curves: Curves) -> Figure | None:
+    shown = [q for q in quantities(curves, ["team"]) if not q.startswith("pass_at_")]
+    return grid(shown, partial(_over_iterations, _draw_team, curves))
+
+
+def _pass_at_k(curves: Curves) -> Figure | None:
+    return grid([pass_at_k_of(curves)], pass_at_k)
+
+
 def _changing(curves: Curves, places: Sequence[str]) -> list[str]:
     """The quantities of these places but pass@k and those with one value in several iterations."""
     shown = []
@@ -120,7 +137,7 @@ def _changing(curves: Curves, places: Sequence[str]) -> list[str]:
 
 
 def _panels(
-    shown: list[str], panel: Callable[..., None], curves: Curves, *, by_seat: bool = False, columns: int = 3
+    curves: Curves, shown: list[str], panel: Callable[..., None], *, by_seat: bool = False, columns: int = 3
 ) -> Figure | None:
     """A panel per quantity, and a legend of the policies and of the seats or the reference."""
     figure = grid(shown, partial(_over_iterations, panel, curves), columns=columns, legend=False)

@@ -64,7 +64,8 @@ def _named(setting: str, text: str) -> Iterator[tuple[str, Path]]:
     is_data = setting.rpartition(".")[2] in FOLDERS
     for part in dict.fromkeys([text, *re.split(r"\s*[+*]\s*", text)]):
         head, _, attribute = part.rpartition(":")
-        if head == "regex" or (setting == "algorithm" and (ALGORITHMS / f"{part}.py").exists()):
+        is_rule = setting == "judge" and head == "regex"
+        if is_rule or (setting == "algorithm" and (ALGORITHMS / f"{part}.py").exists()):
             continue  # this package's own
         for name in filter(None, (part, head)):
             path = os.path.expanduser(name)

@@ -242,7 +242,12 @@ def completed(settings: Settings) -> dict[str, Any]:
 def settings_in(folder: Path) -> dict[str, Any] | None:
     """The settings of the run in a directory, None if there is none."""
     path = folder / "config.yaml"
-    return read_mapping(path, "settings file") if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        return read_mapping(path, "settings file")
+    except ValueError as error:
+        raise ValueError(f"{error}, or move {folder} away") from error
 
 
 def changes(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
