@@ -109,8 +109,13 @@ class Team:
         if policy.mismatch == "none" and (difference := disagreement(played, policy.tolerance)):
             kind = type(getattr(policy, "model", policy)).__name__
             raise ArithmeticError(
-                f"sampler and learner disagree by {difference:.2g} nats on a token of policy {name!r}: the "
-                f"architecture {kind} is not supported; take one that docs/api/families.md lists as trained"
+                f"sampler and learner disagree by {difference:.2g} nats on a token of policy {name!r}: "
+                + (
+                    "bfloat16 rounds too much here; set policy.precision to float32"
+                    if policy.precision == "bfloat16"
+                    else f"the architecture {kind} is not supported; take one that docs/api/families.md "
+                    "lists as trained"
+                )
             )
         others = self.shared.get(name, ())
         batch = stack(Batch, [played, *(rows for rows, _ in others)])

@@ -178,6 +178,7 @@ class LoraTeam:
             lora_adapters.add(model, name, self.settings, seed=seed)
             if config.adapter is not None:
                 lora_adapters.read(model, name, config.adapter)
+        lora_adapters.add_in_float32(model)
         self.switch = lora_adapters.Switch(model)
         model.requires_grad_(False)
         self.policies = {name: LoraPolicy(name, self, **options) for name in names}

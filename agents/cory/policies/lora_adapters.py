@@ -15,7 +15,7 @@ import torch
 from peft import LoraConfig, PeftConfig, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from cory import rng
 from cory.policies.lora_config import WEIGHTS, LoRAConfig
@@ -90,6 +90,22 @@ def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:
         )
     for pair in pairs.values():
         pair.float()  # PEFT gives them the type 4-bit layers compute in; in bfloat16 small steps are lost
+
+
+def add_in_float32(model: Any) -> None:
+    """Have the adapted layers add what an adapter contributes in float32, and return the sum so.
+
+    The base's products come in bfloat16. A sum in bfloat16 is the base's number again wherever the adapter
+    contributes less than half a step of it: what eager passes add is then smaller than what is compiled,
+    where sums stay in float32, and than what the adapter was trained for.
+    """
+    for layer in model.modules():
+        if isinstance(layer, LoraLayer):
+            layer.base_layer.register_forward_hook(_in_float32)
+
+
+def _in_float32(module: nn.Module, args: object, product: Tensor) -> Tensor:  # noqa: ARG001
+    return product.float() if product.dtype == torch.bfloat16 else product
 
 
 @contextmanager

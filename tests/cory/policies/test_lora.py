@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from cory.policies.lora_adapters import factors
 from cory.policies.lora_config import LoRAConfig
 from cory.policies.scoring import evaluate
 from cory.rollout.role_exchange import seating_at
@@ -197,3 +198,22 @@ def test_a_backbone_in_four_bits_learns_through_float32_adapters(backbone):
         learner.update(batch, advantage_of(learner, batch), [torch.arange(B, device=GPU)])
     assert not [name for name, tensor in weights_of(policy).items() if torch.equal(tensor, before[name])]
     assert all(torch.equal(frozen_weights(team)[name], tensor) for name, tensor in fixed.items())
+
+
+@torch.no_grad()
+def test_what_a_small_adapter_adds_is_not_rounded_away_in_bfloat16(backbone):
+    """A step of bfloat16 is 0.008 at 1, so that 1 + 0.001 is 1: of what SmolLM2's adapters do 0.4 was left."""
+    team = make_team(backbone, precision="bfloat16")
+    policy = team.policies["llm_1"]
+    generator = torch.Generator().manual_seed(0)
+    for layer, pair in factors(team.model, "llm_1").items():
+        first, second = pair["lora_A"].weight, pair["lora_B"].weight
+        second.copy_(1e-3 * torch.randn(second.shape, generator=generator))
+        x_KD = torch.randn(64, first.shape[1], generator=generator)
+        with policy.forward_context():
+            adapted = team.model.get_submodule(layer)(x_KD)
+        with team.reference.forward_context():
+            plain = team.model.get_submodule(layer)(x_KD)
+        alpha_by_rank = 8 / 4
+        added = alpha_by_rank * x_KD @ first.T @ second.T
+        torch.testing.assert_close(adapted - plain, added, rtol=0, atol=0.03 * float(added.abs().max()))
