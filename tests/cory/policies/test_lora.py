@@ -202,7 +202,7 @@ def test_a_backbone_in_four_bits_learns_through_float32_adapters(backbone):
 
 @torch.no_grad()
 def test_what_a_small_adapter_adds_is_not_rounded_away_in_bfloat16(backbone):
-    """A step of bfloat16 is 0.008 at 1, so that 1 + 0.001 is 1: of what SmolLM2's adapters do 0.4 was left."""
+    """A bfloat16 step is 0.008 at 1, so that 1 + 0.001 is 1: of what SmolLM2's adapters do 0.4 stayed."""
     team = make_team(backbone, precision="bfloat16")
     policy = team.policies["llm_1"]
     generator = torch.Generator().manual_seed(0)
