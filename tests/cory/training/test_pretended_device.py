@@ -15,7 +15,7 @@ from tests.helpers.pretended_runs import CASES, DECODED, DEVICE, LANGUAGE_MODELS
 
 pytestmark = pytest.mark.slow
 
-LAUNCHES = {"gpt2": 230, "llama": 312, "qwen2": 312, "lora": 312, "lora in bfloat16": 339}
+LAUNCHES = {"gpt2": 230, "llama": 312, "qwen2": 312, "lora": 312, "lora in bfloat16": 354}
 """Operations that a decoded token of a model of two layers may take: some 3 % more than it takes now."""
 EXACT = [case for case in CASES if not any(word in case for word in ROUNDED)]
 
