@@ -108,14 +108,13 @@ class Team:
         policy = learner.policy
         if policy.mismatch == "none" and (difference := disagreement(played, policy.tolerance)):
             kind = type(getattr(policy, "model", policy)).__name__
+            reason = f"the architecture {kind} is not supported"
+            advice = "take one that docs/api/families.md lists as trained"
+            if policy.precision == "bfloat16":
+                reason, advice = "bfloat16 rounds too much here", "set policy.precision to float32"
             raise ArithmeticError(
                 f"sampler and learner disagree by {difference:.2g} nats on a token of policy {name!r}: "
-                + (
-                    "bfloat16 rounds too much here; set policy.precision to float32"
-                    if policy.precision == "bfloat16"
-                    else f"the architecture {kind} is not supported; take one that docs/api/families.md "
-                    "lists as trained"
-                )
+                f"{reason}; {advice}"
             )
         others = self.shared.get(name, ())
         batch = stack(Batch, [played, *(rows for rows, _ in others)])

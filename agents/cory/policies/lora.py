@@ -37,7 +37,7 @@ from cory.policies.lora_config import (
     shared_name,
     weights_sha256,
 )
-from cory.policies.precision import Precision, product_dtype, store_frozen
+from cory.policies.precision import Precision, product_dtype, resolved, store_frozen
 
 REFERENCE = "reference"
 DEFAULT = LoRAConfig()
@@ -164,7 +164,8 @@ class LoraTeam:
         **options: Any,
     ) -> None:
         """`model` is the backbone, loaded from `path`; `options` are those of `CausalLMPolicy`."""
-        store_frozen(model, product_dtype(options.get("precision", "auto"), model.device))
+        precision = options.get("precision", "auto")
+        store_frozen(model, product_dtype(precision, model.device))
         for name in names:
             if name == REFERENCE or "." in name or list(names).count(name) > 1:
                 raise ValueError(
@@ -178,7 +179,8 @@ class LoraTeam:
             lora_adapters.add(model, name, self.settings, seed=seed)
             if config.adapter is not None:
                 lora_adapters.read(model, name, config.adapter)
-        lora_adapters.add_in_float32(model)
+        if resolved(precision, model.device) == "bfloat16":
+            lora_adapters.add_in_float32(model)
         self.switch = lora_adapters.Switch(model)
         model.requires_grad_(False)
         self.policies = {name: LoraPolicy(name, self, **options) for name in names}

@@ -93,11 +93,10 @@ def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:
 
 
 def add_in_float32(model: Any) -> None:
-    """Have the adapted layers add what an adapter contributes in float32, and return the sum so.
+    """Have layers with products in bfloat16 add what an adapter contributes in float32, and return that.
 
-    The base's products come in bfloat16. A sum in bfloat16 is the base's number again wherever the adapter
-    contributes less than half a step of it: what eager passes add is then smaller than what is compiled,
-    where sums stay in float32, and than what the adapter was trained for.
+    A sum in bfloat16 is the base's number again wherever the adapter contributes less than half a step of it:
+    what eager passes add is then smaller than what is compiled, where sums stay in float32.
     """
     for layer in model.modules():
         if isinstance(layer, LoraLayer):
@@ -105,7 +104,7 @@ def add_in_float32(model: Any) -> None:
 
 
 def _in_float32(module: nn.Module, args: object, product: Tensor) -> Tensor:  # noqa: ARG001
-    return product.float() if product.dtype == torch.bfloat16 else product
+    return product.float()
 
 
 @contextmanager
