@@ -8,7 +8,7 @@ import re
 import string
 from collections.abc import Sequence
 
-from cory_env.tokenizer import Message, Tokenizer, Wrapped
+from cory_env.tokenizer import HFTokenizer, Message, Tokenizer
 
 Template = str | Sequence[Message]
 
@@ -20,10 +20,10 @@ def read_template(seat: str, template: Template, tokenizer: Tokenizer) -> list[P
     """Split the template of `seat` into pieces; a chat is first rendered, with marks for the placeholders."""
     if isinstance(template, str):
         return parse_template(seat, template)
-    if not isinstance(tokenizer, Wrapped):
+    if not isinstance(tokenizer, HFTokenizer):
         raise ValueError(
             f"the template of {seat} is a chat and this tokenizer has no chat template; "
-            "use cory_env.tokenizer.wrap on a loaded Hugging Face tokenizer, or write the prompt as text"
+            "put cory_env.tokenizer.HFTokenizer around a Hugging Face tokenizer, or write the prompt as text"
         )
     names: list[str] = []
     messages: list[Message] = []

@@ -74,7 +74,7 @@ Message = Mapping[str, str]
 """One message of a chat: its `role` and its `content`."""
 
 
-class Wrapped:
+class HFTokenizer:
     """Adapter of a loaded Hugging Face tokenizer, `inner`, to the game.
 
     `eos` and `pad` default to the tokenizer's own; instruct models end on several ids, listed in their
@@ -174,12 +174,12 @@ class Wrapped:
 
 def encode_inside(tokenizer: Tokenizer, text: str) -> list[int]:
     """Return the ids of `text` where it does not begin a prompt."""
-    return tokenizer.encode_inside(text) if isinstance(tokenizer, Wrapped) else tokenizer.encode(text)
+    return tokenizer.encode_inside(text) if isinstance(tokenizer, HFTokenizer) else tokenizer.encode(text)
 
 
 def start_of(tokenizer: Tokenizer) -> tuple[int, ...]:
     """Return the ids that a tokenizer puts before a text of its own, such as BOS."""
-    return tokenizer.start if isinstance(tokenizer, Wrapped) else ()
+    return tokenizer.start if isinstance(tokenizer, HFTokenizer) else ()
 
 
 def without_start(ids: Sequence[int], start: Sequence[int]) -> Sequence[int]:
@@ -195,12 +195,8 @@ def encode_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
 
 def for_chats(tokenizer: Tokenizer) -> Tokenizer:
     """Return the tokenizer for prompts that its chat template begins, BOS included: it adds nothing."""
-    if not isinstance(tokenizer, Wrapped):
+    if not isinstance(tokenizer, HFTokenizer):
         return tokenizer
     bare = copy.copy(tokenizer)
     bare.start = ()
     return bare
-
-
-wrap = Wrapped
-"""The name under which users make one; the class is what code asks about."""

@@ -14,7 +14,7 @@ from cory.judges.classifier import Classifier
 from cory.policies.causal_lm import CausalLMPolicy
 from cory_env import env
 from cory_env.tasks.reviews import Task
-from cory_env.tokenizer import wrap
+from cory_env.tokenizer import HFTokenizer
 
 
 def main(model: str = "pocket", seed: int = 0) -> dict[str, float]:
@@ -25,7 +25,7 @@ def main(model: str = "pocket", seed: int = 0) -> dict[str, float]:
         "observer_1": CausalLMPolicy.load("llm_2", path),
     }
     first = policies["pioneer_0"]
-    tokenizer = wrap(first.tokenizer, eos=first.eos, vocab_size=first.vocab_size)
+    tokenizer = HFTokenizer(first.tokenizer, eos=first.eos, vocab_size=first.vocab_size)
     task = Task(tokenizer, judge=Classifier(pocket.JUDGE), data=pocket.OPENINGS)
     game = env(task, payoff="cooperative", max_response=12)
     payoffs = dict.fromkeys(game.possible_agents, 0.0)

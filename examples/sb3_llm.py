@@ -23,7 +23,7 @@ from cory.judges.classifier import Classifier
 from cory.policies.causal_lm import CausalLMPolicy
 from cory_env import seat_env
 from cory_env.tasks.reviews import Task
-from cory_env.tokenizer import wrap
+from cory_env.tokenizer import HFTokenizer
 
 SAVED = Path("runs/observer.zip")
 CAP = 4
@@ -37,7 +37,7 @@ def load_pioneer() -> CausalLMPolicy:
 
 def make_env(pioneer: CausalLMPolicy) -> Any:
     """The observer's seat; its observations are rows of token ids."""
-    tokenizer = wrap(pioneer.tokenizer, eos=pioneer.eos, vocab_size=pioneer.vocab_size)
+    tokenizer = HFTokenizer(pioneer.tokenizer, eos=pioneer.eos, vocab_size=pioneer.vocab_size)
     task = Task(tokenizer, judge=Classifier(pocket.JUDGE), data=pocket.OPENINGS)
     return seat_env("observer_1", task, partners=partner(pioneer), max_response=CAP)
 

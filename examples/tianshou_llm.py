@@ -29,7 +29,7 @@ from cory.interop.language_model import next_token_states, partner
 from cory.policies.causal_lm import CausalLMPolicy
 from cory_env import seat_env
 from cory_env.tasks.arithmetic import Task
-from cory_env.tokenizer import wrap
+from cory_env.tokenizer import HFTokenizer
 
 CAP = 18
 """Tokens of the longest correct response to three numbers of one digit."""
@@ -64,7 +64,7 @@ def train(*, iterations: int, seed: int, lr: float = 1e-4) -> Iterator[tuple[flo
     torch.manual_seed(seed)
     np.random.seed(seed)  # Tianshou draws from it
     model = CausalLMPolicy.load("pioneer", pocket.ARITHMETIC_LM)
-    tokenizer = wrap(model.tokenizer, eos=model.eos, vocab_size=model.vocab_size)
+    tokenizer = HFTokenizer(model.tokenizer, eos=model.eos, vocab_size=model.vocab_size)
     task = Task(tokenizer, worked=True, digits=1, terms=3, signs="+-")
     observer = copy.deepcopy(model).requires_grad_(False)
 

@@ -26,7 +26,7 @@ from cory.interop.language_model import next_token_states
 from cory.policies.causal_lm import CausalLMPolicy
 from cory_env import parallel_env, seat_names
 from cory_env.tasks.arithmetic import Task
-from cory_env.tokenizer import wrap
+from cory_env.tokenizer import HFTokenizer
 
 SEATS = seat_names(2)
 CAP = 18  # tokens of the longest correct response to three numbers of one digit
@@ -87,7 +87,7 @@ def train(*, iterations: int, seed: int, steps: int = 100, lr: float = 1e-4) -> 
     """The mean score of each seat in the games of every iteration, before its update."""
     torch.manual_seed(seed)
     first = CausalLMPolicy.load("pocket", pocket.ARITHMETIC_LM)
-    tokenizer = wrap(first.tokenizer, eos=first.eos, vocab_size=first.vocab_size)
+    tokenizer = HFTokenizer(first.tokenizer, eos=first.eos, vocab_size=first.vocab_size)
     task = Task(tokenizer, worked=True, digits=1, terms=3, signs="+-")
     groups = {seat: [seat] for seat in SEATS}
     env = SerialEnv(16, lambda: PettingZooWrapper(parallel_env(task, max_response=CAP), group_map=groups))

@@ -31,7 +31,7 @@ from cory.runtime.device import synchronize
 from cory.training.factory import silence_transformers
 from cory.training.trainer import Trainer
 from cory_env import VectorGame
-from cory_env.tokenizer import wrap
+from cory_env.tokenizer import HFTokenizer
 from examples.cory_single_file import Rollout, play
 
 Figures = dict[str, Any]
@@ -105,7 +105,7 @@ class HFWorker:
         self.learners = hf.make_learners(model, batch=workload.batch, precision=job["precision"])
         self.device, self.iteration = job["device"], 0
         eos = frozenset({model.config.eos_token_id})
-        tokenizer = wrap(workload.tokenizer(), eos=eos, vocab_size=model.config.vocab_size)
+        tokenizer = HFTokenizer(workload.tokenizer(), eos=eos, vocab_size=model.config.vocab_size)
         task = Task(tokenizer, shortest=workload.query[0], longest=workload.query[1])
         self.game = VectorGame(task, seats=2, max_response=workload.response)
 

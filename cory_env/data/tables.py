@@ -127,7 +127,7 @@ def read_tables(data: str | Path, *, config: str | None = None) -> dict[str, lis
     if not by_split["train"]:
         raise ValueError(missing)
     first = "train" if by_split["test"] else WHOLE
-    return {first if split == "train" else split: found for split, found in by_split.items() if found}
+    return {first if split == "train" else split: tables for split, tables in by_split.items() if tables}
 
 
 def read_table(path: Path) -> Table:

@@ -34,10 +34,10 @@ def kind(name: str) -> Any:
             f"the task {name} was an object of another session; pass it again, as cory.train(task=...), or "
             "name another task"
         )
-    found = REGISTRY.load(name)
-    if isinstance(found, ModuleType) and not hasattr(found, "Task"):
-        raise ValueError(f"task {name!r}: the module {found.__name__} has no class 'Task'")
-    return found.Task if isinstance(found, ModuleType) else found
+    loaded = REGISTRY.load(name)
+    if isinstance(loaded, ModuleType) and not hasattr(loaded, "Task"):
+        raise ValueError(f"task {name!r}: the module {loaded.__name__} has no class 'Task'")
+    return loaded.Task if isinstance(loaded, ModuleType) else loaded
 
 
 def remember(task: Task) -> str:

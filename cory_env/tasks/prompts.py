@@ -16,7 +16,7 @@ from cory_env.data import splits, tables
 from cory_env.grading.reward_functions import Cases, Judge, Prompt, prompt_text
 from cory_env.tasks._judged import Judged
 from cory_env.tasks.base import earlier
-from cory_env.tokenizer import Message, Tokenizer, Wrapped, encode_prompt, for_chats
+from cory_env.tokenizer import HFTokenizer, Message, Tokenizer, encode_prompt, for_chats
 from cory_env.types import Query, Response, without_end
 
 COLUMNS = ("prompt", "messages", "query", "question", "instruction", "text", "conversations")
@@ -106,7 +106,7 @@ class Task(Judged):
         prompt: Prompt = row[self.column]
         if not self.chat:
             return Query(str(prompt), tuple(encode_prompt(self.tokenizer, str(prompt))), row)
-        assert isinstance(self.tokenizer, Wrapped)
+        assert isinstance(self.tokenizer, HFTokenizer)
         text = self.tokenizer.chat(_messages(prompt))
         if not text.endswith(self._suffix):
             raise ValueError(
@@ -156,7 +156,7 @@ def _messages(prompt: Prompt) -> Sequence[Message]:
 
 def _chat_suffix(tokenizer: Tokenizer) -> str:
     """Return the text that the chat template puts between the user's message and the response."""
-    if not isinstance(tokenizer, Wrapped):
+    if not isinstance(tokenizer, HFTokenizer):
         raise ValueError(
             "the prompts are chats and this tokenizer has no chat template; use a model that has a chat "
             "template, or give prompts as text"
@@ -169,14 +169,14 @@ def _read(
 ) -> tuple[dict[str, list[tables.Row]], str, list[str], list[str]]:
     """The rows by split, the column of the prompts, the other columns, and a line about repeated prompts."""
     by_split = tables.read_tables(data, config=config)
-    every = [table for found in by_split.values() for table in found]
+    every = [table for of_split in by_split.values() for table in of_split]
     column = every[0].pick(choices)
     names = list(dict.fromkeys(name for table in every for name in table.columns))
     if taken := [name for name in names if name in RESERVED and name != column]:
         raise ValueError(f"{data} has a column {taken[0]!r}, a name that reward functions need; rename it")
     keyed = {
-        split: [row for table in found for row in _keyed_rows(table, column, names)]
-        for split, found in by_split.items()
+        split: [row for table in of_split for row in _keyed_rows(table, column, names)]
+        for split, of_split in by_split.items()
     }
     kinds = {isinstance(row["row"][column], str) for rows in keyed.values() for row in rows}
     if len(kinds) > 1:

@@ -170,7 +170,7 @@ def _openings(path: Path) -> dict[str, list[str]]:
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as openings ({error}); {wanted}") from error
     optional = {"validation"} if isinstance(openings, dict) and "validation" in openings else set()
-    found: dict[str, list[str]] = {}
+    by_split: dict[str, list[str]] = {}
     for split in ("train", *optional, "test"):
         rows = openings.get(split) if isinstance(openings, dict) else None
         if not isinstance(rows, list) or not rows:
@@ -178,8 +178,8 @@ def _openings(path: Path) -> dict[str, list[str]]:
         for row in rows:
             if not isinstance(row, str) or not row:
                 raise ValueError(f"{path} holds {str(row)[:60]!r} under {split!r}; {wanted}")
-        found[split] = rows
-    return found
+        by_split[split] = rows
+    return by_split
 
 
 def _reviews(data: str | Path, columns: Sequence[str], min_chars: int) -> dict[str, list[str]]:

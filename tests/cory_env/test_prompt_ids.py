@@ -9,7 +9,7 @@ import pytest
 from cory_env import make_views, tasks
 from cory_env.envs.token import raw_env
 from cory_env.tasks.echo import Task as Echo
-from cory_env.tokenizer import encode_prompt, wrap
+from cory_env.tokenizer import HFTokenizer, encode_prompt
 from cory_env.types import Query, Response
 from cory_env.vector import VectorGame
 from cory_env.views import compile_view
@@ -52,7 +52,7 @@ def test_every_seat_of_every_task_reads_what_the_tokenizer_makes_of_its_prompt(n
     data = prompts_file(tmp_path, [f"{letter} film" for letter in string.ascii_letters])
     known = {"data": data, "judge": lambda texts: [0.0] * len(texts), "column": "prompt"}
     options = {key: value for key, value in known.items() if key in tasks.options(name)}
-    task = tasks.load(name, tokenizer=wrap(inner), **options)
+    task = tasks.load(name, tokenizer=HFTokenizer(inner), **options)
     env = raw_env(task, seats=3, max_response=2, window=2_000)
     env.reset(seed=0)
     game = VectorGame(task, seats=3, max_response=2)
@@ -72,7 +72,7 @@ def test_every_seat_of_every_task_reads_what_the_tokenizer_makes_of_its_prompt(n
 
 def test_the_limit_on_prompts_counts_bos(tmp_path):
     data = prompts_file(tmp_path, [f"{letter} film" for letter in string.ascii_letters])
-    options = {"tokenizer": wrap(characters()), "judge": len, "data": data}
+    options = {"tokenizer": HFTokenizer(characters()), "judge": len, "data": data}
     assert tasks.load("prompts", **options, max_query=7).max_query == 7
     with pytest.raises(ValueError, match="raise it to at least 7"):
         tasks.load("prompts", **options, max_query=6)
@@ -81,19 +81,19 @@ def test_the_limit_on_prompts_counts_bos(tmp_path):
 @pytest.mark.parametrize(("template", "start"), [("<s> $A </s>", [BOS]), ("$A </s>", []), ("$A", [])])
 def test_a_prompt_never_ends_with_the_eos_that_a_tokenizer_appends(template, start):
     inner = characters(template)
-    ids = encode_prompt(wrap(inner), "ab")
+    ids = encode_prompt(HFTokenizer(inner), "ab")
     assert ids == [*start, *inner.encode("ab", add_special_tokens=False)]
 
 
 def test_byt5_appends_eos_and_gets_none():
     inner = transformers.ByT5Tokenizer()
     assert inner("ab").input_ids == [100, 101, 1]
-    assert encode_prompt(wrap(inner), "ab") == [100, 101]
-    assert wrap(inner).decode([100, 1, 0, 101]) == "ab"
+    assert encode_prompt(HFTokenizer(inner), "ab") == [100, 101]
+    assert HFTokenizer(inner).decode([100, 1, 0, 101]) == "ab"
 
 
 def test_a_prompt_that_begins_with_bos_in_its_text_gets_no_second_one():
-    wrapped = wrap(characters())
+    wrapped = HFTokenizer(characters())
     assert encode_prompt(wrapped, "<s>ab") == encode_prompt(wrapped, "ab")
     view = compile_view("observer_1", "<s>b{query}{response_0}", seen=(0,), tokenizer=wrapped)
     a, b = wrapped.encode("ab")
@@ -102,7 +102,7 @@ def test_a_prompt_that_begins_with_bos_in_its_text_gets_no_second_one():
 
 
 def test_queries_of_a_task_that_knows_no_bos_get_it():
-    wrapped = wrap(characters())
+    wrapped = HFTokenizer(characters())
     task = Echo(wrapped, length=2)
     view = make_views(task, seats=1)[0]
     assert view.prompt(task.queries("train")[0].ids, []) == (BOS, *task.queries("train")[0].ids)
@@ -115,21 +115,21 @@ def test_a_chat_template_alone_decides_about_bos(name, writes, tmp_path):
     inner = characters(chat_template="<s>" * writes + CHAT)
     data = prompts_file(tmp_path, [f"{letter} film" for letter in string.ascii_letters])
     options = {"data": data, "chat": True} | ({"judge": len} if name == "prompts" else {})
-    task = tasks.load(name, tokenizer=wrap(inner), **options)
+    task = tasks.load(name, tokenizer=HFTokenizer(inner), **options)
     pioneer, observer = make_views(task, seats=2)
     query = task.queries("train")[0]
     ids = list(pioneer.prompt(query.ids, []))
     if name == "prompts":
         chat = [{"role": "user", "content": query.row["prompt"]}]
         assert ids == inner.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
-    for prompt in (ids, list(observer.prompt(query.ids, [wrap(inner).encode("7")]))):
+    for prompt in (ids, list(observer.prompt(query.ids, [HFTokenizer(inner).encode("7")]))):
         assert prompt.count(BOS) == writes
         assert prompt[0] == BOS or not writes
 
 
 def test_a_chat_cannot_have_words_before_the_chat_template(tmp_path):
     data = prompts_file(tmp_path, [f"{letter} film" for letter in string.ascii_letters])
-    options = {"tokenizer": wrap(characters(chat_template=CHAT)), "judge": len, "data": data}
+    options = {"tokenizer": HFTokenizer(characters(chat_template=CHAT)), "judge": len, "data": data}
     with pytest.raises(ValueError, match=r"'Read \{references\}: \{query\}' .* begin with \{query\}"):
         tasks.load("prompts", **options, chat=True, observer="Read {references}: {query}")
 
@@ -143,7 +143,7 @@ def test_a_pad_or_eos_that_is_an_ordinary_token_stays_in_texts(reloaded, tmp_pat
         inner = transformers.AutoTokenizer.from_pretrained(tmp_path)
         assert inner.decode(inner("!a!").input_ids, skip_special_tokens=True) == "a"
     newline = inner.convert_tokens_to_ids("\n")
-    tokenizer = wrap(inner, eos=[EOS, newline])
+    tokenizer = HFTokenizer(inner, eos=[EOS, newline])
     ids = inner("!a\n!", add_special_tokens=False).input_ids
     assert tokenizer.pad == ids[0]
     assert tokenizer.decode(ids) == "!a\n!"
@@ -158,7 +158,7 @@ def test_a_merged_token_that_serves_as_pad_stays_in_texts_when_transformers_call
     inner = transformers.PreTrainedTokenizerFast(
         tokenizer_object=trained._tokenizer, eos_token="<e>", pad_token="end"
     )
-    tokenizer = wrap(inner)
+    tokenizer = HFTokenizer(inner)
     ids = inner.encode("end of")
     assert ids[0] == tokenizer.pad
     assert tokenizer.decode([*ids, *tokenizer.eos]) == "end of"
@@ -167,7 +167,7 @@ def test_a_merged_token_that_serves_as_pad_stays_in_texts_when_transformers_call
 def test_judges_read_the_pad_that_a_response_holds_and_no_bos(tmp_path):
     inner = characters()
     inner.pad_token = "!"
-    texts, tokenizer = [], wrap(inner)
+    texts, tokenizer = [], HFTokenizer(inner)
     data = prompts_file(tmp_path, [f"{letter} film" for letter in string.ascii_letters])
 
     def judge(given):
@@ -184,5 +184,5 @@ def test_judges_read_the_pad_that_a_response_holds_and_no_bos(tmp_path):
 def test_a_pad_beyond_the_vocabulary_is_replaced_by_eos():
     inner = characters()
     inner.add_special_tokens({"pad_token": "[PAD]"})
-    assert wrap(inner, vocab_size=len(inner) - 1).pad == EOS
-    assert wrap(inner, vocab_size=len(inner) - 1, pad=2).pad == 2
+    assert HFTokenizer(inner, vocab_size=len(inner) - 1).pad == EOS
+    assert HFTokenizer(inner, vocab_size=len(inner) - 1, pad=2).pad == 2

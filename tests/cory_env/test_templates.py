@@ -5,7 +5,7 @@ import pytest
 from cory_env import chat_limits, make_views
 from cory_env.tasks.echo import Task as Echo
 from cory_env.templates import read_template
-from cory_env.tokenizer import CharTokenizer, wrap
+from cory_env.tokenizer import CharTokenizer, HFTokenizer
 from cory_env.types import seat_names
 from cory_env.views import compile_view
 
@@ -28,7 +28,7 @@ def characters(metaspace=False):
     inner.add_special_tokens(["<s>", "<u>", "<a>", "</s>"])
     loaded = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>")
     loaded.chat_template = CHAT
-    return wrap(loaded), vocabulary
+    return HFTokenizer(loaded), vocabulary
 
 
 def test_a_chat_is_rendered_by_the_tokenizer_with_ids_in_place_of_the_placeholders():
@@ -96,7 +96,7 @@ def test_a_wrong_chat_is_refused(chat, messages, fault):
 
 
 def test_the_error_for_a_tokenizer_without_chat_names_the_remedy():
-    with pytest.raises(ValueError, match=r"is a chat and this tokenizer has no chat template; use .*wrap"):
+    with pytest.raises(ValueError, match=r"is a chat and this tokenizer has no chat template; put .*HFTokenizer"):
         compile_view("observer_1", MESSAGES, seen=(0,), tokenizer=CharTokenizer())
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cory_env.tokenizer import CharTokenizer, wrap
+from cory_env.tokenizer import CharTokenizer, HFTokenizer
 
 
 def test_characters_come_first_then_eos_then_pad():
@@ -40,7 +40,7 @@ def words():
 
 
 def test_nothing_is_added_and_only_eos_and_pad_are_hidden(words):
-    tokenizer = wrap(words, pad=4)
+    tokenizer = HFTokenizer(words, pad=4)
     assert tokenizer.encode("a b <t>") == [0, 1, 3]  # the tokenizer's own template would begin with <e>
     assert tokenizer.decode([2, 0, 1, 3, 4]) == "a b"
     assert tokenizer.pad == 4
@@ -49,17 +49,17 @@ def test_nothing_is_added_and_only_eos_and_pad_are_hidden(words):
 def test_a_tokenizer_without_eos_needs_one(words):
     words.eos_token = None
     with pytest.raises(ValueError, match="names no EOS token; pass the ids that end a response"):
-        wrap(words)
-    tokenizer = wrap(words, eos={3})
+        HFTokenizer(words)
+    tokenizer = HFTokenizer(words, eos={3})
     assert (tokenizer.eos, tokenizer.pad) == (frozenset({3}), 3)
 
 
 def test_a_hugging_face_tokenizer_is_wrapped_with_its_own_eos_or_several(words):
-    one = wrap(words)
+    one = HFTokenizer(words)
     assert (one.eos, one.pad, one.vocab_size) == (frozenset({2}), 2, 5)
-    two = wrap(words, eos=[2, 3], vocab_size=8)
+    two = HFTokenizer(words, eos=[2, 3], vocab_size=8)
     assert (two.eos, two.vocab_size) == (frozenset({2, 3}), 8)
     assert two.encode("a b") == [0, 1]
     assert two.decode([0, 1, 2, 3]) == "a b"
     with pytest.raises(ValueError, match="EOS or pad id 9 is outside the vocabulary of 5 ids"):
-        wrap(words, eos=[9])
+        HFTokenizer(words, eos=[9])

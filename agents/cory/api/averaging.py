@@ -35,12 +35,12 @@ def average(
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         what = "is not empty" if folder.is_dir() else "is no folder"
         raise ValueError(f"{folder} {what}; name another folder for the average")
-    found = [find(os.fspath(target)) for target in targets]
-    sources = [(target, name, path) for target in found for name, path in target.folders.items()]
+    named = [find(os.fspath(target)) for target in targets]
+    sources = [(target, name, path) for target in named for name, path in target.folders.items()]
     if len(sources) < 2:
         names = ", ".join(path for _, _, path in sources)
         raise ValueError(f"an average needs two policies or more; {names} is one")
-    if any(target.config.policy.kind == "table" for target in found):
+    if any(target.config.policy.kind == "table" for target in named):
         raise ValueError("only language models are averaged; a lookup table is no model folder")
     policies = [factory.load_policy(name, target.config, path) for target, name, path in sources]
     models = [policy for policy in policies if isinstance(policy, CausalLMPolicy)]

@@ -162,7 +162,7 @@ def evaluate(
         check_output(path)
     with known_here(reward) as judge:
         settings |= {} if judge is None else {"judge": judge}
-        result = evaluate_targets(_found(targets, preset, settings), game=game, on_progress=on_progress)
+        result = evaluate_targets(_targets(targets, preset, settings), game=game, on_progress=on_progress)
     if path is not None:
         write(path, result)
     return result
@@ -188,22 +188,22 @@ def cross_play(
     check_names(settings, cross_play)
     if (path := _path(out)) is not None:
         report.check_output(path)
-    result = playing.cross_play(_found(targets, preset, settings), on_progress=on_progress)
+    result = playing.cross_play(_targets(targets, preset, settings), on_progress=on_progress)
     if path is not None:
         report.write(path, result)
     return result
 
 
-def _found(
+def _targets(
     targets: Sequence[Run | str | Path], preset: str | None, settings: Mapping[str, Any]
 ) -> list[Target]:
     """The targets with these settings, in a process that is set up for them."""
     factory.silence_transformers()
-    found = find_all(
+    named = find_all(
         [os.fspath(target) for target in targets], preset=preset, settings=with_players(settings)
     )
-    factory.configure_runtime(found[0].config)
-    return found
+    factory.configure_runtime(named[0].config)
+    return named
 
 
 def with_players(settings: Mapping[str, Any]) -> dict[str, Any]:

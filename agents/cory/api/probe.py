@@ -37,12 +37,12 @@ def probe(
     """
     sizes = ProbeConfig(queries=queries, pioneers=pioneers, observers=observers, seed=seed)
     silence_transformers()
-    found = find_target(fspath(target), preset=preset, **settings)
-    config = found.config
+    probed = find_target(fspath(target), preset=preset, **settings)
+    config = probed.config
     configure_runtime(config)
-    named = {name: folder for name, folder in found.folders.items() if name in config.policy_names}
-    found = replace(found, folders=dict(list((named or found.folders).items())[:2]))
-    loaded = load_target(found)
+    named = {name: folder for name, folder in probed.folders.items() if name in config.policy_names}
+    probed = replace(probed, folders=dict(list((named or probed.folders).items())[:2]))
+    loaded = load_target(probed)
     task, references, policies = loaded
     everyone = {policy.name: policy for policy in (*references.values(), *policies.values())}
     check_same_tokenizer(everyone.values())
@@ -56,16 +56,16 @@ def probe(
             replace(config, evaluation=alone),
             loaded,
             {},
-            lambda text: on_progress(f"{found.name}: {text}"),
+            lambda text: on_progress(f"{probed.name}: {text}"),
             seed=seed,
         )
         for pair in dict.fromkeys(pairs):
-            on_progress(f"{found.name}: {' -> '.join(pair)}")
+            on_progress(f"{probed.name}: {' -> '.join(pair)}")
             seating = dict(zip((PIONEER, OBSERVER), pair, strict=True))
             seated = {seat: everyone[name] for seat, name in seating.items()}
             played.append((seating, play_probe(game, seated, sizes)))
         failures = weighted_sum.of_task(task).failures()
-    on_progress(f"{found.name}: computing intervals")
+    on_progress(f"{probed.name}: computing intervals")
     free_riding = measures.free_riding(
         {name: responses.arrays["task_reward"].mean(1) for name, responses in standalone.items()},
         played if standalone else [],
@@ -73,12 +73,12 @@ def probe(
     )
     return {
         "measured": {
-            "target": found.name,
+            "target": probed.name,
             **asdict(sizes),
             **conditions(config, [query.text for query in task.queries("test")[:queries]]),
             "weights": {
                 name: records.files_sha256(Path(folder)) if Path(folder).is_dir() else folder
-                for name, folder in found.folders.items()
+                for name, folder in probed.folders.items()
             },
         },
         "pairs": [

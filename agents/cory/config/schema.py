@@ -411,8 +411,8 @@ class Config:
             "lora.four_bit yes": self.lora.four_bit == "yes",
             "policy.compile yes": self.policy.compile == "yes",
         }
-        if found := [what for what, given in refused.items() if given]:
-            raise ValueError(f"--shard does not go with {found[0]}; leave one of them out")
+        if conflicts := [what for what, given in refused.items() if given]:
+            raise ValueError(f"--shard does not go with {conflicts[0]}; leave one of them out")
 
     @property
     def policy_names(self) -> tuple[str, ...]:

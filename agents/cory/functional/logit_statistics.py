@@ -54,8 +54,8 @@ def logit_statistics(
     """
     if logits_NV.device.type != "cpu":
         return by_autograd(logits_NV, token_N, ref_logits_NV)
-    found = _LogitStatistics.apply(logits_NV, token_N, ref_logits_NV)  # type: ignore[no-untyped-call]
-    return LogitStatistics(*found)
+    statistics = _LogitStatistics.apply(logits_NV, token_N, ref_logits_NV)  # type: ignore[no-untyped-call]
+    return LogitStatistics(*statistics)
 
 
 def by_autograd(logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None = None) -> LogitStatistics:
@@ -97,12 +97,12 @@ class _LogitStatistics(torch.autograd.Function):
     def forward(
         ctx: Any, logits_NV: Tensor, token_N: Tensor, ref_logits_NV: Tensor | None
     ) -> tuple[Tensor, ...]:
-        found = compute(logits_NV, token_N, ref_logits_NV, overwrite=ctx.needs_input_grad[0])
+        statistics = compute(logits_NV, token_N, ref_logits_NV, overwrite=ctx.needs_input_grad[0])
         ctx.p_NV = logits_NV.detach() if ctx.needs_input_grad[0] else None
-        ctx.save_for_backward(token_N, found.entropy_N, found.kl_N, ref_logits_NV)
+        ctx.save_for_backward(token_N, statistics.entropy_N, statistics.kl_N, ref_logits_NV)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(found.ref_logprob_N)
-        return tuple(found)
+        ctx.mark_non_differentiable(statistics.ref_logprob_N)
+        return tuple(statistics)
 
     @staticmethod
     @once_differentiable

@@ -45,13 +45,13 @@ def next_token_states(policy: CausalLMPolicy, ids_RL: Tensor) -> Tensor:
 
 def response(player: Any, prompt: Sequence[int], uniforms_1T: np.ndarray) -> list[int]:
     """The ids with which a policy or another player responds to one prompt, at most one for each number."""
-    found = player.sample(
+    sampled = player.sample(
         torch.tensor([prompt]),
         torch.tensor([len(prompt)]),
         uniforms_BT=torch.from_numpy(uniforms_1T),
         caps_B=torch.tensor([uniforms_1T.shape[1]]),
     )
-    ids: list[int] = found.response_BT[0, : int(found.response_length_B)].tolist()
+    ids: list[int] = sampled.response_BT[0, : int(sampled.response_length_B)].tolist()
     return ids
 
 

@@ -13,7 +13,7 @@ from cory.study.plan import PlannedRun, make_target
 from cory.study.spec import TARGET
 from cory.training.evaluate import check_target
 from cory.training.factory import make_task, policy_class
-from cory_env.tokenizer import Tokenizer, wrap
+from cory_env.tokenizer import HFTokenizer, Tokenizer
 
 
 def check_runs(runs: Iterable[PlannedRun]) -> None:
@@ -61,7 +61,7 @@ def _try_task(config: Config) -> None:
         for model in config.policy.models or (config.policy.model,):
             tokenizer = load_tokenizer(model)
             eos = {tokenizer.eos_token_id or 0}  # but for ids that only the generation config names
-            tokens.append(wrap(tokenizer, eos=eos, vocab_size=len(tokenizer)))
+            tokens.append(HFTokenizer(tokenizer, eos=eos, vocab_size=len(tokenizer)))
     on_cpu = replace(config, policy=replace(config.policy, device="cpu"))
     with closing(make_task(on_cpu, *tokens[:1])):
         pass

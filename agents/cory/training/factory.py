@@ -31,7 +31,7 @@ from cory_env import tasks
 from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.registry import Registry
 from cory_env.tasks.base import Task, check_seats
-from cory_env.tokenizer import Tokenizer, wrap
+from cory_env.tokenizer import HFTokenizer, Tokenizer
 from cory_env.vector import VectorGame
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ def silence_transformers() -> None:
 
 def policy_class(kind: str) -> type[Policy]:
     """The class of a policy kind, made by `load(name, path, *, device, **options)`."""
-    found = POLICIES.load(kind)
-    if not hasattr(found, "load"):
+    policy_kind = POLICIES.load(kind)
+    if not hasattr(policy_kind, "load"):
         raise ValueError(f"policy.kind {kind!r} has no classmethod load(name, path, *, device, **options)")
-    return found  # type: ignore[no-any-return]
+    return policy_kind  # type: ignore[no-any-return]
 
 
 def load_policy(name: str, config: Config, folder: str | Path) -> Policy:
@@ -242,7 +242,7 @@ def tokens_of(policy: Policy) -> Tokenizer | None:
     tokenizer = getattr(policy, "tokenizer", None)
     if tokenizer is None:
         return None
-    return wrap(tokenizer, eos=policy.eos, pad=policy.pad, vocab_size=policy.vocab_size)
+    return HFTokenizer(tokenizer, eos=policy.eos, pad=policy.pad, vocab_size=policy.vocab_size)
 
 
 def make_task(

@@ -43,11 +43,11 @@ class HeldOut:
         references: dict[str, Policy] = {one.name: one for one in trainer.references.values()}
         if len(references) > 1:
             references = {f"reference_{name}": one for name, one in trainer.references.items()}
-        found = evaluate(references | trainer.policies)
+        evaluated = evaluate(references | trainer.policies)
         if trainer.config.averages:
             with averaged(trainer) as average:
-                found |= evaluate({averaging.NAME: average})
-        return found
+                evaluated |= evaluate({averaging.NAME: average})
+        return evaluated
 
     def validate(self, on_policy: OnPolicy = lambda name: None) -> dict[str, Responses]:
         """Responses of every policy to the validation queries, for choices; empty where there are none."""
@@ -58,14 +58,14 @@ class HeldOut:
     def _standalone(
         self, policies: Mapping[str, Policy], *, split: Split, on_policy: OnPolicy
     ) -> dict[str, Responses]:
-        found: dict[str, Responses] = {}
+        responses: dict[str, Responses] = {}
         for name, policy in policies.items():
             key, unmoved = (split, policy.reference.name), policy.equals_reference()
             if unmoved and key in self._of_references:
-                found[name] = self._of_references[key]
+                responses[name] = self._of_references[key]
                 continue
             on_policy(policy.name)
-            found[name] = evaluate_standalone(
+            responses[name] = evaluate_standalone(
                 policy,
                 self.trainer.task,
                 self.trainer.config.evaluation,
@@ -74,8 +74,8 @@ class HeldOut:
                 split=split,
             )
             if unmoved:
-                self._of_references[key] = found[name]
-        return found
+                self._of_references[key] = responses[name]
+        return responses
 
     def play_as_team(self, iteration: int) -> dict[str, Responses]:
         """Responses of every seat in games on the test queries, seated as in `iteration`."""
@@ -107,9 +107,9 @@ class HeldOut:
                 "query": query.text,
                 **{seat: texts[seat][i] for seat in texts},
                 "score": dict(zip(texts, scores_BN[i].tolist(), strict=True)),
-                "eval": {name: found.texts[i][0] for name, found in responses.items()},
+                "eval": {name: one.texts[i][0] for name, one in responses.items()},
                 "eval_score": {
-                    name: float(found.arrays["task_reward"][i, 0]) for name, found in responses.items()
+                    name: float(one.arrays["task_reward"][i, 0]) for name, one in responses.items()
                 },
                 "kl": {
                     seat: round(float(batch.exact_kl_BT[i][batch.mask_BT[i]].sum()), 4)

@@ -52,18 +52,18 @@ def game_metrics(
     game: VectorGame, batches: Mapping[str, Batch], names: Mapping[str, str], team: Team
 ) -> dict[str, float]:
     """Metrics of players that do not learn, and means of what the task measures over all ranks' games."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     if isinstance(game.task, MeasuresGames):
         parts = ranks.gather_object("what the task measures", game.measures())
         for seat, measured in parts[0].items():
             for quantity in measured:
                 values = np.concatenate([part[seat][quantity] for part in parts])
-                found[f"{seat}/{names[seat]}/{quantity}"] = float(values.mean())
+                metrics[f"{seat}/{names[seat]}/{quantity}"] = float(values.mean())
     for seat, batch in batches.items():
         if seat not in team.seating:
             of_player = batch_metrics(batch, kl_coef=0.0, eos=())
-            found |= {f"{seat}/{names[seat]}/{quantity}": of_player[quantity] for quantity in UNSCORED}
-    return found
+            metrics |= {f"{seat}/{names[seat]}/{quantity}": of_player[quantity] for quantity in UNSCORED}
+    return metrics
 
 
 def value_metrics(batch: Batch, advantage: Advantage) -> dict[str, float]:

@@ -10,7 +10,7 @@ from cory.evaluation import evaluator
 from cory.evaluation.config import EvaluationConfig
 from cory.evaluation.evaluator import evaluate_in_game, evaluate_standalone
 from cory.training.metrics import evaluation_metrics
-from cory_env.tokenizer import wrap
+from cory_env.tokenizer import HFTokenizer
 from cory_env.types import Query
 from cory_env.vector import VectorGame
 from tests.helpers.models import make_policy, pair
@@ -25,7 +25,7 @@ class Letters:
     max_query = 3
 
     def __init__(self, policy, score_of=lambda response: float(len(response.ids) % 2 == 0)):
-        self.tokenizer = wrap(policy.tokenizer, eos=policy.eos, vocab_size=policy.vocab_size)
+        self.tokenizer = HFTokenizer(policy.tokenizer, eos=policy.eos, vocab_size=policy.vocab_size)
         self.score_of = score_of
         ids = np.random.default_rng(0).integers(1, policy.vocab_size, (20, 3)).tolist()
         rows = [tuple(row[: 1 + i % 3]) for i, row in enumerate(ids)]

@@ -14,7 +14,7 @@ import cory_env
 from cory import rng
 from cory.policies.table import TablePolicy
 from cory_env.tasks.echo import Task as Echo
-from cory_env.tokenizer import wrap
+from cory_env.tokenizer import HFTokenizer
 from tests.helpers.models import make_policy, make_team, stir
 
 ECHO = Echo()
@@ -37,7 +37,7 @@ def table_players():
 def lm_players(kind: str = "gpt2"):
     policies = {"pioneer_0": make_policy(kind, "llm_1"), "observer_1": make_policy(kind, "llm_2", seed=1)}
     first = policies["pioneer_0"]
-    return Echo(wrap(first.tokenizer, eos=first.eos, vocab_size=first.vocab_size)), policies
+    return Echo(HFTokenizer(first.tokenizer, eos=first.eos, vocab_size=first.vocab_size)), policies
 
 
 PLAYERS = {"table": table_players, "gpt2": lm_players, "llama": lambda: lm_players("llama")}

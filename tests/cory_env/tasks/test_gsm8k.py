@@ -10,7 +10,7 @@ import pytest
 from cory_env import Response, VectorGame, make_views, tasks
 from cory_env.grading.numeric_answers import extract_answer, is_correct
 from cory_env.tasks.gsm8k import SHOT, Task
-from cory_env.tokenizer import CharTokenizer, wrap
+from cory_env.tokenizer import CharTokenizer, HFTokenizer
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k"
 SPLITS = ("train", "validation", "test")
@@ -88,7 +88,7 @@ def make_tokenizer(kind, pieces, *, splits, chat=None):
     inner.add_special_tokens([piece for piece in pieces if piece.startswith("<") and len(piece) > 1])
     loaded = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>")
     loaded.chat_template = chat
-    return wrap(loaded)
+    return HFTokenizer(loaded)
 
 
 def test_words_of_a_question_have_the_ids_of_words_inside_a_text(folder):

@@ -7,7 +7,7 @@ import pytest
 
 from cory_env import Query, Response, make_views, tasks
 from cory_env.data.splits import text_hash
-from cory_env.tokenizer import CharTokenizer, wrap
+from cory_env.tokenizer import CharTokenizer, HFTokenizer
 
 PRINTABLE = CharTokenizer("\n" + "".join(map(chr, range(32, 127))))
 SPLITS = ("train", "validation", "test")
@@ -82,7 +82,7 @@ def test_the_templates_of_the_observers_are_options(tmp_path):
 @pytest.mark.parametrize("texts", [False, True])
 def test_a_chat_is_rendered_by_the_chat_template(tmp_path, chat_tokenizer, texts):
     rows = [{"prompt": f"Say {n}"} for n in range(20)] if texts else chats(20)
-    task = load(write(tmp_path / "a.jsonl", rows), tokenizer=wrap(chat_tokenizer), chat=texts)
+    task = load(write(tmp_path / "a.jsonl", rows), tokenizer=HFTokenizer(chat_tokenizer), chat=texts)
     pioneer, observer = make_views(task, seats=2)
     for query in task.queries("train"):
         prompt = query.row["prompt"]
@@ -102,11 +102,10 @@ def test_the_judge_gets_prompts_completions_and_every_column(tmp_path, chat_toke
         calls.append((prompts, completions, columns))
         return [1.0, 2.0]
 
-    task = load(write(tmp_path / "a.jsonl", chats(20, level="easy")), reward, wrap(chat_tokenizer))
+    tokenizer = HFTokenizer(chat_tokenizer)
+    task = load(write(tmp_path / "a.jsonl", chats(20, level="easy")), reward, tokenizer)
     first, other = task.queries("train")[0], Query("Say x", (5, 6))
-    responses = [
-        Response.of(wrap(chat_tokenizer).encode(text), wrap(chat_tokenizer)) for text in ("one", "two")
-    ]
+    responses = [Response.of(tokenizer.encode(text), tokenizer) for text in ("one", "two")]
     assert task.score([first, other], responses) == [1, 2]
     ((prompts, completions, columns),) = calls
     assert prompts == [first.row["prompt"], "Say x"]
@@ -124,9 +123,10 @@ def test_a_judge_of_texts_reads_prompt_and_response_as_one(tmp_path, chat_tokeni
     task = load(write(tmp_path / "a.jsonl", [{"prompt": f"Add {n}: "} for n in range(20)]), judge)
     query = task.queries("train")[0]
     task.score([query], [Response.of(PRINTABLE.encode("one"), PRINTABLE)])
-    chat = load(write(tmp_path / "b.jsonl", chats(20)), judge, wrap(chat_tokenizer))
+    tokenizer = HFTokenizer(chat_tokenizer)
+    chat = load(write(tmp_path / "b.jsonl", chats(20)), judge, tokenizer)
     query_of_chat = chat.queries("train")[0]
-    chat.score([query_of_chat], [Response.of(wrap(chat_tokenizer).encode("one"), wrap(chat_tokenizer))])
+    chat.score([query_of_chat], [Response.of(tokenizer.encode("one"), tokenizer)])
     text_of_chat = f"system: Be short.\nuser: Say {query_of_chat.row['gold']}"
     assert judged == [query.text + "one", f"{text_of_chat}\nassistant: one"]
     assert query_of_chat.text == text_of_chat
@@ -157,7 +157,7 @@ def test_rows_that_repeat_a_prompt_with_another_answer_are_counted(tmp_path):
 
 
 def test_chats_are_split_like_texts(tmp_path, chat_tokenizer):
-    task = load(write(tmp_path / "a.jsonl", chats(40)), tokenizer=wrap(chat_tokenizer))
+    task = load(write(tmp_path / "a.jsonl", chats(40)), tokenizer=HFTokenizer(chat_tokenizer))
     numbers = {split: {q.row["gold"] for q in task.queries(split)} for split in SPLITS}
     assert numbers["train"] | numbers["validation"] | numbers["test"] == set(range(40))
     assert sum(map(len, numbers.values())) == 40
@@ -220,7 +220,7 @@ def test_a_missing_argument_is_named():
 def test_a_model_without_a_chat_template_is_refused(tmp_path, chat_tokenizer):
     chat_tokenizer.chat_template = None
     with pytest.raises(ValueError, match="this tokenizer has no chat template; write the prompt as text"):
-        load(write(tmp_path / "a.jsonl", chats(20)), tokenizer=wrap(chat_tokenizer))
+        load(write(tmp_path / "a.jsonl", chats(20)), tokenizer=HFTokenizer(chat_tokenizer))
 
 
 @pytest.mark.parametrize("role", ["assistant", "tool", "system"])
@@ -236,17 +236,17 @@ def test_contents_in_parts_of_text_are_read_as_one_text(tmp_path, chat_tokenizer
         {"prompt": [{"role": "user", "content": [*parts, {"type": "text", "text": str(n)}]}]}
         for n in range(30)
     ]
-    task = load(write(tmp_path / "a.jsonl", rows), tokenizer=wrap(chat_tokenizer))
+    task = load(write(tmp_path / "a.jsonl", rows), tokenizer=HFTokenizer(chat_tokenizer))
     other = load(
         write(
             tmp_path / "b.jsonl", [{"prompt": [{"role": "user", "content": f"Say x{n}"}]} for n in range(30)]
         ),
-        tokenizer=wrap(chat_tokenizer),
+        tokenizer=HFTokenizer(chat_tokenizer),
     )
     assert task.queries("train") == other.queries("train")
     rows[3]["prompt"][0]["content"][0] = {"type": "image", "url": "cat.png"}
     with pytest.raises(ValueError, match=r"row 4 .* the content of a message is .*image.*; give text"):
-        load(write(tmp_path / "c.jsonl", rows), tokenizer=wrap(chat_tokenizer))
+        load(write(tmp_path / "c.jsonl", rows), tokenizer=HFTokenizer(chat_tokenizer))
 
 
 def test_the_form_of_sharegpt_is_named(tmp_path):

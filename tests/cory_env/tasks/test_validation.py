@@ -11,7 +11,7 @@ import pytest
 from cory_env import tasks
 from cory_env.tasks import echo
 from cory_env.tasks.base import counted, validation_queries
-from cory_env.tokenizer import CharTokenizer, wrap
+from cory_env.tokenizer import CharTokenizer, HFTokenizer
 
 SPLITS = ("train", "validation", "test")
 TEXT = CharTokenizer("".join(map(chr, range(32, 127))) + "\n")
@@ -102,7 +102,7 @@ def test_a_split_does_not_depend_on_the_order_of_the_data(tmp_path, name):
 
 def test_the_bundled_openings_are_the_ids_and_the_splits_that_all_committed_runs_have():
     transformers = pytest.importorskip("transformers")
-    tokenizer = wrap(transformers.AutoTokenizer.from_pretrained(POCKET / "lm"))
+    tokenizer = HFTokenizer(transformers.AutoTokenizer.from_pretrained(POCKET / "lm"))
     task = tasks.load("reviews", tokenizer=tokenizer, judge=zeros, data=POCKET / "openings.json")
     ids = {split: [" ".join(map(str, query.ids)) for query in task.queries(split)] for split in SPLITS}
     # recorded at commit 4eff402, which kept ids in the file and took validation by their hash
