@@ -273,9 +273,7 @@ def main() -> None:
 
     model = lambda: AutoModelForCausalLM.from_pretrained(pocket.LM, dtype=torch.float32)  # noqa: E731
     learners = {name: PPO(Policy(model()), Policy(model()), Settings()) for name in ("llm_1", "llm_2")}
-    game_tokenizer = HFTokenizer(
-        tokenizer, eos=frozenset({tokenizer.eos_token_id}), vocab_size=len(tokenizer)
-    )
+    game_tokenizer = HFTokenizer(tokenizer, eos={tokenizer.eos_token_id}, vocab_size=len(tokenizer))
     task = tasks.load("reviews", tokenizer=game_tokenizer, judge=judge, data=pocket.OPENINGS)
     game = VectorGame(task, seats=2, payoff="cooperative", max_response=(4, 16))
     train = task.queries("train")
