@@ -96,7 +96,7 @@ def test_a_wrong_chat_is_refused(chat, messages, fault):
 
 
 def test_the_error_for_a_tokenizer_without_chat_names_the_remedy():
-    with pytest.raises(ValueError, match=r"is a chat and this tokenizer has no chat template; put .*HFTokenizer"):
+    with pytest.raises(ValueError, match=r"this tokenizer has no chat template; put .*HFTokenizer"):
         compile_view("observer_1", MESSAGES, seen=(0,), tokenizer=CharTokenizer())
 
 
