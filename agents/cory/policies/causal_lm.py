@@ -34,6 +34,7 @@ from cory.policies.precision import (
     check_precision,
     product_dtype,
     resolved,
+    spread_over_bfloat16,
     store_frozen,
 )
 from cory.runtime import memory
@@ -88,6 +89,11 @@ class CausalLMPolicy(Policy):
     def _own_format(self, model: Any) -> Any:
         """The model with weights in float32, but for those in 4 bits."""
         return model if getattr(model, "is_quantized", False) else model.float()
+
+    def begin_training(self) -> None:
+        """Prepare a model, as loaded, for updates: see `spread_over_bfloat16`."""
+        if self.precision == "bfloat16":
+            spread_over_bfloat16(self.model)
 
     def freeze(self) -> Self:
         """Freeze all weights for good; linear layers are stored in the type of the products."""

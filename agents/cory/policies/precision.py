@@ -127,6 +127,27 @@ def store_frozen(model: nn.Module, dtype: torch.dtype) -> None:
                 module._parameters[name] = made.get(id(parameter), parameter)
 
 
+@torch.no_grad()
+def spread_over_bfloat16(model: nn.Module) -> None:
+    """Move the linear weights of a bfloat16 checkpoint within what bfloat16 rounds to them, in place.
+
+    Products round each weight to bfloat16. From exactly such a number every update of less than half a step
+    is rounded away: the policy that plays lags behind the weights that are trained and exported. From a
+    uniformly drawn place between two roundings (non-subtractive dither) the rounded update is the update in
+    expectation, and before the first one each product is the checkpoint's still. Equal draws for equal
+    models; tensors of another type, and weights that are tied to an embedding, stay as they are.
+    """
+    for number, weight in enumerate(storable(model)):
+        bits = weight.detach().view(torch.int32)  # bfloat16 has the upper 16
+        if (bits & 0xFFFF).any():
+            continue
+        draws = torch.Generator(weight.device).manual_seed(number)
+        moves = torch.randint(
+            -0x7FFF, 0x8000, bits.shape, generator=draws, device=weight.device, dtype=torch.int32
+        )
+        bits += moves.masked_fill_(weight == 0, 0)
+
+
 @contextmanager
 def cast_linear_weights(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Replace the float32 weights of linear layers by copies in `dtype` inside the block.

@@ -169,6 +169,9 @@ def make_players(
         references, paths = load_references(config, names), folders or start_models(config, names)
         made = {name: load_policy(name, config, path) for name, path in paths.items()}
         check_same_tokenizer(made.values())
+        for policy in () if folders else made.values():
+            if isinstance(policy, CausalLMPolicy):
+                policy.begin_training()
     for name, policy in made.items():
         references[name].requires_grad_(False)
         references[name].set_reference(references[name])

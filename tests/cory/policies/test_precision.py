@@ -170,3 +170,56 @@ def test_weights_are_cast_once_for_all_tokens_of_a_response_frozen_ones_too(froz
     head = tuple(policy.model.get_output_embeddings().weight.shape)
     assert casts.counts[head] == 1
     assert [p.requires_grad for p in policy.parameters()] == before
+
+
+def rounded(weight: torch.Tensor) -> torch.Tensor:
+    return weight.bfloat16().float()
+
+
+def of_bfloat16(kind: str) -> CausalLMPolicy:
+    """A policy whose weights are those of a checkpoint in bfloat16."""
+    policy = make_causal_lm(kind, precision="bfloat16")
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            weight.copy_(rounded(weight))
+    return policy
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_weights_of_a_bfloat16_checkpoint_move_within_their_roundings(kind):
+    policy = of_bfloat16(kind)
+    before = {name: weight.clone() for name, weight in policy.model.named_parameters()}
+    rows, _ = sampled(policy)
+    logits = policy.logits(policy.hidden_states(rows))
+    policy.begin_training()
+    moved = {name for name, weight in policy.model.named_parameters() if not weight.equal(before[name])}
+    assert moved
+    for name, weight in policy.model.named_parameters():
+        assert rounded(weight).equal(before[name])
+    embeddings = {"wte", "embed_tokens", "embed_in", "norm", "ln_"}
+    assert not [name for name in moved if any(part in name for part in embeddings)]
+    assert policy.logits(policy.hidden_states(rows)).equal(logits)
+
+
+def test_small_updates_of_a_bfloat16_checkpoint_arrive_in_its_products():
+    """An update of a fifth of a step: none of it arrives from the checkpoint's numbers themselves."""
+
+    def arrived() -> float:
+        layer = policy.model.model.layers[0].mlp.down_proj.weight.detach()
+        update = layer.abs() * 2**-8 / 5
+        before = rounded(layer)
+        return float((rounded(layer + update) - before).mean() / update.mean())
+
+    policy = of_bfloat16("llama")
+    assert arrived() == 0
+    policy.begin_training()
+    assert arrived() == pytest.approx(1, abs=0.1)
+
+
+def test_weights_of_other_checkpoints_and_of_products_in_float32_stay_as_they_are():
+    for policy in (make_causal_lm("llama", precision="bfloat16"), of_bfloat16("llama")):
+        if policy.model.lm_head.weight.equal(rounded(policy.model.lm_head.weight)):
+            policy._precision = "float32"
+        before = {name: weight.clone() for name, weight in policy.model.named_parameters()}
+        policy.begin_training()
+        assert all(weight.equal(before[name]) for name, weight in policy.model.named_parameters())
