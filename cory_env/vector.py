@@ -162,11 +162,13 @@ class VectorGame:
         """
         if not isinstance(self.task, MeasuresGames) or len(self.seats) == 1:
             return {}
-        info = {
+        measures = {
             seat: {quantity: np.asarray(values, dtype=np.float64) for quantity, values in of_seat.items()}
             for seat, of_seat in self.task.measure_games(self.queries, self._by_seat()).items()
         }
-        for seat, quantity, values in ((s, q, v) for s, of_seat in info.items() for q, v in of_seat.items()):
+        for seat, quantity, values in (
+            (s, q, v) for s, of_seat in measures.items() for q, v in of_seat.items()
+        ):
             if (
                 seat not in self.seats
                 or values.shape != (len(self.queries),)
@@ -176,7 +178,7 @@ class VectorGame:
                     f"{type(self.task).__module__} measured {quantity!r} of {seat!r} as {values}; return one "
                     f"finite number for each of {len(self.queries)} games, by seat"
                 )
-        return info
+        return measures
 
     def _by_seat(self) -> dict[str, list[Response]]:
         return {seat: self.responses(seat) for seat in self.seats}

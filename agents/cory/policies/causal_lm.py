@@ -32,9 +32,9 @@ from cory.policies.precision import (
     autocast,
     cast_linear_weights,
     check_precision,
+    dither_bfloat16,
     product_dtype,
     resolved,
-    spread_over_bfloat16,
     store_frozen,
 )
 from cory.runtime import memory
@@ -91,9 +91,9 @@ class CausalLMPolicy(Policy):
         return model if getattr(model, "is_quantized", False) else model.float()
 
     def begin_training(self) -> None:
-        """Prepare a model, as loaded, for updates: see `spread_over_bfloat16`."""
+        """Prepare a model, as loaded, for updates: see `dither_bfloat16`."""
         if self.precision == "bfloat16":
-            spread_over_bfloat16(self.model)
+            dither_bfloat16(self.model)
 
     def freeze(self) -> Self:
         """Freeze all weights for good; linear layers are stored in the type of the products."""

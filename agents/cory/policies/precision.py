@@ -128,7 +128,7 @@ def store_frozen(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 @torch.no_grad()
-def spread_over_bfloat16(model: nn.Module) -> None:
+def dither_bfloat16(model: nn.Module) -> None:
     """Move the linear weights of a bfloat16 checkpoint within what bfloat16 rounds to them, in place.
 
     Products round each weight to bfloat16. From exactly such a number every update of less than half a step

@@ -107,9 +107,9 @@ class HeldOut:
                 "query": query.text,
                 **{seat: texts[seat][i] for seat in texts},
                 "score": dict(zip(texts, scores_BN[i].tolist(), strict=True)),
-                "eval": {name: one.texts[i][0] for name, one in responses.items()},
+                "eval": {name: alone.texts[i][0] for name, alone in responses.items()},
                 "eval_score": {
-                    name: float(one.arrays["task_reward"][i, 0]) for name, one in responses.items()
+                    name: float(alone.arrays["task_reward"][i, 0]) for name, alone in responses.items()
                 },
                 "kl": {
                     seat: round(float(batch.exact_kl_BT[i][batch.mask_BT[i]].sum()), 4)

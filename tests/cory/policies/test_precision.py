@@ -8,10 +8,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, OPTConfig
 
 from cory.algorithms import ppo
+from cory.config.schema import Config, PolicyConfig
 from cory.functional.advantage import Advantage
 from cory.policies import precision
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.scoring import evaluate, make_batch
+from cory.training import factory
 from tests.helpers.batches import B, sampled
 from tests.helpers.models import CONFIGS, make_causal_lm, make_tokenizer
 
@@ -176,9 +178,9 @@ def rounded(weight: torch.Tensor) -> torch.Tensor:
     return weight.bfloat16().float()
 
 
-def of_bfloat16(kind: str) -> CausalLMPolicy:
+def of_bfloat16(kind: str, precision: str = "bfloat16") -> CausalLMPolicy:
     """A policy whose weights are those of a checkpoint in bfloat16."""
-    policy = make_causal_lm(kind, precision="bfloat16")
+    policy = make_causal_lm(kind, precision=precision)
     with torch.no_grad():
         for weight in policy.model.parameters():
             weight.copy_(rounded(weight))
@@ -216,10 +218,32 @@ def test_small_updates_of_a_bfloat16_checkpoint_arrive_in_its_products():
     assert arrived() == pytest.approx(1, abs=0.1)
 
 
-def test_weights_of_other_checkpoints_and_of_products_in_float32_stay_as_they_are():
-    for policy in (make_causal_lm("llama", precision="bfloat16"), of_bfloat16("llama")):
-        if policy.model.lm_head.weight.equal(rounded(policy.model.lm_head.weight)):
-            policy._precision = "float32"
-        before = {name: weight.clone() for name, weight in policy.model.named_parameters()}
-        policy.begin_training()
-        assert all(weight.equal(before[name]) for name, weight in policy.model.named_parameters())
+@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
+def test_weights_that_products_do_not_round_to_themselves_stay_as_they_are(precision):
+    """Those of a float32 checkpoint, and of any if products are in float32."""
+    make = make_causal_lm if precision == "bfloat16" else of_bfloat16
+    policy = make("llama", precision=precision)
+    before = {name: weight.clone() for name, weight in policy.model.named_parameters()}
+    policy.begin_training()
+    assert all(weight.equal(before[name]) for name, weight in policy.model.named_parameters())
+
+
+def test_policies_that_train_start_within_the_roundings_of_their_reference(tmp_path):
+    of_bfloat16("llama").save(tmp_path / "lm")
+    config = Config.from_flat(
+        {
+            "task": "echo",
+            "policy": PolicyConfig(model=str(tmp_path / "lm"), precision="bfloat16", device="cpu"),
+            "max_response": (4, 4),
+        }
+    )
+    _, references, policies = factory.make_players(config)
+    reference = references["llm_1"].model.lm_head.weight.float()
+    weights = [policy.model.lm_head.weight for policy in policies.values()]
+    assert len(weights) == 2
+    for weight in weights:
+        assert not weight.equal(reference)
+        assert rounded(weight).equal(reference)
+        assert weight.equal(weights[0])
+    read = factory.make_players(config, folders={"llm_1": str(tmp_path / "lm")})
+    assert read.policies["llm_1"].model.lm_head.weight.equal(reference)
