@@ -101,12 +101,16 @@ class CausalLMPolicy(Policy):
         return self.requires_grad_(False)
 
     @classmethod
-    def load(cls, name: str, path: str | Path, *, device: str = "cpu", **options: Any) -> Self:
+    def load(
+        cls, name: str, path: str | Path, *, device: str = "cpu", merge: bool = True, **options: Any
+    ) -> Self:
         """From a local folder or a hub name; with its value head where the folder holds one.
 
-        `options` are the constructor's.
+        `merge` adds an adapter to the weights of its base model, for training; what merely plays keeps it
+        beside them, as it was trained: products in bfloat16 would round away much of it. `options` are the
+        constructor's.
         """
-        model, tokenizer = load_model(path, device=device)
+        model, tokenizer = load_model(path, device=device, merge=merge)
         policy = cls(name, model, tokenizer, **options)
         if (Path(path) / VALUE_HEAD).exists():
             load_value_head(policy.value_head, path)

@@ -29,8 +29,9 @@ def load_model(
     device: str = "cpu",
     frozen: torch.dtype = torch.float32,
     four_bit: Precision | None = None,
+    merge: bool = True,
 ) -> tuple[Any, Any]:
-    """Load model (float32) and tokenizer; adapters are merged into their base.
+    """Load model (float32) and tokenizer; adapters are merged into their base, or with `merge` off beside it.
 
     `frozen` is the type that a model is stored in that will not be trained (`store_frozen`). With `four_bit`
     the trunk's linear layers are in NF4, and multiplied in the dtype of that precision. `path` is a
@@ -41,7 +42,7 @@ def load_model(
     with hub.quiet():
         place = _located(path)
         if _is_adapter(place):
-            return _load_adapted(place, device=device)
+            return _load_adapted(place, device=device, merge=merge)
         if Path(place).is_dir():
             if not (Path(place) / "config.json").exists():
                 raise ValueError(
@@ -186,8 +187,8 @@ def own_memory(model: Any) -> Any:
     return model
 
 
-def _load_adapted(path: str | Path, *, device: str) -> tuple[Any, Any]:
-    """Load the base model that an adapter names and merge the adapter; all weights are trainable."""
+def _load_adapted(path: str | Path, *, device: str, merge: bool) -> tuple[Any, Any]:
+    """Load the base model that an adapter names, with the adapter; merged, all weights are trainable."""
     if Path(path).is_dir():
         _check_weights(Path(path), "adapter_model.safetensors")
     base = _base_of(path)
@@ -200,16 +201,26 @@ def _load_adapted(path: str | Path, *, device: str) -> tuple[Any, Any]:
             tokenizer = _tokenizer(path)
             if len(tokenizer) > head_shape(model)[0]:  # tokens were added when the adapter was trained
                 model.resize_token_embeddings(len(tokenizer))
-    return merge_adapter(model, path), tokenizer
+    if merge:
+        return merge_adapter(model, path), tokenizer
+    from cory.policies.lora_adapters import add_in_float32  # PEFT takes seconds to import
+
+    model = _adapted(model, path).get_base_model()
+    add_in_float32(model)
+    return model, tokenizer
 
 
 def merge_adapter(model: Any, path: str | Path) -> Any:
     """Add the adapter of a PEFT folder to the weights of its base model; the model."""
+    return merged(_adapted(model, path))
+
+
+def _adapted(model: Any, path: str | Path) -> Any:
+    """The PEFT model of a base model and the adapter in a folder."""
     from peft import PeftModel
 
     with _one_paragraph(f"the adapter {path}", "train it on the base model that it names"):
-        adapted = PeftModel.from_pretrained(model, str(path))
-    return merged(adapted)
+        return PeftModel.from_pretrained(model, str(path))
 
 
 @torch.no_grad()

@@ -22,6 +22,7 @@ from cory.policies import compiled_blocks, conformance
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.policies.loading import check_device
+from cory.policies.lora_config import SETTINGS
 from cory.policies.table import TablePolicy
 from cory.runtime import cpu
 from cory.runtime.arithmetic import configure_arithmetic
@@ -95,19 +96,21 @@ def policy_class(kind: str) -> type[Policy]:
     return policy_kind  # type: ignore[no-any-return]
 
 
-def load_policy(name: str, config: Config, folder: str | Path) -> Policy:
-    """A policy from a folder, an embedded model or a hub name; an adapter is loaded on top of its base."""
+def load_policy(name: str, config: Config, folder: str | Path, *, merge: bool = True) -> Policy:
+    """A policy from a folder, an embedded model or a hub name; `merge` as in `CausalLMPolicy.load`."""
     loaded: Any = policy_class(config.policy.kind)
-    path = pocket.lm_path(folder)
-    policy: Policy = loaded.load(name, path, device=device_of(config), **policy_options(config))
+    path, options = pocket.lm_path(folder), policy_options(config)
+    if loaded is CausalLMPolicy:
+        options["merge"] = merge
+    policy: Policy = loaded.load(name, path, device=device_of(config), **options)
     policy.mismatch = config.policy.mismatch
     return policy
 
 
 def load_saved(name: str, config: Config, task: Task, folder: str | Path) -> Policy:
-    """`load_policy`, also of a lookup table, which has the size that the task gives it."""
+    """A policy that plays and does not learn, from its folder; a lookup table has the size of the task."""
     if config.policy.kind != "table":
-        return load_policy(name, config, folder)
+        return load_policy(name, config, folder, merge=False)
     table = _table(name, task, config)
     table.restore(folder)
     return table
@@ -142,7 +145,8 @@ def make_players(
     `config.policy_names` and have a reference each. References are frozen, every policy is linked to its own,
     and all share one memory budget.
     """
-    names = list(folders or dict.fromkeys((*config.policy_names, *((POOL,) if config.pool else ()))))
+    saved = folders or {}
+    names = list(saved or dict.fromkeys((*config.policy_names, *((POOL,) if config.pool else ()))))
     made: dict[str, Policy]
     if policies is not None:
         if sorted(policies) != sorted(names):
@@ -160,16 +164,21 @@ def make_players(
         task = task or make_task(config, judge=judge)
         references = dict.fromkeys(names, _table("reference", task, config))
         made = {name: _table(name, task, config) for name in names}
-        for name, folder in (folders or {}).items():
-            made[name].restore(folder)
-    elif config.policy.kind == "lora_team" and folders is None:
+        for name, path in saved.items():
+            made[name].restore(path)
+    elif config.policy.kind == "lora_team" and all((Path(p) / SETTINGS).exists() for p in saved.values()):
         team = load_team(config, names)
+        for name, path in saved.items():
+            team.policies[name].restore(path)
         references, made = dict.fromkeys(names, team.reference), {**team.policies}
     else:
-        references, paths = load_references(config, names), folders or start_models(config, names)
-        made = {name: load_policy(name, config, path) for name, path in paths.items()}
+        references, start = load_references(config, names), start_models(config, names)
+        made = {
+            name: load_policy(name, config, path, merge=path == start[name])
+            for name, path in (saved or start).items()
+        }
         check_same_tokenizer(made.values())
-        for policy in () if folders else made.values():
+        for policy in () if saved else made.values():
             if isinstance(policy, CausalLMPolicy):
                 policy.begin_training()
     for name, policy in made.items():

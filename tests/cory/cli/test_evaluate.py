@@ -13,12 +13,16 @@ from cory import pocket
 from cory.cli.evaluate import Options
 from cory.cli.main import main
 from cory.config.command_line import split_arguments
+from cory.config.schema import PolicyConfig
 from cory.evaluation.bootstrap import interval
+from cory.evaluation.config import EvaluationConfig
+from cory.learner.optimizer import LearnerConfig
 from cory.policies.loading import load_model
 from cory.report.page import write_report
+from cory.training.run import train
 from cory.training.targets import find, labels
-from tests.helpers.runs import contents
-from tests.helpers.tables import made_up_reviews
+from tests.helpers.runs import contents, without_report
+from tests.helpers.tables import made_up_reviews, tiny_reviews
 
 pytestmark = pytest.mark.slow
 
@@ -99,6 +103,28 @@ def test_a_run_is_evaluated_as_it_was_at_its_end_standalone_and_in_every_seat(pl
     assert result["data"]["left_out"] == []
     assert "observer_1/llm_2" in shown
     assert "Signs of collapse: distinct_2 below half" in shown
+
+
+def test_a_run_of_adapters_in_bfloat16_is_evaluated_as_it_was_at_its_end(tmp_path, tiny_folder, monkeypatch):
+    """An adapter that is merged into its base is rounded with it, which a run does not do."""
+    without_report(monkeypatch)
+    policy = PolicyConfig(model=str(tiny_folder), kind="lora_team", precision="bfloat16")
+    config = tiny_reviews(
+        tmp_path,
+        tiny_folder,
+        policy=policy,
+        learner=LearnerConfig(lr=0.01),
+        evaluation=EvaluationConfig(queries=8, every=2),
+    )
+    train(config, tmp_path / "run")
+    last = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])
+    result = evaluated(tmp_path, str(tmp_path / "run"))
+    for name in ("reference", "llm_1", "llm_2"):
+        for quantity, value in result["metrics"][name].items():
+            assert last[f"eval/{name}/{quantity}"] == value, quantity
+    assert result["metrics"]["llm_1"]["kl"] > 0.01
+    adapter = evaluated(tmp_path, str(tmp_path / "run/policies/llm_1"))["metrics"]["llm_1"]
+    assert adapter == result["metrics"]["llm_1"]
 
 
 OTHER = ("--task", "cory_env.tasks.echo:Task", "--task.length", "2")
