@@ -70,6 +70,7 @@ class VectorGame:
         self._shown: list[list[list[int]]] = [[] for _ in queries]
         self._written: list[list[list[int]]] = []
         self._responses: dict[str, list[Response]] = {}
+        self._annotations: dict[str, list[tuple[int, ...]]] = {}
         self._scores_BN: np.ndarray | None = None
 
     @property
@@ -103,6 +104,7 @@ class VectorGame:
             added = annotation_ids(self.task, self.queries, self.responses(seat))
             eos = self.task.tokenizer.eos
             rows = [[*without_end(row, eos), *text] for row, text in zip(rows, added, strict=True)]
+            self._annotations[seat] = added
         for shown, row in zip(self._shown, rows, strict=True):
             shown.append(row)
 
@@ -138,6 +140,10 @@ class VectorGame:
             tokenizer = self.task.tokenizer
             self._responses[seat] = [Response.of(ids, tokenizer, seat=seat) for ids in self._written[k]]
         return self._responses[seat]
+
+    def annotations(self, seat: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the task shows behind the response of `seat`: ids [B, A], and lengths [B] from 0."""
+        return pack(self._annotations.get(seat, [()] * len(self.queries)), self.task.tokenizer.pad)
 
     def texts(self, seat: str) -> list[str]:
         """Return the response of `seat` in each game as text."""

@@ -32,8 +32,17 @@ class Rows:
     response_length_B: Tensor
     """Number of real response tokens, at least 1."""
 
+    annotation_BA: Tensor = None  # type: ignore[assignment]
+    """Token ids that the task shows to later seats behind the response; none by default."""
+
+    annotation_length_B: Tensor = None  # type: ignore[assignment]
+    """Number of tokens of the annotation, from 0."""
+
     def __post_init__(self) -> None:
         B = self.response_BT.shape[0]
+        if self.annotation_BA is None:
+            object.__setattr__(self, "annotation_BA", self.response_BT[:, :0])
+            object.__setattr__(self, "annotation_length_B", torch.zeros_like(self.response_length_B))
         _check(self, "prompt_length_B", (B,))
         _check(self, "response_length_B", (B,))
         _check(self, "prompt_BP", (B, self.prompt_BP.shape[-1]))
@@ -73,13 +82,8 @@ class Rows:
 
         Right padding needs neither an attention mask nor position ids under causal attention.
         """
-        length_B = self.prompt_length_B + self.response_length_B
-        at_1L = torch.arange(self.max_length, device=length_B.device)[None]
-        source_BX = torch.cat([self.prompt_BP, self.response_BT], dim=1)
-        in_prompt_BL = at_1L < self.prompt_length_B[:, None]
-        in_response_BL = self.prompt_BP.shape[1] + at_1L - self.prompt_length_B[:, None]
-        index_BL = torch.where(in_prompt_BL, at_1L, in_response_BL).clamp(max=source_BX.shape[1] - 1)
-        return source_BX.gather(1, index_BL) * (at_1L < length_B[:, None])
+        parts = (self.prompt_BP, self.prompt_length_B), (self.response_BT, self.response_length_B)
+        return joined(*parts, length=self.max_length)
 
     def split(self, size: int) -> "list[Rows]":
         """Consecutive groups of at most `size` rows, each cut to its longest row."""
@@ -142,12 +146,26 @@ class Batch(Rows):
         return Batch(**_cut({name: getattr(self, name)[index_B] for name in columns(Batch)}))
 
 
+def joined(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], *, length: int) -> Tensor:
+    """Each row of the first ids, of which these many count, and directly behind it that of the second.
+
+    [B, length], with zeros past both.
+    """
+    (first_BX, first_length_B), (second_BY, second_length_B) = first, second
+    at_1L = torch.arange(length, device=first_BX.device)[None]
+    source_BZ = torch.cat([first_BX, second_BY], dim=1)
+    behind_BL = first_BX.shape[1] + at_1L - first_length_B[:, None]
+    index_BL = torch.where(at_1L < first_length_B[:, None], at_1L, behind_BL)
+    taken_BL = source_BZ.gather(1, index_BL.clamp(max=source_BZ.shape[1] - 1))
+    return taken_BL * (at_1L < (first_length_B + second_length_B)[:, None])
+
+
 R = TypeVar("R")
 
 
 def columns(kind: type[Any]) -> list[str]:
     """Names of the tensors that hold one row per game."""
-    return [field.name for field in fields(kind) if field.name.endswith(("_B", "_BP", "_BT"))]
+    return [field.name for field in fields(kind) if field.name.endswith(("_B", "_BA", "_BP", "_BT"))]
 
 
 def _cut(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -23,8 +23,8 @@ Text = str | Sequence[Mapping[str, str]]
 THINK = r"<think>(?:(?!</?think>).)*</think>\s*\S(?:(?!</?think>).)*"
 """One block of thoughts, then an answer."""
 
-_WORDS_AND_SIGNS = re.compile(r"[^\W_]+|[^\w\s.,;:!?'\"()\[\]{}*`-]")
-"""`C++` is c, +, +, and `**Yes!**` is yes."""
+_FORMULA = re.compile(r"[0-9+=^\\/<>]|(?<!\w)-\w")
+"""What tells an answer that is a formula from one in words, in which `-` is a hyphen."""
 
 _FINAL = re.compile(r"\banswer(?:\s+is\b|\s*:)\s*", re.IGNORECASE)
 
@@ -35,11 +35,15 @@ def accuracy(
     """Return 1 for a completion with the right final answer, the column `answer`, else 0.
 
     Where `answer` holds a number, the final numbers of both are compared (`#### 72`, "the answer is 72.0", or
-    the last number), all of them where it is a list such as `(5, 6)`; elsewhere the words and signs, but for
-    punctuation, of the whole completion, or of what follows its last "answer is" or "answer:". ValueError
-    for an `answer` without a character.
+    the last number), all of them where it is a list such as `(5, 6)`. Elsewhere, and for an answer of several
+    numbers such as `10:30` or `2x + 3`, the words and signs, but for punctuation, of the whole completion, or
+    of what follows its last `####`, "answer is" or "answer:" or is in its last box. ValueError for an
+    `answer` that is missing.
     """
-    return [float(_is_right(_text(c), str(gold))) for c, gold in zip(completions, answer, strict=True)]
+    from cory_env.grading.numeric_answers import text_of_answer
+
+    golds = map(text_of_answer, answer)
+    return [float(_is_right(_text(c), gold)) for c, gold in zip(completions, golds, strict=True)]
 
 
 vars(accuracy)["correct_from"] = 1.0  # read by evaluations, which then report accuracy and pass@k
@@ -162,18 +166,31 @@ def converses(prompts: Sequence[Text], completions: Sequence[Text], **columns: A
 
 
 def _is_right(text: str, gold: str) -> bool:
-    from cory_env.grading.numeric_answers import extract_answer, extract_numbers, is_correct
+    from cory_env.grading.numeric_answers import behind_marks, extract_numbers, is_correct, is_one_number
 
     if listed := extract_numbers(gold):
         return extract_numbers(text) == listed
-    if extract_answer(gold) is not None:
+    final = next(iter(behind_marks(gold)), gold)
+    if is_one_number(final):
         return is_correct(text, gold)
-    if not gold.strip():
-        raise ValueError("an answer is empty; drop the row, or give what is right")
-    given = (text, _FINAL.split(text)[-1])
-    if right := _WORDS_AND_SIGNS.findall(gold.lower()):
-        return right in [_WORDS_AND_SIGNS.findall(one.lower()) for one in given]
-    return gold.strip() in [one.strip() for one in given]
+    given = (text, _FINAL.split(text)[-1], *behind_marks(text))
+    parts = _formula_parts if _FORMULA.search(final) else _words_and_signs
+    if right := parts(final):
+        return right in map(parts, given)
+    return final.strip() in [one.strip() for one in given]
+
+
+def _words_and_signs(text: str) -> list[str]:
+    """`C++` is c, +, +, and `**Yes!**` is yes."""
+    return re.findall(r"[^\W_]+|[^\w\s.,;:!?'\"()\[\]{}*`-]", text.lower())
+
+
+def _formula_parts(text: str) -> list[str]:
+    r"""`$-2x + 3$` is -, 2x, +, 3, and `\left(5, 6\right)` is (, 5, 6, )."""
+    plain = re.sub(
+        r"\\[()\[\],;! ]|\\(?:left|right)(?![a-z])|\$|\*\*", " ", text.lower().replace("\u2212", "-")
+    )
+    return re.findall(r"[^\W_]+|[^\w\s.,;:!?'\"`]", plain)
 
 
 def _common_subsequence(words: list[str], others: list[str]) -> int:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from decimal import Context, Decimal, Inexact
 from fractions import Fraction
+from math import isnan
 
 LONGEST = 200_000
 """The number of characters at the end of a text that are read."""
@@ -74,7 +75,15 @@ _PART_BEHIND = re.compile(
 )
 """Text behind a number that is a factor, a base, or the beginning of a longer number."""
 
-_PHRASE = re.compile(r"\banswer\s+(?P<is>is)\b|(?P<answer>\banswer)\W{0,4}?:|(?-i:\bA):", re.IGNORECASE)
+_PHRASE = re.compile(
+    r"\banswer\s+(?P<is>is)\b|(?P<answer>\banswer)\W{0,4}?:|(?<!\w )(?-i:\bA):", re.IGNORECASE
+)
+
+_FORMULA = re.compile(
+    r"\b[a-z]\s?[-+*/^<>]|[-+*/^]\s?[a-z]\b|[0-9][a-z]\b(?!%)|[<>≤≥±]|\bor\b|\\(?:infty|pi|sqrt|pm|begin|text|frac)\b",
+    re.I,
+)
+"""What tells a formula from a number and its unit."""
 
 _BETWEEN = re.compile(r"(?:[\s,;()\[\]{}$]|\band\b|\bor\b)*+\.?\s*", re.IGNORECASE)
 """Text around the numbers of a list."""
@@ -120,7 +129,7 @@ _MARKUP: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
         "",
     ),
     (re.compile(rf"[{_SUPERSCRIPTS}]++"), "^2"),  # whatever the exponent, a power is not read
-    (re.compile(r"\\!"), ""),
+    (re.compile(r"\\!|\\(?:left|right)(?![a-z])"), ""),
     (re.compile(r"\^\ ?\{?\\circ\}?"), "°"),
     (re.compile(r"\\([$%])"), r"\1"),
     (re.compile(r"\\(?:times|cdot)(?![a-z])"), "*"),
@@ -161,6 +170,33 @@ def is_correct(text: str, answer: str) -> bool:
     if gold is None:
         raise ValueError(f"the gold answer {answer[-60:]!r} holds no number; give one, as in '#### 72'")
     return extract_answer(text) == gold
+
+
+def text_of_answer(answer: object) -> str:
+    """Return a gold answer of a data set as a text; ValueError for an empty cell."""
+    if answer is None or (isinstance(answer, float) and isnan(answer)) or not (text := str(answer).strip()):
+        raise ValueError("an answer is missing; drop the row, or give what is right")
+    return text
+
+
+def behind_marks(text: str) -> list[str]:
+    """Return what stands behind the last mark of each kind, or in it."""
+    return [rest for _, rest in _marked(text)]
+
+
+def is_one_number(answer: str) -> bool:
+    """Return whether an answer, without its mark, stands for its final number.
+
+    A text of several sentences does. A sentence does that holds one number or one calculation, unless it is a
+    formula: `10:30`, `x = 5 or x = -3`, `2x + 3` and `x > 3` do not.
+    """
+    plain = _plain(answer).strip().rstrip(".!?")
+    numbers = list(_NUMBER.finditer(plain))
+    if not numbers or _sentence(plain) != plain:
+        return bool(numbers)
+    result = _result(plain, numbers[0])
+    whole = result is not None and result.end() == numbers[-1].end()
+    return whole and not _FORMULA.search(plain)
 
 
 def extract_numbers(text: str) -> list[str | None] | None:

@@ -9,10 +9,12 @@ names it needs no other parameter.
 
 import asyncio
 import inspect
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
+from threading import Thread
 from typing import Any, NamedTuple
 
 from cory_env.tokenizer import Message
@@ -173,10 +175,10 @@ class Signature(NamedTuple):
             raise ValueError(self.problem)
         if not self.by_name:
             return [list(cases.texts)], {}
-        if clash := sorted(self.of_games & set(cases.columns)):
+        if clash := sorted(self.takes & {*OF_GAMES, "completion_ids"} & set(cases.columns)):
             raise ValueError(
-                f"it names {clash[0]!r}, which reward functions get of a game, and the data have a column of "
-                "that name; rename the column"
+                f"it names {clash[0]!r}, which reward functions get of a response, and the data have a "
+                "column of that name; rename the column"
             )
         named = cases.named
         if self.of_games:
@@ -206,8 +208,22 @@ def finished(returned: Any) -> Any:
     async def result() -> Any:
         return await returned
 
-    with ThreadPoolExecutor(1) as thread:  # a notebook's own thread runs an event loop already
-        return thread.submit(asyncio.run, result()).result()
+    running = asyncio.run_coroutine_threadsafe(result(), _loop(os.getpid()))
+    try:
+        return running.result()
+    finally:
+        running.cancel()
+
+
+@cache
+def _loop(process: int) -> asyncio.AbstractEventLoop:  # noqa: ARG001 (a fork has no thread of its parent)
+    """The event loop of all calls, to which semaphores and connections are bound that functions keep.
+
+    In a thread of its own: that of a notebook runs an event loop already.
+    """
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, daemon=True).start()
+    return loop
 
 
 def ask(judge: Judge, cases: Cases) -> Sequence[float]:

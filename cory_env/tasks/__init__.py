@@ -8,6 +8,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from cory_env.contents import digest
 from cory_env.nearest import did_you_mean
 from cory_env.registry import Registry
 from cory_env.tasks.base import Task, validation_queries
@@ -48,8 +49,10 @@ def remember(task: Task) -> str:
         _plain(getattr(task, "__dict__", {})),
         *((query.text, _plain(query.row)) for split in splits for query in split),
     ]
-    digest = hashlib.sha256(ascii(parts).encode()).hexdigest()[:8]
-    name = f"{kind.__module__}:{kind.__qualname__}@{digest}"
+    hashed = hashlib.sha256(ascii(parts).encode()).hexdigest()[:8]
+    name = f"{kind.__module__}:{kind.__qualname__}@{hashed}"
+    if name in REGISTRY.items and digest(REGISTRY.load(name)()) != digest(task):
+        name += digest(task)
     REGISTRY.items[name] = partial(_same, task)
     return name
 

@@ -215,7 +215,11 @@ def _prompt(value: Any) -> Prompt:
         raise ValueError("give a text, or a list of messages with role and content, the last one the user's")
     if any("from" in message and "value" in message for message in value):
         raise ValueError("its messages have ShareGPT's from and value; give them as role and content")
-    chat = [message | {"content": _content(message.get("content"))} for message in value]
+    chat = [
+        {key: held for key, held in message.items() if held is not None}  # Arrow gives all messages all keys
+        | {"content": _content(message.get("content"))}
+        for message in value
+    ]
     if any(not isinstance(message.get("role"), str) for message in chat):
         raise ValueError("give each message a role and a content")
     if chat[-1]["role"] != "user":

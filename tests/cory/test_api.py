@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import torch
 import yaml
 from transformers import GPT2LMHeadModel
 
@@ -256,6 +257,18 @@ class Weighted:
         return [10 * self.weight] * len(texts)
 
 
+class Model(torch.nn.Linear):
+    """A reward model: what it scores is in its weights."""
+
+    def __init__(self, weight):
+        super().__init__(1, 1)
+        torch.nn.init.zeros_(self.weight)
+        torch.nn.init.constant_(self.bias, weight)
+
+    def forward(self, texts):
+        return super().forward(torch.zeros(len(texts), 1))[:, 0].tolist()
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -263,8 +276,11 @@ class Weighted:
         Weighted,
         lambda weight: Weighted(weight / 10).score,
         lambda weight: functools.partial(lambda texts, by: [by] * len(texts), by=weight),
+        lambda weight: lambda texts, *, by=weight: [by] * len(texts),
+        lambda weight: functools.wraps(one)(lambda completions, **columns: [weight] * len(completions)),
+        Model,
     ],
-    ids=["lambda", "instance", "method", "partial"],
+    ids=["lambda", "instance", "method", "partial", "default", "wrapped", "model"],
 )
 def test_each_reward_of_a_session_scores_its_own_run(tmp_path, model_folder, make):
     settings = {**TINY, "policy": {}, "max_response": (2, 2), "iterations": 1}

@@ -56,15 +56,48 @@ def chat(text, role="assistant"):
         ("It is 6", "(5, 6)", 0),
         ("...", "...", 1),
         ("", "...", 0),
+        ("The answer is 72 clips.", "She sold 72 clips.", 1),
+        ("72", "48/2 = 24. And 48 + 24 = 72", 1),
+        (r"\boxed{5, 6}", r"\left(5, 6\right)", 1),
+        ("The answer is x + 2x.", "-x + 2x", 0),
     ],
 )
 def test_accuracy_compares_final_numbers_or_words(completion, answer, want):
     assert rewards.accuracy(["?"], [completion], answer=[answer]) == [want]
 
 
-def test_accuracy_refuses_an_empty_answer():
-    with pytest.raises(ValueError, match="an answer is empty; drop the row"):
-        rewards.accuracy(["?"], [""], answer=[" "])
+@pytest.mark.parametrize(
+    ("answer", "wrong"),
+    [
+        ("2x+3", "3"),
+        ("-2x + 3", "2x + 3"),
+        ("y = 2x + 3", "3"),
+        ("x^2+1", "1"),
+        (r"\left( 3, \frac{\pi}{2} \right)", "2"),
+        (r"(-\infty, 5]", "5"),
+        ("x = 5 or x = -3", "-3"),
+        ("6 + 9i", "9"),
+        ("3:4", "1:4"),
+        ("10:30", "9:30"),
+        ("12/25/2024", "1/25/2024"),
+        ("3 hours 20 minutes", "20"),
+        (r"\frac{x+2}{7}", r"\frac{x+3}{7}"),
+        ("#### 2x + 3", "#### 2x + 5"),
+        (r"\boxed{10:30}", r"\boxed{10:45}"),
+    ],
+)
+def test_accuracy_takes_an_answer_of_several_numbers_or_a_formula_whole(answer, wrong):
+    bare = answer.removeprefix("#### ").removeprefix(r"\boxed{")
+    bare = bare.removesuffix("}") if bare in answer and answer.startswith(r"\boxed") else bare
+    right = [bare, f"The answer is {bare}.", rf"so \boxed{{{bare}}}.", f"hence\n#### {bare}"]
+    assert rewards.accuracy(["?"] * 4, right, answer=[answer] * 4) == [1] * 4
+    assert rewards.accuracy(["?"], [wrong], answer=[answer]) == [0]
+
+
+@pytest.mark.parametrize("answer", [" ", None, float("nan")])
+def test_accuracy_refuses_a_missing_answer(answer):
+    with pytest.raises(ValueError, match="an answer is missing; drop the row"):
+        rewards.accuracy(["?"], ["None"], answer=[answer])
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,15 @@ def expected_score(reward_BT: Tensor, batch: Batch) -> Tensor:
     return expected_B
 
 
+def check_undiscounted(config: GAEConfig, algorithm: str) -> None:
+    """Raise ValueError for a discount where `expected_score` is added to scores, which have none."""
+    if config.gamma != 1:
+        raise ValueError(
+            f"algorithm {algorithm!r} adds what a later seat expects to score, undiscounted; leave out "
+            f"--algorithm.gamma {config.gamma:g}"
+        )
+
+
 class State(dict[str, Any]):
     """What an algorithm keeps between iterations: numbers, tensors, and lists and dicts of them by name.
 
@@ -146,7 +155,8 @@ class Requirements(NamedTuple):
 
     payoff: Literal["any", "sum", "common"] = "any"
     """What the seats must be paid: `sum`, each its score and `others` times those of the others, which all
-    learn (`others` is a setting of the algorithm or 1); `common`, all the same."""
+    learn (`others` is a setting of the algorithm or 1); `common`, all the same. With `sum` no response may
+    change the scores of earlier seats, as it can where a task scores whole games."""
 
     critic: Literal["any", "own", "central"] = "any"
     """Whose values it learns with: `own` the policies' value heads, `central` one critic that sees what every

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Batches, Requirements, Rewards, States, expected_score
+from cory.algorithms.base import Batches, Requirements, Rewards, States, check_undiscounted, expected_score
 from cory.algorithms.ppo import token_loss, verdict
 from cory.functional.advantage import Advantage, gae, leave_one_out, per_response, totals, whiten
 
@@ -39,6 +39,10 @@ class Config(ppo.Config):
 
     group: int = 4
     """Games of one query; the others of a group are alternatives the pioneer could have written."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_undiscounted(self, "coma")
 
 
 def needs(config: Config) -> Requirements:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cory.algorithms import ppo
-from cory.algorithms.base import Batches, Requirements, Rewards, States, expected_score
+from cory.algorithms.base import Batches, Requirements, Rewards, States, check_undiscounted, expected_score
 from cory.algorithms.ppo import token_loss, verdict
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ class Config(ppo.Config):
     calibrate: bool = False
     """Whether later scores count less their mean over the batch, and what the critic expected only as far
     as it predicts them: times the slope of the scores on it, between 0 and 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_undiscounted(self, "seq")
 
 
 def needs(config: Config) -> Requirements:

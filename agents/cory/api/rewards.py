@@ -1,25 +1,17 @@
 """Reward functions as the judge of a run."""
 
-import hashlib
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from operator import attrgetter
 from typing import Any
 
 from cory.judges import parsing
 from cory.judges.weighted_sum import Term, WeightedSum
+from cory_env.contents import digest
 
 Reward = Callable[..., Sequence[float]]
 """`f(prompts, completions, **columns) -> scores`, or a judge `f(texts) -> scores`."""
-
-
-DEPTH = 5
-"""How far the parts of parts of a function are looked at."""
-
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""The place of an object in memory, as its `repr` has it."""
 
 
 def listed(reward: Reward | Sequence[Reward]) -> list[Reward]:
@@ -75,29 +67,14 @@ def name_of(function: Any) -> str:
     """
     kind = function if hasattr(function, "__qualname__") else type(function)
     name = f"{kind.__module__}:{kind.__qualname__}"
-    importable = "<" not in kind.__qualname__ and kind.__module__ != "__main__"
-    of_class = isinstance(function, MethodType) and isinstance(function.__self__, type)
-    if importable and (of_class or isinstance(function, FunctionType | BuiltinFunctionType | type)):
-        return name
-    text = ADDRESS.sub("", repr(_parts(function, DEPTH)))
-    return f"{name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return name if _is_importable(function, kind) else f"{name}@{digest(function)}"
 
 
-def _parts(value: Any, depth: int) -> Any:
-    """What a function or an object consists of: its code and what that holds, its arguments or attributes."""
-    if isinstance(value, FunctionType) and depth:
-        held = [cell.cell_contents for cell in value.__closure__ or ()]
-        return [_parts(one, depth - 1) for one in (value.__code__, *held, *(value.__defaults__ or ()))]
-    if isinstance(value, partial) and depth:
-        return _parts(value.func, depth - 1), value.args, value.keywords
-    if isinstance(value, MethodType) and depth:
-        return value.__name__, _parts(value.__self__, depth - 1)
-    if isinstance(value, CodeType):
-        return value.co_code, value.co_names, [_parts(one, depth) for one in value.co_consts]
-    if isinstance(value, set | frozenset):
-        return sorted(map(repr, value))  # its own order differs between processes
-    if isinstance(value, list | tuple) and depth:
-        return [_parts(item, depth - 1) for item in value]
-    if isinstance(held := getattr(value, "__dict__", value), Mapping) and depth:
-        return [(name, _parts(item, depth - 1)) for name, item in held.items()]
-    return held
+def _is_importable(function: Any, kind: Any) -> bool:
+    """Whether an import by the name of `kind` gives the function itself, and not what it wraps."""
+    if kind.__module__ == "__main__":
+        return False
+    try:
+        return bool(attrgetter(kind.__qualname__)(sys.modules[kind.__module__]) == function)
+    except (AttributeError, KeyError):
+        return False

@@ -295,6 +295,15 @@ class Config:
         check_fields(self, "", natural="checkpoint_every threads")
         if self.memory != "auto" and self.memory < 1:
             raise ValueError(f"memory is {self.memory}; give the bytes of a pass, from 1, or auto")
+        unused = replace(LoRAConfig(), adapter=self.lora.adapter)
+        if self.policy.kind in ("causal_lm", "table") and self.lora != unused:
+            (name, *_) = (
+                f.name for f in fields(unused) if getattr(self.lora, f.name) != getattr(unused, f.name)
+            )
+            raise ValueError(
+                f"lora.{name} is of adapters, and policy.kind {self.policy.kind} trains none; take "
+                "policy.kind lora_team, or leave it out"
+            )
         split(self.log_to)
         response_range(self.max_response)
         rule(self.payoff_rule, self.seats)

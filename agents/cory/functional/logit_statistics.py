@@ -54,6 +54,8 @@ def logit_statistics(
     """
     if logits_NV.device.type != "cpu":
         return by_autograd(logits_NV, token_N, ref_logits_NV)
+    if logits_NV.requires_grad:  # probabilities that overwrite them must not be rounded
+        logits_NV = logits_NV.to(softmax_dtype(logits_NV))
     statistics = _LogitStatistics.apply(logits_NV, token_N, ref_logits_NV)  # type: ignore[no-untyped-call]
     return LogitStatistics(*statistics)
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from cory_env.grading.numeric_answers import text_of_answer
+
 Completion = str | Sequence[Mapping[str, str]]
 
 _PLAIN = re.compile(r"\$|\\boxed|\\[(\[]|#|^[-\d\s.,]+$")
@@ -45,7 +47,8 @@ def equals(column: str) -> Callable[..., list[float]]:
             f"needs the package math-verify ({error}): pip install 'cory[math]', or math-verify itself"
         ) from error
 
-    def read(gold: str) -> list[Any]:
+    def read(given: Any) -> list[Any]:
+        gold = text_of_answer(given)
         forms = [gold, f"${gold}$"]
         ordered = forms if _PLAIN.search(gold) else reversed(forms)
         parsed: list[Any] | None = next(filter(None, map(parse, ordered)), None)
@@ -55,7 +58,7 @@ def equals(column: str) -> Callable[..., list[float]]:
 
     def score(completions: Sequence[Completion], **columns: Sequence[Any]) -> list[float]:
         return [
-            float(verify(read(str(gold)), parse(content(completion))))
+            float(verify(read(gold), parse(content(completion))))
             for completion, gold in zip(completions, columns[column], strict=True)
         ]
 

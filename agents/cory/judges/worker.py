@@ -39,6 +39,9 @@ LOG_BYTES = 2**24
 
 Function = Callable[..., Any]
 
+RUNNER = asyncio.Runner()
+"""One event loop for all calls: semaphores and connections that a function keeps are bound to it."""
+
 
 def main() -> None:
     """Serve jobs until the connection closes, then kill everything that was started here."""
@@ -100,7 +103,7 @@ def _run(job: dict[str, Any], functions: dict[tuple[str, str], Function]) -> dic
         }
     returned = functions[source](*job["positional"], **job["named"])
     if inspect.isawaitable(returned):
-        returned = asyncio.run(_result(returned))
+        returned = RUNNER.run(_result(returned))
     return {"scores": scores(returned, job["n_scores"])}
 
 

@@ -1,8 +1,8 @@
 """A central critic (MAPPO, arXiv:2103.01955): values of every seat's tokens from the whole transcript so far.
 
-Its input is the transcript of a game, the pioneer's prompt and then the responses in the order of play, as
-hidden states of the frozen reference, including what a seat's own view hides. It has one small head per
-seat; heads stay with the seats when policies are exchanged.
+Its input is the transcript of a game, the pioneer's prompt and then the responses in the order of play, each
+with the task's annotation, as hidden states of the frozen reference, including what a seat's own view hides.
+It has one small head per seat; heads stay with the seats when policies are exchanged.
 
 Shapes: B games, P prompt tokens, T response tokens, K chosen tokens, D width.
 """
@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from cory import rng
-from cory.batch import Batch, Rows
+from cory.batch import Batch, Rows, joined
 from cory.learner.critic_config import CriticConfig
 from cory.policies.base import Policy
 from cory_env.registry import Registry
@@ -27,7 +27,7 @@ from cory_env.registry import Registry
 def transcripts(batches: Mapping[str, Batch]) -> dict[str, Rows]:
     """Each seat's responses after the transcript before them; `batches` come in the order of play.
 
-    The first seat's prompt opens every transcript. Responses keep their EOS.
+    The first seat's prompt opens every transcript. Responses keep their EOS, and annotations follow them.
     """
     first = next(iter(batches.values()))
     transcript_BP, length_B = first.prompt_BP, first.prompt_length_B
@@ -40,6 +40,10 @@ def transcripts(batches: Mapping[str, Batch]) -> dict[str, Rows]:
             response_length_B=batch.response_length_B,
         )
         transcript_BP, length_B = rows_by_seat[seat].joined(), length_B + batch.response_length_B
+        if batch.annotation_BA.shape[1]:
+            before, annotation = (transcript_BP, length_B), (batch.annotation_BA, batch.annotation_length_B)
+            length_B = length_B + batch.annotation_length_B
+            transcript_BP = joined(before, annotation, length=int(length_B.max()))
     return rows_by_seat
 
 

@@ -1,7 +1,8 @@
 """Sharing: every policy also learns from the responses that the others gave to the same prompts (SEAC).
 
 arXiv:2006.07169. Rows that a policy did not sample itself are off-policy: their advantages are multiplied by
-the ratio pi(token) / mu(token) of each token, at most 1, mu being what sampled it.
+the ratio pi(token) / mu(token) of each token, at most 1, mu being what sampled it. SEAC weights their value
+losses too; here they count as any, so values learn the mean of what all policies earn from a prompt.
 
 Shapes: B games, T response tokens.
 """

@@ -149,10 +149,13 @@ def sample_responses(
         strategy=strategy,
     )
     game.respond(seat, sampled.response_BT.cpu().numpy(), sampled.response_length_B.cpu().numpy())
+    annotation_BA, annotation_B = (torch.from_numpy(a).to(policy.device) for a in game.annotations(seat))
     rows = Rows(
         prompt_BP=prompt_BP,
         prompt_length_B=length_B,
         response_BT=sampled.response_BT,
         response_length_B=sampled.response_length_B,
+        annotation_BA=annotation_BA,
+        annotation_length_B=annotation_B,
     )
     return rows, sampled.logprobs_BT

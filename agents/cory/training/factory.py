@@ -31,7 +31,7 @@ from cory.runtime.memory import MemoryBudget, pass_bytes
 from cory_env import tasks
 from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.registry import Registry
-from cory_env.tasks.base import Task, check_seats
+from cory_env.tasks.base import Task, annotates, check_seats
 from cory_env.tokenizer import HFTokenizer, Tokenizer
 from cory_env.vector import VectorGame
 
@@ -372,18 +372,34 @@ def make_learners(config: Config, policies: Mapping[str, Policy]) -> dict[str, L
     }
 
 
+def check_credit(config: Config, task: Task) -> None:
+    """Raise ValueError for an algorithm that drops earlier scores, where responses can change them."""
+    options = config.algorithm_options
+    shares = algorithms.load(config.algorithm).needs(options).payoff == "sum"
+    if (
+        shares
+        and config.seats > 1
+        and getattr(options, "others", True)
+        and getattr(task, "score_games", None)
+    ):
+        raise ValueError(
+            f"algorithm {config.algorithm!r} credits no seat with the scores of earlier ones, and task "
+            f"{config.task!r} scores whole games, in which they depend on it; take ppo, happo, mappo or vdac"
+        )
+
+
 def make_critic(config: Config, references: Mapping[str, Policy], game: VectorGame) -> CentralCritic | None:
     """The critic of the seats that learn, None with `critic.kind` own, with the first policy's reference."""
     if config.critic.kind == "own":
         return None
     critic: Any = central_critic.critic_class(config.critic.kind)
-    cap = config.max_response[1]
-    prompt = game.views[0].max_prompt(game.task.max_query, cap)  # it begins the transcripts
+    cap, task = config.max_response[1], game.task
+    prompt = game.views[0].max_prompt(task.max_query, cap)  # it begins the transcripts
     made: CentralCritic = critic(
         references[config.policy_names[0]],
         config.learning_seats,
         config.critic,
-        max_length=prompt + config.seats * cap,
+        max_length=prompt + config.seats * (cap + (task.max_annotation if annotates(task) else 0)),
         seed=config.seed,
     )
     return made

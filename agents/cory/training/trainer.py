@@ -30,6 +30,7 @@ from cory.runtime.memory import agree_on_smallest
 from cory.training import metrics
 from cory.training.factory import (
     POOL,
+    check_credit,
     check_lengths,
     make_critic,
     make_game,
@@ -75,6 +76,7 @@ class Trainer:
         self.game = make_game(config, self.task, {**self.policies, **self.players})
         check_lengths(self.game, self.players.values())
         weighted_sum.check(self.task, self.game.seats)
+        check_credit(config, self.task)
         if config.policy.compile == "yes":
             for model in dict.fromkeys([*players.policies.values(), *players.references.values()]):
                 model.compile_blocks()

@@ -149,6 +149,20 @@ def test_players_whose_scores_an_algorithm_would_share_out_are_refused_before_a_
         flagged("--algorithm", algorithm, "--players.pioneer_0", "frozen")
 
 
+@pytest.mark.parametrize("algorithm", ["seq", "coma"])
+def test_a_task_in_which_an_observer_changes_the_pioneers_score_is_refused_before_a_run(algorithm):
+    table = ("--policy.kind", "table", "--task", "verify", "--max-response", "4", "4")
+    with pytest.raises(ValueError, match=f"{algorithm!r} credits no seat with the scores of earlier ones"):
+        Trainer(flagged(*table, "--algorithm", algorithm))
+    Trainer(flagged(*table, "--algorithm", "ppo"))
+
+
+@pytest.mark.parametrize("algorithm", ["seq", "coma"])
+def test_a_discount_that_would_weight_later_seats_by_their_length_is_refused(algorithm):
+    with pytest.raises(ValueError, match=r"undiscounted; leave out --algorithm.gamma 0\.9"):
+        flagged("--algorithm", algorithm, "--algorithm.gamma", "0.9")
+
+
 def test_seq_of_own_scores_learns_beside_players():
     others = ("--algorithm", "seq", "--algorithm.others", "0", "--payoff", "0")
     assert flagged(*others, "--players.pioneer_0", "frozen").learning_seats == ("observer_1",)

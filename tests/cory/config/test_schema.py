@@ -202,3 +202,11 @@ def test_another_task_does_not_take_the_judge_of_the_preset(preset):
     assert (config.judge, config.judge_options) == ("pocket", JudgeConfig())
     named = Config.from_flat({"task": "prompts", "judge": "mine.py:f"}, presets.get(preset))
     assert named.judge == "mine.py:f"
+
+
+def test_settings_of_adapters_are_refused_where_none_are_trained():
+    with pytest.raises(
+        ValueError, match=r"lora\.rank is of adapters, and policy\.kind causal_lm trains none"
+    ):
+        Config.from_flat({"lora.rank": 4})
+    assert Config.from_flat({"lora.rank": 4, "policy.kind": "lora_team"}).lora.rank == 4

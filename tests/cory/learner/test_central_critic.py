@@ -19,6 +19,8 @@ from cory.learner.optimizer import LearnerConfig
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.table import TablePolicy
 from cory.rollout.role_exchange import ExchangeConfig
+from cory.rollout.rollout import play_shared
+from cory.runtime.clock import Clock
 from cory.training.held_out import HeldOut
 from cory.training.trainer import Trainer
 from tests.helpers.models import make_model, make_tokenizer
@@ -86,6 +88,29 @@ def test_a_transcript_is_the_query_and_every_earlier_response_with_its_eos():
         "observer_2": [[1, 2, 4, 7, 6], [3, 5, 6, 5, 4, 7]],
     }
     assert torch.equal(found["observer_2"].response_BT, games()["observer_2"].response_BT)
+
+
+def test_a_transcript_holds_the_annotations_that_later_seats_read():
+    annotation = {
+        "annotation_BA": torch.tensor([[8, 8], [0, 9]]),
+        "annotation_length_B": torch.tensor([2, 0]),
+    }
+    played = games()
+    found = transcripts({**played, "pioneer_0": replace(played["pioneer_0"], **annotation)})["observer_1"]
+    rows = [r[:n].tolist() for r, n in zip(found.prompt_BP, found.prompt_length_B, strict=True)]
+    assert rows == [[1, 2, 4, 7, 8, 8], [3, 5, 6, 5]]
+
+
+def test_the_critic_reads_the_verdict_of_a_task_that_gives_one():
+    settings = {"task": "arithmetic", "policy.kind": "table", "critic.kind": "central", "batch": 8}
+    config = Config.from_flat({**settings, "max_response": (8, 8), "task.worked": True, "task.verdict": True})
+    trainer = Trainer(config)
+    played = play_shared(trainer.game, trainer.team(0).policies, trainer.spec(0), clock=Clock())
+    read = transcripts(played)["observer_1"]
+    text = trainer.task.tokenizer.decode(read.prompt_BP[0, : read.prompt_length_B[0]].tolist())
+    assert text.rstrip().endswith(("wrong", "right"))
+    without = Trainer(replace(config, task_options=replace(config.task_options, verdict=False)))
+    assert trainer.critic.max_length == without.critic.max_length + 2 * trainer.task.max_annotation
 
 
 def test_tables_show_it_all_tokens_before_the_chosen_one_and_no_later_ones():

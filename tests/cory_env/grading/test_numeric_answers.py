@@ -72,6 +72,7 @@ OUTPUTS = [
     ("Answer: 48/2 = 24. So 48 + 24 = 72", "72", True),
     ("**Answer**: 72\n\nExplanation: 48 in April, 24 in May.", "72", True),
     ("MEGA: 5 and then 72", "72", True),
+    ("Group A: 12 students\nGroup B: 60 students\n12 + 60 = 72", "72", True),
     # the last number
     ("She sold 72", "72", True),
     ("She sold 48, then 24", "72", False),

@@ -1,5 +1,8 @@
 """Calling conventions of judges and the arguments that each one gets."""
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from cory_env.grading.reward_functions import CaseJudge, Cases, Signature, ask
@@ -42,6 +45,32 @@ def test_a_missing_column_is_named_and_a_function_of_texts_needs_none():
     ):
         ask(lambda prompts, completions, best: (prompts, completions, best), CASES)
     assert Signature.of([]).needs == ()
+
+
+@pytest.mark.parametrize("name", ["completion_ids", "responses", "seat"])
+def test_a_column_with_the_name_of_what_a_function_gets_of_a_response_is_refused(name):
+    function = {
+        "completion_ids": lambda completions, completion_ids: (completions, completion_ids),
+        "responses": lambda completions, responses: (completions, responses),
+        "seat": lambda completions, seat: (completions, seat),
+    }[name]
+    with pytest.raises(ValueError, match=f"it names '{name}', .* and the data have a column of that name"):
+        ask(function, replace(CASES, columns={name: [0, 0]}, ids=[(1,), (2,)]))
+
+
+def test_calls_of_an_async_function_share_one_event_loop():
+    """A semaphore is bound to the loop in which somebody waits for it."""
+    limit = asyncio.Semaphore(1)
+
+    async def scored(text):
+        async with limit:
+            await asyncio.sleep(0)
+            return len(text)
+
+    async def judge(texts):
+        return await asyncio.gather(*map(scored, texts))
+
+    assert [ask(judge, CASES) for _ in range(2)] == [[2, 3]] * 2
 
 
 def test_a_judge_of_cases_takes_texts_as_responses_to_empty_prompts():

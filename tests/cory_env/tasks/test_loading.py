@@ -87,6 +87,18 @@ def test_the_name_of_a_task_object_holds_no_place_in_memory():
     assert named(lambda: 1) == named(lambda: 1)
 
 
+def test_task_objects_of_one_session_that_hold_other_objects_have_other_names():
+    def named(weights):
+        task = tasks.load("relay", price=0.1)
+        task.weights = weights
+        return tasks.remember(task), task
+
+    names, kept = zip(*(named({"length": weight}) for weight in (0, 9)), strict=True)
+    assert names[0] != names[1]
+    assert [tasks.load(name) for name in names] == list(kept)
+    assert named({"length": 9})[0] == names[1]
+
+
 def test_a_task_object_with_slots_has_a_name():
     class Slots:
         __slots__ = ("inner",)

@@ -163,6 +163,20 @@ def test_chats_are_split_like_texts(tmp_path, chat_tokenizer):
     assert sum(map(len, numbers.values())) == 40
 
 
+def test_chats_are_equal_with_and_without_keys_that_are_null(tmp_path, chat_tokenizer):
+    """Arrow gives every message all keys of its column."""
+
+    def chats(name, numbers, extra):
+        rows = [{"messages": [{"role": "user", "content": f"Add {n}", **extra}]} for n in numbers]
+        write(tmp_path / f"{name}.jsonl", rows)
+
+    chats("train", range(30), {"name": None})
+    chats("test", range(20, 40), {})
+    task = load(tmp_path, tokenizer=HFTokenizer(chat_tokenizer))
+    assert len(task.queries("test")) == 10
+    assert all(message.keys() == {"role", "content"} for message in task.queries("train")[0].row["messages"])
+
+
 def test_prompts_that_are_too_long_are_left_out_and_counted(tmp_path):
     data = write(tmp_path / "a.jsonl", [{"prompt": "x" * n} for n in range(1, 41)])
     task = load(data, max_query=30)
