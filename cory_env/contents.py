@@ -1,5 +1,6 @@
 """What functions and objects consist of, as plain values, by which those of a session are told apart."""
 
+import dis
 import hashlib
 import re
 from collections.abc import Mapping
@@ -11,6 +12,9 @@ import numpy as np
 
 DEPTH = 5
 """How far the parts of parts are looked at."""
+
+CONSTANTS = (str, bytes, int, float, tuple, list, set, frozenset)
+"""Types of the globals of a function that count as part of it."""
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """The place of an object in memory, as its `repr` has it."""
@@ -35,7 +39,8 @@ def _parts(value: Any, depth: int) -> Any:
     if isinstance(value, FunctionType):
         held = [cell.cell_contents for cell in value.__closure__ or ()]
         defaults = (*(value.__defaults__ or ()), value.__kwdefaults__)
-        return [_parts(one, depth - 1) for one in (value.__code__, *held, *defaults)]
+        parts = (value.__code__, *held, *defaults, *_globals(value))
+        return [_parts(one, depth - 1) for one in parts]
     if isinstance(value, partial):
         return [_parts(one, depth - 1) for one in (value.func, value.args, value.keywords)]
     if isinstance(value, MethodType):
@@ -51,6 +56,19 @@ def _parts(value: Any, depth: int) -> Any:
     state = value.state_dict() if hasattr(value, "state_dict") and not isinstance(value, type) else None
     own = {**getattr(value, "__dict__", {})}
     return [type(value).__qualname__, _parts(own, depth), _parts(state, depth)] if own else value
+
+
+def _globals(function: FunctionType) -> list[Any]:
+    """The constants, functions and classes of its module that a function uses; none that it assigns."""
+    codes = [function.__code__]
+    for code in codes:
+        codes += [one for one in code.co_consts if isinstance(one, CodeType)]
+    names = dict.fromkeys(name for code in codes for name in code.co_names)
+    steps = (step for code in codes for step in dis.get_instructions(code))
+    assigned = {step.argval for step in steps if step.opname == "STORE_GLOBAL"}
+    used = [function.__globals__[name] for name in names if name in function.__globals__.keys() - assigned]
+    own = function.__module__
+    return [one for one in used if isinstance(one, CONSTANTS) or getattr(one, "__module__", "") == own]
 
 
 def _array(value: Any, depth: int) -> Any:

@@ -204,6 +204,30 @@ def test_the_name_of_a_reward_is_the_same_in_every_process():
     assert name_of(Words.zero) == f"{__name__}:Words.zero"
 
 
+def in_a_script(words="good", factor=1, calls=0):
+    """A reward as a script holds it: it reads a constant, calls a function and counts in a global."""
+    text = f"""
+WORDS, CALLS = ({words!r},), {calls}
+
+def score(text):
+    return {factor} * (text in WORDS)
+
+def praises(texts):
+    global CALLS
+    CALLS += 1
+    return [score(text) for text in texts]
+"""
+    held = {"__name__": "__main__"}
+    exec(text, held)
+    return held["praises"]
+
+
+def test_the_name_of_a_reward_changes_with_the_constants_and_functions_that_it_uses():
+    name = name_of(in_a_script())
+    assert name == name_of(in_a_script(calls=5))
+    assert len({name, name_of(in_a_script("bad")), name_of(in_a_script(factor=2))}) == 3
+
+
 def test_a_home_folder_is_known_wherever_a_file_is_written(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     run = cory.train(task="echo", run=tmp_path / "run", **TINY)

@@ -1,8 +1,9 @@
 """seq: PPO with credit by sequence, which is the cooperative payoff with less variance.
 
-The seats respond one after another, so no seat can change the scores of earlier seats: in its collective
-reward they are noise. Of a later seat's score it causes only what its response makes likelier; the chance in
-the later seat's sampling is noise too. Seat i is therefore credited with
+The seats respond one after another. Where each response is scored by itself, no seat can change the scores of
+earlier seats: in its collective reward they are noise. Of a later seat's score it causes only what its
+response makes likelier; the chance in the later seat's sampling is noise too. Seat i is therefore credited
+with
 
     r_i + others * sum over later seats j of (V_j + seat_lam (r_j - V_j))
 

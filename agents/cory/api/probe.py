@@ -13,7 +13,7 @@ from cory.evaluation.config import ProbeConfig
 from cory.evaluation.probe_games import OBSERVER, PIONEER, play_probe
 from cory.judges import weighted_sum
 from cory.policies.causal_lm import check_same_tokenizer
-from cory.training.evaluate import conditions, evaluate_alone, load_target
+from cory.training.evaluate import conditions, edited, evaluate_alone, load_target
 from cory.training.factory import configure_runtime, make_game, silence_transformers
 from cory.training.targets import Target, find
 
@@ -93,6 +93,7 @@ def probe(
         ],
         "free_riding": {name: as_json(of_policy) for name, of_policy in free_riding.items()},
         "failures": failures,
+        "edited": edited(probed),
     }
 
 

@@ -1,8 +1,9 @@
 """Evaluation summary: metrics, intervals, gains over the reference and paired differences, as JSON."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
         "kl_coef": kl_coef,
         "threshold": first.responses.threshold,
         "collapse_signs": collapse.definitions(),
-        "data": first.data,
+        "data": first.data | {"left_out": _once(target.data["left_out"] for target in evaluated)},
         "judge": {target.label: target.judge for target in evaluated},
         "failures": [{"target": target.label, **row} for target in evaluated for row in target.failures],
     }
@@ -89,6 +90,11 @@ def summary(evaluated: Sequence[EvaluatedTarget]) -> dict[str, Any]:
             comparison = differences(later[name], policies[0][other])
             result["comparison"][f"{name} minus {other}"] = as_json(comparison)
     return result
+
+
+def _once(lists: Iterable[Iterable[str]]) -> list[str]:
+    """The lines of all lists, each once."""
+    return list(dict.fromkeys(chain.from_iterable(lists)))
 
 
 def _display_names(target: EvaluatedTarget, first: EvaluatedTarget, prefix: str) -> dict[str, str]:

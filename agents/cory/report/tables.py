@@ -60,8 +60,9 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def judge_failures(result: Mapping[str, Any]) -> list[str]:
-    """Lines on the responses that a judge failed on."""
-    return [f"judge {row['judge']} failed: {row['failure']}" for row in result["failures"]]
+    """Lines on a judge or data that were edited since training, and on responses that a judge failed on."""
+    failed = [f"judge {row['judge']} failed: {row['failure']}" for row in result["failures"]]
+    return [*(f"{line}." for line in result.get("edited", ())), *failed]
 
 
 def print_tables(tables: Sequence[Table], remarks: Sequence[str], *, width: int | None = None) -> None:

@@ -137,7 +137,9 @@ def _import_names(path: Path) -> list[str]:
 
 
 def _folder_sha256(folder: Path) -> str:
-    """Of the names and contents of a folder's files, hidden ones and caches aside."""
+    """Of the names and contents of a folder's files, hidden ones and caches aside; of a run, its policies."""
+    if (folder / "config.yaml").exists() and (folder / "policies").is_dir():
+        folder = folder / "policies"
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         inside = path.relative_to(folder)

@@ -77,7 +77,13 @@ def _objective(results: Results) -> tuple[str, str, str] | None:
 
 def _cooperation(results: Results) -> tuple[str, str, str] | None:
     """The first comparison of several seats with one, or of a higher weight of the others' scores."""
-    for row in results["statistics"]:
+    turned = [
+        {**row, "arm": row["baseline"], "baseline": row["arm"], "difference": -row["difference"]}
+        | {"low": row["high"] and -row["high"], "high": row["low"] and -row["low"]}
+        for row in results["statistics"]
+        if row["n"] and not row["baseline_metric"]
+    ]
+    for row in [*results["statistics"], *turned]:
         if row["n"] and _is_of_cooperation(results, row):
             text = f"{row['arm']} - {row['baseline']} {row['difference']:+.3f}"
             if row["low"] is None:
@@ -85,6 +91,14 @@ def _cooperation(results: Results) -> tuple[str, str, str] | None:
             tone = "good" if row["low"] > 0 else "bad" if row["high"] < 0 else "open"
             return "cooperation", f"{text} ({row['low']:+.3f} to {row['high']:+.3f})", tone
     return "cooperation", "not compared", "open"
+
+
+def _pays_for_others(arm: Mapping[str, Any]) -> bool:
+    """Whether the payoff rises with the others' scores; one that is no number, such as `best`, does."""
+    try:
+        return setting_value(arm, "payoff") > 0
+    except ValueError:
+        return True
 
 
 def _is_of_cooperation(results: Results, row: Mapping[str, Any]) -> bool:
@@ -96,7 +110,7 @@ def _is_of_cooperation(results: Results, row: Mapping[str, Any]) -> bool:
         return False
     arm, baseline = sides
     if arm["seats"] > 1 and baseline["seats"] == 1:
-        return True
+        return _pays_for_others(arm)
     try:
         more = setting_value(arm, "payoff") > setting_value(baseline, "payoff")
     except ValueError:  # a payoff that is no number

@@ -1,5 +1,6 @@
 """A study without a file: algorithms on one task, from settings as `cory train` takes them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def values_of(
         raise ValueError("a study has `seeds` and `arms` in the place of seed and algorithm; give these")
     first, *others = named
     return {
-        "name": "-".join([config.task, *named]).replace("/", "-").replace(":", "-"),
+        "name": re.sub(r"[/:]", "-", "-".join([config.task, *named])).lstrip(".-"),
         "question": f"Is {' or '.join(others)} ahead of {first} on {config.task}?",
         "preset": preset,
         "settings": {"task": config.task, **changed},

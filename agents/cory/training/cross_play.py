@@ -17,9 +17,9 @@ from cory.evaluation.evaluator import evaluate_in_game
 from cory.evaluation.external import Player
 from cory.judges.weighted_sum import closing, of_task
 from cory.policies.causal_lm import check_same_tokenizer
-from cory.training.evaluate import check_comparable, load_target
+from cory.training.evaluate import check_comparable, edited, load_target
 from cory.training.factory import make_game
-from cory.training.targets import Target, labels
+from cory.training.targets import Target, labels, trained_in
 
 SUM = "sum of the scores"
 """The collective reward of a pair, beside the scores of its two seats."""
@@ -31,9 +31,9 @@ def cross_play(
     """Play every ordered pair of the targets' policies; the result as JSON.
 
     `pairs` has the score of each seat and their sum with 95 % intervals over queries; `kind` is `itself` (one
-    policy in both seats), `partners` (two of a target) or `strangers`. `means` has the mean sum of each kind,
-    and that of the partners minus that of the strangers, query by query. ValueError for games of other than
-    two seats, and for targets that are evaluated unlike each other.
+    policy in both seats), `partners` (two of a run or another target) or `strangers`. `means` has the mean
+    sum of each kind, and that of the partners minus that of the strangers, query by query. ValueError for
+    games of other than two seats, and for targets that are evaluated unlike each other.
     """
     check_comparable(targets)
     for target in targets:
@@ -58,7 +58,8 @@ def cross_play(
             stack.enter_context(closing(evaluated.task))
             for name, policy in evaluated.policies.items():
                 shown = name if len(targets) == 1 else f"{label}:{name}"
-                policies[shown], origin[shown] = policy, label
+                policies[shown] = policy
+                origin[shown] = trained_in(target.folders.get(name, "")) or label
         check_same_tokenizer(policies.values())
         config = targets[-1].config
         game = make_game(config, evaluated.task, policies)
@@ -90,4 +91,5 @@ def cross_play(
         "policies": list(policies),
         "pairs": pairs,
         "failures": failures,
+        "edited": [line for target in targets for line in edited(target)],
     }

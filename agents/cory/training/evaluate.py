@@ -32,7 +32,7 @@ from cory.training.factory import (
     tokens_of,
 )
 from cory.training.players import as_player, seat_players, seatings
-from cory.training.targets import Target, labels
+from cory.training.targets import OF_TRAINING, Target, labels
 from cory_env import tasks
 from cory_env.tasks.base import Task, check_seats, counted, team_only
 from cory_env.vector import VectorGame
@@ -134,7 +134,7 @@ def evaluate_target(
         of_judge, failures = judge.metrics(), judge.failures()
     return EvaluatedTarget(
         label=label,
-        settings=flat(config),
+        settings={name: value for name, value in flat(config).items() if not name.startswith(OF_TRAINING)},
         references={name: policy.name for name, policy in references.items()},
         standalone=standalone,
         games=games,

@@ -16,7 +16,8 @@ from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
 from cory.runtime.files import read_json
 from cory.training import checkpoint
-from cory.training.overwriting import EXPORTED
+from cory.training.overwriting import EXPORTED, MARKER
+from cory_env.contents import digest
 from cory_env.nearest import did_you_mean_path
 from cory_env.registry import Registry
 
@@ -98,9 +99,8 @@ def remembered(player: Any) -> str:
     """The name of a player for settings: it is found by it while this process lasts."""
     if isinstance(player, str | Path):
         return str(player)
-    name = f"{type(player).__name__}-{id(player)}"
-    if name not in PLAYERS.items:
-        PLAYERS.register(name, lambda: player)
+    name = f"{type(player).__name__}@{digest(player)}"
+    PLAYERS.items[name] = lambda: player
     return name
 
 
@@ -142,6 +142,8 @@ def find(
     if not name.strip():
         raise ValueError("a target is empty; name a run directory, a model folder or a hub name")
     name = at_home(name)
+    if "@" in name and not Path(name).exists():
+        raise ValueError(f"the player {name} was an object of another session; pass it again, in players")
     folder, run = Path(name), run_of(name)
     if not folder.exists() and _looks_local(name):
         raise ValueError(
@@ -168,7 +170,10 @@ def find(
         config = replace(config, iterations=max(1, checkpoint.iteration_of(saved)))
         folders = {policy: str(saved / policy) for policy in dict.fromkeys(config.policy_names)}
     elif run is not None:
-        folders = {path.name: str(path) for path in sorted(folder.glob("policies/*/"))}
+        order = [*dict.fromkeys(config.policy_names)]
+        found = sorted(folder.glob("policies/*/"))
+        found.sort(key=lambda path: order.index(path.name) if path.name in order else len(order))
+        folders = {path.name: str(path) for path in found}
     else:
         folders = {f"model_{folder.name}" if folder.name.startswith("reference") else folder.name: name}
     return Target(name=name, config=config, folders=folders, run=run)
@@ -193,6 +198,12 @@ def is_exported(run: Path) -> bool:
     if (run / EXPORTED).exists():
         return read_json(run / EXPORTED).get("iterations") == asked
     return not written or asked is None or checkpoint.iteration_of(written[-1]) == asked
+
+
+def trained_in(folder: str) -> str:
+    """The run that holds the folder of a policy, empty for any other."""
+    above = Path(folder).resolve().parents if folder and Path(folder).exists() else ()
+    return next((str(place) for place in above if (place / MARKER).exists()), "")
 
 
 def _home(folder: Path) -> Path | None:

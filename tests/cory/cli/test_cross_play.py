@@ -46,6 +46,13 @@ def test_every_ordered_pair_is_played_once_and_its_kind_is_said(result):
     assert pairs["first:llm_1", "second:llm_2"] == "strangers"
 
 
+def test_policies_of_one_run_are_partners_wherever_they_are_named(runs):
+    """The folders of both policies, and a checkpoint of the run beside them."""
+    named = [f"{runs[0]}/policies/llm_1", f"{runs[0]}/policies/llm_2", f"{runs[0]}/checkpoints/step-000003"]
+    pairs = cory.cross_play(*named, evaluation={"queries": 4})["pairs"]
+    assert {pair["kind"] for pair in pairs} == {"itself", "partners"}
+
+
 def test_partners_score_what_the_evaluation_of_their_run_says(runs, result):
     evaluated = cory.evaluate(runs[0])["in_game"]
     for pair in result["pairs"]:

@@ -249,6 +249,17 @@ def test_several_targets_are_compared_query_by_query(place):
     assert result["in_game"] == {}
 
 
+def test_what_was_edited_since_training_is_said_of_every_target(place, monkeypatch, capsys):
+    for module in ("training.evaluate", "training.cross_play", "api.probe"):
+        monkeypatch.setattr(f"cory.{module}.edited", lambda target: [f"r.py has changed since {target.name}"])
+    left_out = evaluated(place, "runs/a", "runs/b", "--no-game")["data"]["left_out"]
+    assert left_out[-2:] == ["r.py has changed since runs/a", "r.py has changed since runs/b"]
+    sizes = ["--queries", "8", "--pioneers", "2", "--observers", "2"]
+    for command in (["evaluate", "runs/a", "--cross-play", "--queries", "4"], ["probe", "runs/a", *sizes]):
+        assert main(command) == 0
+        assert "r.py has changed since runs/a." in capsys.readouterr().out
+
+
 def test_samples_are_every_response_with_its_metrics(place):
     result = evaluated(place, "runs/a", "--queries", "5", "--samples", "3")
     rows = samples(place)

@@ -40,6 +40,19 @@ def test_source_of_a_file_is_the_sha256_of_its_content(folder):
     assert sources_of({"algorithm": "mine.py"}) == {"mine.py": hashlib.sha256(b"x = 1\n").hexdigest()}
 
 
+def test_a_run_is_its_policies_and_no_report_of_it(tmp_path):
+    """As a player it is what it plays."""
+    run = tmp_path / "run"
+    for name in ("config.yaml", "policies/llm_1/model.safetensors", "report.html"):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text("a")
+    before = sources_of({"players.observer_1": str(run)})
+    (run / "report.html").write_text("b")
+    assert sources_of({"players.observer_1": str(run)}) == before
+    (run / "policies/llm_1/model.safetensors").write_text("b")
+    assert sources_of({"players.observer_1": str(run)}) != before
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "file"),
     [

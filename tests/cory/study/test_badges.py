@@ -44,6 +44,26 @@ def test_badges_say_whether_cooperation_helped_and_what_became_of_the_claims(val
     assert '<span class="badge good"><b>collapse</b> no sign</span>' in text
 
 
+@pytest.mark.parametrize(
+    ("payoff", "shown"), [("cooperative", "many - one +0.500 ("), ("independent", "not compared<")]
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_badge_of_cooperation_is_of_seats_that_are_paid_for_each_other_whichever_is_the_baseline(
+    values, payoff, shown, turned
+):
+    arms = {"many": {"payoff": payoff}, "one": {"seats": 1, "exchange.every": 0, "payoff": "independent"}}
+    sides = dict(zip(("baseline", "arm") if turned else ("arm", "baseline"), arms, strict=True))
+    primary = [{**sides, "metric": "task_reward", "margin": 0.1}]
+    spec = make_spec(values | {"seeds": 5, "arms": arms, "primary": primary})
+    runs = [
+        made_up_run(arm, seed, {"many": 0.9, "one": 0.4}[arm] + 0.001 * seed)
+        for arm in arms
+        for seed in range(5)
+    ]
+    text = badges(analyse(assemble(spec, make_plan(spec), runs)))
+    assert f"<b>cooperation</b> {shown}" in text
+
+
 def test_badge_of_the_objective_needs_seeds_and_says_what_it_counts(values):
     results = results_of(values, {"cooperative": 0.9, "independent": 0.4})
     results["runs"] = [run for run in results["runs"] if run["seed"] == 0]

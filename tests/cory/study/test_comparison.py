@@ -208,6 +208,15 @@ def test_runs_of_edited_code_are_no_arm_without_a_warning(tmp_path):
     assert line == f"Not one arm: mine.py has changed between {runs[0]} and {runs[1]}."
 
 
+def test_arms_of_an_edited_judge_are_compared_with_a_warning(tmp_path):
+    runs = [write_run(tmp_path / f"{name}/reviews/seed-0", payoff=name) for name in ("0", "1")]
+    sources = [{"r.py": "a", "one.py": "b"}, {"r.py": "c", "two.py": "d"}]
+    for run, named in zip(runs, sources, strict=True):
+        (run / "environment.json").write_text(json.dumps({"sources": named}))
+    (line,) = pages.check_runs(runs)
+    assert line == f"Do not compare their scores: r.py has changed between {runs[0]} and {runs[1]}."
+
+
 def test_page_holds_tables_figures_and_samples_and_loads_nothing(four, tmp_path):
     page = write_comparison(four)
     assert page == tmp_path / "comparison.html"

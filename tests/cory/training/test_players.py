@@ -15,7 +15,7 @@ from cory.tracking.tracker import read
 from cory.training import checkpoint, loop
 from cory.training.held_out import HeldOut
 from cory.training.run import train
-from cory.training.targets import remembered
+from cory.training.targets import find, remembered
 from cory.training.trainer import Trainer
 from tests.helpers import players
 from tests.helpers.runs import same, traces, without_report
@@ -165,6 +165,14 @@ def test_players_of_the_command_line_and_of_python_play_alike(tmp_path):
         for run in (named, given.path)
     ]
     assert rows[0] == rows[1]
+
+
+def test_a_player_of_a_script_has_the_same_name_in_the_next_session_which_must_pass_it_again():
+    """Two objects of equal content are one player; without any of it the name says what is missing."""
+    name = remembered(players.Letters())
+    assert name == remembered(players.Letters()) == f"Letters@{name.partition('@')[2]}"
+    with pytest.raises(ValueError, match="player Letters@0 was an object of another session; pass it again"):
+        find("Letters@0")
 
 
 def test_evaluation_seats_the_players_of_the_run_and_those_that_are_given(saved, tmp_path):

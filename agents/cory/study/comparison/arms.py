@@ -101,6 +101,10 @@ def unlike_evaluations(arms: Sequence[Arm]) -> list[str]:
         if (tasks := [side.settings["task"] for side in (first, arm)])[0] != tasks[1]:
             listed = " and ".join(map(repr, tasks))
             raise ValueError(f"{folders} cannot be compared: task is {listed}; name runs of one task")
+        ours, theirs = (last_of(read_environment(next(iter(side.runs.values())))) for side in (first, arm))
+        shared = ours.keys() & theirs.keys()
+        if text := changed(*({name: of[name] for name in shared} for of in (ours, theirs))):
+            lines.append(f"Do not compare their scores: {text} between {folders}.")
         if words:
             lines.append(f"{folders} are not evaluated alike, so do not compare them: {'; '.join(words)}.")
     return lines
