@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cory import rewards
     from cory.api.averaging import average
-    from cory.api.commands import cross_play, evaluate, train
+    from cory.api.commands import check, cross_play, evaluate, train
     from cory.api.probe import probe
     from cory.api.registration import register
     from cory.api.runs import Run, load

@@ -60,11 +60,15 @@ class Run:
 
     @property
     def policies(self) -> dict[str, Policy]:
-        """The policies by name: those in memory, the exported ones, or the newest checkpoint's."""
+        """The policies by name: those in memory, the exported ones, or the newest checkpoint's.
+
+        Each with a whole `model` of its own, adapters merged.
+        """
         if self._policies is None:
             factory.silence_transformers()
             target = find(str(self.path))
-            self._policies = factory.make_players(target.config, folders=target.folders).policies
+            made = factory.make_players(target.config, folders=target.folders, merge=True)
+            self._policies = made.policies
         return self._policies
 
     def env(self, **options: Any) -> "AECEnv":

@@ -45,11 +45,15 @@ settings sweep shows the first.
 
 
 def signs(metrics: Mapping[str, float], reference: Mapping[str, float]) -> list[str]:
-    """A sentence for each sign of collapse in a policy's metrics, given those of its reference."""
+    """A sentence for each sign of collapse in a policy's metrics, given those of its reference.
+
+    Of quantities that both have.
+    """
     return [
         f"{sign.quantity} is {sign.definition}: {metrics[sign.quantity]:.3f}, {reference[sign.quantity]:.3f}"
         for sign in SIGNS
-        if sign.present(metrics[sign.quantity], reference[sign.quantity])
+        if sign.quantity in metrics.keys() & reference.keys()
+        and sign.present(metrics[sign.quantity], reference[sign.quantity])
     ]
 
 

@@ -13,12 +13,11 @@ A WEIGHT is any finite number, 1 if left out. Quote patterns that contain " + ".
 import math
 import os
 import re
-from collections.abc import Collection, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
+from cory import pocket
 from cory.judges.config import JudgeConfig
 from cory.judges.game_template import GameTemplate
 from cory.judges.supervisor import Source, Supervisor
@@ -30,6 +29,9 @@ from cory_env.registry import Registry
 
 REGISTRY: Registry[Judge] = Registry("judge", "cory.judges", {}, form="")
 """Functions by name; entry points are imported by worker processes."""
+
+ALIASES = {"pocket": pocket.JUDGE, "smollm2": pocket.SMOLLM2_JUDGE}
+"""Folders of classifiers by name."""
 
 KINDS = ("regex", "math-verify")
 """Judges made by `cory.judges.rules`."""
@@ -49,9 +51,9 @@ class ParsedTerm(NamedTuple):
     source: Source | None
 
 
-def names(aliases: Collection[str] = ()) -> list[str]:
+def names() -> list[str]:
     """Return all named judges: aliases, registered functions and entry points."""
-    return sorted({*aliases, *REGISTRY.names()})
+    return sorted({*ALIASES, *REGISTRY.names()})
 
 
 def remember(name: str, judge: Judge) -> None:
@@ -59,7 +61,7 @@ def remember(name: str, judge: Judge) -> None:
     REGISTRY.items[name] = judge
 
 
-def parse(spec: str, *, aliases: Collection[str] = ()) -> list[ParsedTerm]:
+def parse(spec: str) -> list[ParsedTerm]:
     """Return the terms of a specification; ValueError if it is malformed."""
     terms: list[ParsedTerm] = []
     position = 0
@@ -73,18 +75,18 @@ def parse(spec: str, *, aliases: Collection[str] = ()) -> list[ParsedTerm]:
         weight, judge = float(match["weight"] or 1), os.path.expanduser(match["judge"])
         if not math.isfinite(weight):
             raise ValueError(f"judge {spec!r} has a weight of {weight}; give a finite number")
-        terms.append(ParsedTerm(weight, judge, source_of(judge, aliases=aliases)))
+        terms.append(ParsedTerm(weight, judge, source_of(judge)))
         position = match.end()
     return terms
 
 
-def is_classifier(spec: str, *, aliases: Collection[str] = ()) -> bool:
+def is_classifier(spec: str) -> bool:
     """Whether the judge is a single classifier with weight 1."""
-    first, *others = parse(spec, aliases=aliases)
+    first, *others = parse(spec)
     return not others and first.weight == 1 and first.source is None and first.name not in REGISTRY.items
 
 
-def source_of(judge: str, *, aliases: Collection[str] = ()) -> Source | None:
+def source_of(judge: str) -> Source | None:
     """Return the function that a worker must load for a judge; None for other kinds of judges."""
     installed = entry_points(group=REGISTRY.group)
     if judge in REGISTRY.items:
@@ -97,28 +99,26 @@ def source_of(judge: str, *, aliases: Collection[str] = ()) -> Source | None:
         return kind, rest[1:-1] if quoted else rest
     if colon:
         return "function", judge
-    if judge not in names(aliases) and "/" not in judge and not Path(judge).is_dir():
-        known = ", ".join(names(aliases)) or "none"
+    if judge not in names() and "/" not in judge and not Path(judge).is_dir():
+        known = ", ".join(names())
         raise ValueError(
             f"no judge called {judge!r}; there are {known}; a classifier is a folder or "
             "owner/name on the Hub, a user function module:function or file.py:function, a rule "
-            "regex:PATTERN or math-verify:COLUMN" + did_you_mean(judge, names(aliases))
+            "regex:PATTERN or math-verify:COLUMN" + did_you_mean(judge, names())
         )
     return None
 
 
-def make(
-    spec: str, config: JudgeConfig, *, device: str, aliases: Mapping[str, str | Path] = MappingProxyType({})
-) -> WeightedSum:
-    """Make the judge of a specification; `aliases` are folders of classifiers by name."""
+def make(spec: str, config: JudgeConfig, *, device: str) -> WeightedSum:
+    """Make the judge of a specification."""
     supervisor = Supervisor(seconds=config.timeout, memory_mb=config.memory_mb)
     terms: list[Term] = []
-    for weight, judge, source in parse(spec, aliases=aliases):
+    for weight, judge, source in parse(spec):
         name = judge.replace("/", ":") if source is None or source[0] == "function" else source[0]
         if judge in REGISTRY.items:
             terms.append(Term(name, weight, REGISTRY.load(judge)))
         elif source is None:
-            terms.append(Term(name, weight, _classifier(aliases.get(judge, judge), config, device)))
+            terms.append(Term(name, weight, _classifier(ALIASES.get(judge, judge), config, device)))
         else:
             function = UserFunction(source, name=judge, supervisor=supervisor, config=config)
             terms.append(Term(name, weight, function))

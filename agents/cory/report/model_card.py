@@ -106,8 +106,7 @@ def _signs(names: Sequence[str], results: Results) -> list[str]:
     for name in names:
         ours = results.get(name, {})
         reference = results.get(f"reference_{name}", results.get("reference", {}))
-        if all(sign.quantity in ours and sign.quantity in reference for sign in collapse.SIGNS):
-            signs += [f"{name}: {sign}" for sign in collapse.signs(ours, reference)]
+        signs += [f"{name}: {sign}" for sign in collapse.signs(ours, reference)]
     return signs
 
 

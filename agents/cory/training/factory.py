@@ -38,7 +38,6 @@ from cory_env.vector import VectorGame
 if TYPE_CHECKING:
     from cory.policies.lora import LoraTeam
 
-JUDGE_ALIASES = {"pocket": pocket.JUDGE, "smollm2": pocket.SMOLLM2_JUDGE}
 POLICIES: Registry[Any] = Registry(
     "policy.kind",
     "cory.policies",
@@ -138,12 +137,13 @@ def make_players(
     policies: Mapping[str, Policy] | None = None,
     judge: Judge | CaseJudge | None = None,
     folders: Mapping[str, str] | None = None,
+    merge: bool = False,
 ) -> Players:
     """Task, references and policies of a run, or of the policies saved in `folders`, by name.
 
     Objects that are given take the place of the settings; given policies must be named as
-    `config.policy_names` and have a reference each. References are frozen, every policy is linked to its own,
-    and all share one memory budget.
+    `config.policy_names` and have a reference each. `merge` adds the adapters of `folders` to models of their
+    own. References are frozen, every policy is linked to its own, and all share one memory budget.
     """
     saved = folders or {}
     names = list(saved or dict.fromkeys((*config.policy_names, *((POOL,) if config.pool else ()))))
@@ -166,7 +166,11 @@ def make_players(
         made = {name: _table(name, task, config) for name in names}
         for name, path in saved.items():
             made[name].restore(path)
-    elif config.policy.kind == "lora_team" and all((Path(p) / SETTINGS).exists() for p in saved.values()):
+    elif (
+        config.policy.kind == "lora_team"
+        and all((Path(p) / SETTINGS).exists() for p in saved.values())
+        and not (saved and merge)
+    ):
         team = load_team(config, names)
         for name, path in saved.items():
             team.policies[name].restore(path)
@@ -174,7 +178,7 @@ def make_players(
     else:
         references, start = load_references(config, names), start_models(config, names)
         made = {
-            name: load_policy(name, config, path, merge=path == start[name])
+            name: load_policy(name, config, path, merge=merge or path == start[name])
             for name, path in (saved or start).items()
         }
         check_same_tokenizer(made.values())
@@ -277,7 +281,7 @@ def make_task(
     if "judge" in known:
         if judge is None:
             device = device_of(config)
-            judge = parsing.make(config.judge, config.judge_options, device=device, aliases=JUDGE_ALIASES)
+            judge = parsing.make(config.judge, config.judge_options, device=device)
         options = options | {"judge": judge}
     elif config.judge != "pocket" or judge is not None:
         raise ValueError(f"task {config.task} scores by itself and takes no judge; leave out --judge")
@@ -296,7 +300,7 @@ def make_measures(config: Config) -> dict[str, Measure]:
     of_smollm2 = config.judge == "smollm2"
     second: Judge = Classifier(pocket.JUDGE) if of_smollm2 else NGrams(pocket.SECOND_JUDGE)
     measures: dict[str, Measure] = {"second_judge": lambda texts, score_B: np.array(second(texts))}
-    classifier = parsing.is_classifier(config.judge, aliases=JUDGE_ALIASES)
+    classifier = parsing.is_classifier(config.judge)
     of_positive = config.judge_options.label.lower() == "positive"
     if classifier and of_positive and config.judge_options.output == "log_odds":
         measures["probability"] = lambda texts, score_B: 1 / (1 + np.exp(-score_B))

@@ -27,7 +27,7 @@ def made():
     judges = []
 
     def build(spec, **options):
-        judges.append(make(spec, JudgeConfig(timeout=20, **options), device="cpu", aliases=ALIASES))
+        judges.append(make(spec, JudgeConfig(timeout=20, **options), device="cpu"))
         return judges[-1]
 
     yield build
@@ -50,7 +50,7 @@ def made():
     ],
 )
 def test_weights_and_judges_are_read(spec, terms):
-    assert parse(spec, aliases=ALIASES) == [ParsedTerm(*term) for term in terms]
+    assert parse(spec) == [ParsedTerm(*term) for term in terms]
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_invalid_settings_are_refused(setting, message):
 
 
 def test_a_single_classifier_without_weight_is_one():
-    assert is_classifier("pocket", aliases=ALIASES)
-    assert not is_classifier("2*pocket", aliases=ALIASES)
-    assert not is_classifier("a:b", aliases=ALIASES)
-    assert not is_classifier("pocket + owner/name", aliases=ALIASES)
+    assert is_classifier("pocket")
+    assert not is_classifier("2*pocket")
+    assert not is_classifier("a:b")
+    assert not is_classifier("pocket + owner/name")
 
 
 def test_classifiers_and_functions_add_up(made):

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from cory import pocket
 from cory.judges import weighted_sum
 from cory.judges.config import JudgeConfig
 from cory.judges.game_template import GameTemplate
@@ -36,7 +35,7 @@ def made():
 
     def build(spec, **options):
         config = JudgeConfig(timeout=20, **options)
-        judges.append(make(spec, config, device="cpu", aliases={"pocket": pocket.JUDGE}))
+        judges.append(make(spec, config, device="cpu"))
         return judges[-1]
 
     yield build
