@@ -30,6 +30,12 @@ def test_the_number_of_seats_follows_from_the_turns():
     assert Config.from_flat({"turns": "llm_1,llm_2", "seats": 2}).turns == ("llm_1", "llm_2")
 
 
+def test_players_sit_beside_the_turns_by_flags_too():
+    flags = ("--turns", "llm_1,llm_2", "--players.observer_2", "frozen", "--payoff", "independent")
+    config = flagged(*flags)
+    assert (config.seats, config.learning_seats) == (3, ("pioneer_0", "observer_1"))
+
+
 def test_exchange_permutes_policies_and_keeps_the_pattern_of_turns():
     turns = ("llm_1", "llm_2", "llm_1")
     seatings_ = [tuple(seating_at(i, every=1, seats=SEATS, first=turns).values()) for i in range(3)]
