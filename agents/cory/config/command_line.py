@@ -76,9 +76,9 @@ def joined_by_seat(argv: Sequence[str]) -> list[str]:
 def typed(default: Config, argv: Sequence[str] = (), options: type | None = None) -> Any:
     """`default` as a class that knows the options of its task and algorithm, or of those that flags name."""
     named = {name: value_of(argv, f"--{name}") for name in ("task", "algorithm", "turns")}
-    words = argv[list(argv).index("--players") + 1 :] if "--players" in argv else ()
-    players = (word.partition("=") for word in takewhile(lambda word: not word.startswith("--"), words))
-    named |= {f"players.{seat}": player for seat, _, player in players}  # with turns they are the seats
+    if named["turns"] and "--players" in argv:  # both say how many seats there are
+        words = takewhile(lambda word: not word.startswith("--"), argv[list(argv).index("--players") + 1 :])
+        named |= {f"players.{seat}": player for seat, _, player in (word.partition("=") for word in words)}
     config = Config.from_flat({name: value for name, value in named.items() if value}, default)
     kinds = {name: type(getattr(config, f"{name}_options")) for name in ("task", "algorithm")}
     kind = make_dataclass(

@@ -20,7 +20,7 @@ NAMES = {
     "task": (tasks.kind, "relai", "relay"),
     "task option": (lambda name: tasks.load("echo", **{name: 1}), "lenght", "length"),
     "algorithm": (algorithms.load, "reinforc", "reinforce"),
-    "judge": (lambda name: judges.parse(name, aliases=["pocket"]), "pockte", "pocket"),
+    "judge": (judges.parse, "pockte", "pocket"),
     "policy.kind": (factory.policy_class, "causl_lm", "causal_lm"),
     "payoff": (lambda name: payoff.matrix(name, 2), "cooprative", "cooperative"),
     "kl.kind": (kl.estimator, "ful", "full"),
