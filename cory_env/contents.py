@@ -27,7 +27,10 @@ def digest(value: Any) -> str:
 
 
 def _parts(value: Any, depth: int) -> Any:
-    """The code of a function and what it holds or is called with; the attributes of an object."""
+    """The code of a function and what it holds or is called with; an object's attributes.
+
+    Of a script's class also its methods.
+    """
     if isinstance(value, CodeType):
         return value.co_code, value.co_names, [_parts(one, depth) for one in value.co_consts]
     if isinstance(value, ModuleType):
@@ -55,7 +58,9 @@ def _parts(value: Any, depth: int) -> Any:
         return [(name, _parts(item, depth - 1)) for name, item in value.items()]
     state = value.state_dict() if hasattr(value, "state_dict") and not isinstance(value, type) else None
     own = {**getattr(value, "__dict__", {})}
-    return [type(value).__qualname__, _parts(own, depth), _parts(state, depth)] if own else value
+    kind = type(value)
+    of_kind = _parts(kind, depth - 1) if kind.__module__ == "__main__" else kind.__qualname__
+    return [of_kind, _parts(own, depth), _parts(state, depth)] if own else value
 
 
 def _globals(function: FunctionType) -> list[Any]:

@@ -80,10 +80,11 @@ _PHRASE = re.compile(
 )
 
 _FORMULA = re.compile(
-    r"\b[a-z]\s?[-+*/^<>]|[-+*/^]\s?[a-z]\b|[0-9][a-z]\b(?!%)|[<>≤≥±]|\bor\b|\\(?:infty|pi|sqrt|pm|begin|text|frac)\b",
-    re.I,
+    r"\b[a-z]\s?[+*^<>]|[+*^]\s?[a-z]\b|\b[inxyz]\s?[-/]|[-/]\s?[inxyz]\b|[0-9][inxyz]\b|[<>≤≥±]|\bor\b"
+    r"|\\(?:infty|pi|sqrt|pm|begin|frac)\b",
+    re.IGNORECASE,
 )
-"""What tells a formula from a number and its unit."""
+"""What tells a formula from a number and its unit, such as `72 g`, `5 m/s` and `5 \\text{ feet}`."""
 
 _BETWEEN = re.compile(r"(?:[\s,;()\[\]{}$]|\band\b|\bor\b)*+\.?\s*", re.IGNORECASE)
 """Text around the numbers of a list."""

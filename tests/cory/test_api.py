@@ -228,6 +228,19 @@ def test_the_name_of_a_reward_changes_with_the_constants_and_functions_that_it_u
     assert len({name, name_of(in_a_script("bad")), name_of(in_a_script(factor=2))}) == 3
 
 
+def test_the_name_of_an_instance_changes_with_the_class_that_a_script_holds():
+    def made(factor):
+        held = {"__name__": "__main__"}
+        exec(
+            f"class Score:\n def __init__(self): self.on = 1\n def __call__(self, texts): return {factor}",
+            held,
+        )
+        return held["Score"]()
+
+    assert name_of(made(1)) == name_of(made(1))
+    assert name_of(made(1)) != name_of(made(2))
+
+
 def test_a_home_folder_is_known_wherever_a_file_is_written(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     run = cory.train(task="echo", run=tmp_path / "run", **TINY)

@@ -60,6 +60,9 @@ def chat(text, role="assistant"):
         ("72", "48/2 = 24. And 48 + 24 = 72", 1),
         (r"\boxed{5, 6}", r"\left(5, 6\right)", 1),
         ("The answer is x + 2x.", "-x + 2x", 0),
+        ("The answer is 72", "72g", 1),
+        ("The answer is 60.", "60 km/h", 1),
+        ("The answer is 5", r"5 \text{ feet}", 1),
     ],
 )
 def test_accuracy_compares_final_numbers_or_words(completion, answer, want):

@@ -63,7 +63,7 @@ def command(argv: Sequence[str]) -> None:
     from cory.evaluation.summary import check_output, write
     from cory.report import cross_play as of_cross_play
     from cory.report.evaluation import make_tables, remarks
-    from cory.report.tables import judge_failures, print_tables
+    from cory.report.tables import edits_and_failures, print_tables
     from cory.training.targets import run_of
 
     if options.out is not None and not options.cross_play:
@@ -79,7 +79,7 @@ def command(argv: Sequence[str]) -> None:
                 *options.targets, preset=options.preset, out=options.out, on_progress=show, **settings
             )
         say(f"{of_cross_play.describe(result)}.")
-        print_tables(of_cross_play.make_tables(result), judge_failures(result))
+        print_tables(of_cross_play.make_tables(result), edits_and_failures(result))
         if options.out is not None:
             say(f"result: {options.out}\npage:   {options.out.with_suffix('.html')}")
         return

@@ -45,10 +45,7 @@ settings sweep shows the first.
 
 
 def signs(metrics: Mapping[str, float], reference: Mapping[str, float]) -> list[str]:
-    """A sentence for each sign of collapse in a policy's metrics, given those of its reference.
-
-    Of quantities that both have.
-    """
+    """A sentence for each sign of collapse in those of a policy's metrics that its reference has too."""
     return [
         f"{sign.quantity} is {sign.definition}: {metrics[sign.quantity]:.3f}, {reference[sign.quantity]:.3f}"
         for sign in SIGNS

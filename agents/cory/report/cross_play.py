@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from cory.report import figures, html
-from cory.report.tables import Table, cell, judge_failures, on_page
+from cory.report.tables import Table, cell, edits_and_failures, on_page
 from cory.runtime import files
 from cory.runtime.files import write_text
 
@@ -72,7 +72,7 @@ def page(result: Mapping[str, Any]) -> str:
         html.heading("Cross-play", level=1),
         html.paragraph(f"{describe(result)}."),
         figures.on_page(figure, title="Cross-play", caption=CAPTION),
-        *(html.paragraph(line, muted=True) for line in judge_failures(result)),
+        *(html.paragraph(line, muted=True) for line in edits_and_failures(result)),
     ]
     for table in reversed(make_tables(result)):
         parts += on_page(table)

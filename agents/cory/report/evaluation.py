@@ -8,7 +8,7 @@ from typing import Any
 from cory.evaluation import records
 from cory.evaluation.bootstrap import MIN_QUERIES
 from cory.report import html
-from cory.report.tables import Table, cell, judge_failures
+from cory.report.tables import Table, cell, edits_and_failures
 from cory.tracking.labels import in_order, label
 
 
@@ -86,7 +86,7 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
     lines += [f"{line}." for line in result["data"]["left_out"]]
     lines += [f"Signs of collapse: {'; '.join(result['collapse_signs'])}."]
     lines += [f"{name}: {'; '.join(signs) or 'none'}" for name, signs in result["collapse"].items()]
-    return lines + judge_failures(result)
+    return lines + edits_and_failures(result)
 
 
 def make_tables(result: Mapping[str, Any]) -> list[Table]:

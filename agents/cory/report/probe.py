@@ -8,7 +8,7 @@ from typing import Any
 from cory.evaluation import records
 from cory.evaluation.bootstrap import MIN_QUERIES
 from cory.report import html
-from cory.report.tables import Table, cell, judge_failures
+from cory.report.tables import Table, cell, edits_and_failures
 
 FILE = "probe.json"
 """Name of a probe's result in a run directory."""
@@ -89,7 +89,7 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
     lines = []
     if result["measured"]["queries"] < MIN_QUERIES:
         lines.append(f"[-]: no intervals, since there are fewer than {MIN_QUERIES} queries.")
-    return lines + judge_failures(result)
+    return lines + edits_and_failures(result)
 
 
 def sections(run: Path) -> list[html.Markup]:

@@ -59,7 +59,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
     return UNBROKEN.sub(lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
 
 
-def judge_failures(result: Mapping[str, Any]) -> list[str]:
+def edits_and_failures(result: Mapping[str, Any]) -> list[str]:
     """Lines on a judge or data that were edited since training, and on responses that a judge failed on."""
     failed = [f"judge {row['judge']} failed: {row['failure']}" for row in result["failures"]]
     return [*(f"{line}." for line in result.get("edited", ())), *failed]

@@ -170,10 +170,8 @@ def find(
         config = replace(config, iterations=max(1, checkpoint.iteration_of(saved)))
         folders = {policy: str(saved / policy) for policy in dict.fromkeys(config.policy_names)}
     elif run is not None:
-        order = [*dict.fromkeys(config.policy_names)]
-        found = sorted(folder.glob("policies/*/"))
-        found.sort(key=lambda path: order.index(path.name) if path.name in order else len(order))
-        folders = {path.name: str(path) for path in found}
+        exported = {path.name: str(path) for path in sorted(folder.glob("policies/*/"))}
+        folders = {name: exported[name] for name in (*config.policy_names, *exported) if name in exported}
     else:
         folders = {f"model_{folder.name}" if folder.name.startswith("reference") else folder.name: name}
     return Target(name=name, config=config, folders=folders, run=run)

@@ -4,13 +4,11 @@ import json
 
 import pytest
 
-from cory import pocket
 from cory.judges import rules
 from cory.judges.config import JudgeConfig
 from cory.judges.parsing import ParsedTerm, is_classifier, make, parse
 from cory_env.grading.reward_functions import Cases, ask
 
-ALIASES = {"pocket": pocket.JUDGE}
 HERE = "tests.helpers.judge_functions"
 CHAT = [{"role": "user", "content": "2 + 2?"}]
 CASES = Cases(

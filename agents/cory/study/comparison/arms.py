@@ -83,15 +83,17 @@ def unlike_evaluations(arms: Sequence[Arm]) -> list[str]:
     ValueError for arms of several tasks.
     """
     first, lines = arms[0], []
+    sources_of_arm = []
     for arm in arms:
         by_run = {run: last_of(read_environment(run)) for run in arm.runs.values()}
         begun, sources = next(iter(by_run.items()))
+        sources_of_arm.append(sources)
         lines += [
             f"Not one arm: {text} between {begun} and {run}."
             for run, other in by_run.items()
             if (text := changed(sources, other))
         ]
-    for arm in arms[1:]:
+    for arm, theirs in zip(arms[1:], sources_of_arm[1:], strict=True):
         folders = " and ".join(str(next(iter(side.runs.values()))) for side in (first, arm))
         words = [
             f"{name} is {first.settings.get(name)!r} and {arm.settings.get(name)!r}"
@@ -101,9 +103,8 @@ def unlike_evaluations(arms: Sequence[Arm]) -> list[str]:
         if (tasks := [side.settings["task"] for side in (first, arm)])[0] != tasks[1]:
             listed = " and ".join(map(repr, tasks))
             raise ValueError(f"{folders} cannot be compared: task is {listed}; name runs of one task")
-        ours, theirs = (last_of(read_environment(next(iter(side.runs.values())))) for side in (first, arm))
-        shared = ours.keys() & theirs.keys()
-        if text := changed(*({name: of[name] for name in shared} for of in (ours, theirs))):
+        shared = sources_of_arm[0].keys() & theirs.keys()
+        if text := changed(*({name: of[name] for name in shared} for of in (sources_of_arm[0], theirs))):
             lines.append(f"Do not compare their scores: {text} between {folders}.")
         if words:
             lines.append(f"{folders} are not evaluated alike, so do not compare them: {'; '.join(words)}.")
