@@ -8,8 +8,6 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from cory_env import chat_limits
-
 
 class Tokenizer(Protocol):
     """Text to token ids from 0 to `vocab_size - 1` and back; a model's logits may be wider."""
@@ -165,7 +163,6 @@ class HFTokenizer:
         if self.inner.chat_template is None:
             raise ValueError("this tokenizer has no chat template; write the prompt as text")
         chat = [dict(message) for message in messages]
-        chat_limits.check(self.inner.get_chat_template(), chat, self.inner.special_tokens_map)
         try:
             return str(self.inner.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
         except Exception as error:  # a template is a program and may raise anything

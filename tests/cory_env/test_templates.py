@@ -2,7 +2,7 @@
 
 import pytest
 
-from cory_env import chat_limits, make_views
+from cory_env import make_views
 from cory_env.tasks.echo import Task as Echo
 from cory_env.templates import read_template
 from cory_env.tokenizer import CharTokenizer, HFTokenizer
@@ -109,40 +109,8 @@ def test_no_space_is_added_to_literals_behind_a_placeholder():
     assert literals == [(space, b), (b,), (space, b), (ids["\n"], b)]
 
 
-HOSTILE = {
-    "writes": "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}",
-    "allocates": "{{ 'x' * 10**10 }}",
-    "hides": "{% generation %}{{ [0] | tojson(ensure_ascii=False) }}{{ [0] * 10**10 }}{% endgeneration %}",
-    "collects": "{% set x %}{% for i in range(99999) %}{{ 'x' * 10**6 }}{% endfor %}{% endset %}",
-}
-
-
-@pytest.mark.parametrize("template", HOSTILE.values(), ids=HOSTILE)
-def test_a_chat_template_without_end_is_refused(template):
+def test_what_a_chat_template_refuses_is_said():
     tokenizer, _ = characters()
-    tokenizer.inner.chat_template = CHAT + template
-    with pytest.raises(ValueError, match=r"^the chat template takes more than .* use another tokenizer"):
-        compile_view("observer_1", MESSAGES, seen=(0,), tokenizer=tokenizer)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "template",
-    ["{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "{{ 9**(9**9) % 2 }}"],
-    ids=["loops", "computes"],
-)
-def test_a_chat_template_that_computes_without_end_is_refused(template):
-    test_a_chat_template_without_end_is_refused(template)
-
-
-def test_a_chat_template_is_checked_once_and_its_errors_are_those_of_the_tokenizer(monkeypatch):
-    tokenizer, _ = characters()
-    chat = [{"role": "user", "content": "hi"}]
-    tokenizer.inner.chat_template = CHAT + "{# checked once #}"
-    assert tokenizer.chat(chat) == "<u>hi</s><a>"
-    monkeypatch.setattr(chat_limits.subprocess, "run", None)
-    assert tokenizer.chat(chat) == "<u>hi</s><a>"
-    monkeypatch.undo()
     tokenizer.inner.chat_template = "{{ raise_exception('no users') }}"
     with pytest.raises(ValueError, match=r"the chat template refuses .*: no users"):
-        tokenizer.chat(chat)
+        tokenizer.chat([{"role": "user", "content": "hi"}])

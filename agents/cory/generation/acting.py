@@ -1,76 +1,71 @@
-"""Token-by-token play in an environment: the next token for an observation, with the decoder's cache reused.
+"""Token-by-token play in an environment: a response is sampled whole when its first token is asked for.
 
 Knows no games.
 
-Shapes: B = 1 row, V vocabulary.
+Shapes: B = 1 row, P prompt tokens, V vocabulary.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cory import rng
-from cory.generation.sampling import Decoder, inverse_cdf
+from cory.generation.sampling import Decoder, sample
 
 
-class Actor:
-    """Samples one token per call and remembers the sequence, so that its next call decodes one token only."""
+class Turn(NamedTuple):
+    """What the acting seat knows in a token env."""
 
-    def __init__(
-        self,
-        decoder: Callable[[], Decoder],
-        *,
-        eos: frozenset[int],
-        pad: int,
-        device: torch.device,
-        seed: int,
-    ) -> None:
-        """`decoder` makes a fresh decoder."""
-        self._make, self._eos, self._pad, self._device, self._seed = decoder, eos, pad, device, seed
-        self._started: tuple[tuple[int, ...], int] | None = None
-        self._response: tuple[int, ...] = ()
-        self._decoder: Decoder | None = None
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+    """Ids that it has played."""
+    cap: int
 
-    @torch.no_grad()
-    def act(self, observation: Any, info: Mapping[str, Any]) -> int:
-        """The next token id of the acting seat; pad once its response has ended.
-
-        `observation` holds the seat's prompt and response so far (ids, padded to the right), or is a dict
-        that holds them as `observation`; `info` tells their lengths, `prompt_length` and `response_length`,
-        and the `cap`. The draw is a function of the seed and of the ids.
-        """
+    @classmethod
+    def of(cls, observation: Any, info: Mapping[str, Any]) -> "Turn":
+        """From `env.last()`: the observation holds prompt and response so far, padded to the right."""
         padded = observation["observation"] if isinstance(observation, Mapping) else observation
         split, length = int(info["prompt_length"]), int(info["prompt_length"]) + int(info["response_length"])
         ids = tuple(int(token) for token in np.asarray(padded)[:length])
-        prompt, response, cap = ids[:split], ids[split:], int(info["cap"])
-        if len(response) >= cap or (response and response[-1] in self._eos):
-            return self._pad
-        uniform = rng.uniforms((self._seed, "act", *prompt), np.zeros(1), len(response) + 1)[:, -1]
-        drawn = inverse_cdf(
-            self._logits(prompt, response, cap), torch.from_numpy(uniform).float().to(self._device)
-        )
-        if not bool(drawn.finite_B.all()):
-            raise FloatingPointError("logits are not finite; the weights are broken")
-        return int(drawn.token_B)
+        return cls(ids[:split], ids[split:], int(info["cap"]))
 
-    def _logits(self, prompt: tuple[int, ...], response: tuple[int, ...], cap: int) -> Tensor:
-        one_more = len(response) == len(self._response) + 1 and response[:-1] == self._response
-        if self._decoder is not None and (prompt, cap) == self._started and one_more:
-            logits_BV = self._step(self._decoder, response[-1:])
-        else:
-            self._decoder = self._make()
-            prompt_BP = torch.tensor([prompt], device=self._device)
-            length_B = torch.tensor([len(prompt)], device=self._device)
-            logits_BV = self._decoder.start(prompt_BP, length_B, tokens=cap)
-            if response:
-                logits_BV = self._step(self._decoder, response)
-        self._started, self._response = (prompt, cap), response
-        return logits_BV.clone()  # sampling overwrites them
 
-    def _step(self, decoder: Decoder, tokens: Sequence[int]) -> Tensor:
-        for token in tokens:
-            logits_BV = decoder.step(torch.tensor([token], device=self._device))
+@dataclass(frozen=True)
+class Continued:
+    """A decoder whose first logits are those behind the prompt and a begun response."""
+
+    decoder: Decoder
+    response: Sequence[int]
+
+    def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
+        """Process the prompt and the response."""
+        logits_BV = self.decoder.start(prompt_BP, prompt_length_B, tokens=len(self.response) + tokens)
+        for token in self.response:
+            logits_BV = self.step(torch.tensor([token], device=prompt_BP.device))
         return logits_BV
+
+    def step(self, token_B: Tensor) -> Tensor:
+        """Append one token."""
+        return self.decoder.step(token_B)
+
+
+def finish(
+    decoder: Decoder, turn: Turn, *, eos: frozenset[int], device: torch.device, seed: int
+) -> list[int]:
+    """The ids that follow in the response; each draw is a function of `seed`, the prompt and its position."""
+    begun = len(turn.response)
+    uniforms_BT = torch.from_numpy(rng.uniforms((seed, "act", *turn.prompt), np.zeros(1), turn.cap))
+    sampled = sample(
+        Continued(decoder, turn.response),
+        torch.tensor([turn.prompt], device=device),
+        torch.tensor([len(turn.prompt)], device=device),
+        uniforms_BT=uniforms_BT[:, begun:].to(device),
+        caps_B=torch.tensor([turn.cap - begun], device=device),
+        eos=eos,
+    )
+    ids: list[int] = sampled.response_BT[0].tolist()
+    return ids

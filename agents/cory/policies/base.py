@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cory.batch import Batch, Rows, stack
 from cory.functional import kl
 from cory.generation import SamplingStrategy
-from cory.generation.acting import Actor
+from cory.generation.acting import Turn, finish
 from cory.generation.sampling import Decoder, Sampled, sample
 from cory.generation.strategies import with_strategy
 from cory.policies.chunked_loss import KLLoss, SumOverChunks
@@ -74,7 +74,8 @@ class Policy(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self._reference: tuple[Policy, ...] = ()
-        self._actor: tuple[object, Actor] | None = None
+        self._planned: tuple[object, int, tuple[int, ...]] = None, 0, ()
+        """Of `act`: what it was sampled for, how many ids of the response were given, and the response."""
 
     @property
     def reference(self) -> "Policy":
@@ -210,15 +211,21 @@ class Policy(nn.Module):
     def act(self, observation: Any, info: Mapping[str, Any], *, seed: int = 0) -> int:
         """The token id to play next in the PettingZoo AEC env, for `env.last()`'s observation and info.
 
-        See `cory.generation.acting.Actor.act`; the draw is a function of `seed` and of the ids, and the KV
-        cache is kept between calls for the same response.
+        Pad once the response has ended. The draw is a function of `seed` and of the ids. The response is
+        sampled whole at its first token, and again where the env shows other ids or a weight has changed.
         """
-        self._check_window(int(info["prompt_length"]) + int(info["cap"]))
-        key = (self.version, seed, self.fingerprint())
-        if self._actor is None or self._actor[0] != key:
-            actor = Actor(self.decoder, eos=self.eos, pad=self.pad, device=self.device, seed=seed)
-            self._actor = key, actor
-        return self._actor[1].act(observation, info)
+        turn = Turn.of(observation, info)
+        self._check_window(len(turn.prompt) + turn.cap)
+        begun = len(turn.response)
+        if begun >= turn.cap or (begun and turn.response[-1] in self.eos):
+            return self.pad
+        key = (turn.prompt, turn.cap, seed, self.version, self.fingerprint())
+        planned, given, ids = self._planned
+        if planned != key or begun < given or ids[:begun] != turn.response:
+            rest = finish(self.decoder(), turn, eos=self.eos, device=self.device, seed=seed)
+            ids = (*turn.response, *rest)
+            self._planned = key, begun, ids
+        return ids[begun]
 
     def _check_window(self, needed: int) -> None:
         if self.window is not None and needed > self.window:
