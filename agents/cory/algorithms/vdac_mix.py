@@ -31,6 +31,7 @@ from cory.algorithms.base import Advantages, Batches, Rewards
 from cory.algorithms.ppo import token_loss, verdict
 from cory.algorithms.vdac import advantage, needs
 from cory.functional.advantage import Advantage
+from cory.functional.value_fit import fit
 
 __all__ = ["Config", "advantage", "needs", "team_state", "token_loss", "update_all", "verdict"]
 
@@ -133,19 +134,12 @@ class TeamMixer:
         FloatingPointError if the loss is not finite.
         """
         return_K = torch.cat([returns[seat][masks[seat]] for seat in turns])
-        metrics: dict[str, float] = {}
-        for _ in range(epochs):
-            total_K = torch.cat([self.mixer(turn)[masks[seat]] for seat, turn in turns.items()])
-            loss = (total_K - return_K).square().mean()
-            if not bool(loss.isfinite()):
-                raise FloatingPointError("the loss of the mixer is not finite; lower algorithm.mixer_lr")
-            if not metrics:
-                explained = 1 - (return_K - total_K).var() / return_K.var().clamp_min(1e-12)
-                metrics = {"mixer_loss": loss.item(), "mixer_explained_variance": explained.item()}
-            self.optimizer.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss)
-            self.optimizer.step()
-        return metrics
+
+        def totals() -> Tensor:
+            return torch.cat([self.mixer(turn)[masks[seat]] for seat, turn in turns.items()])
+
+        loss, explained = fit(totals, return_K, self.optimizer, epochs=epochs, lr="algorithm.mixer_lr")
+        return {"mixer_loss": loss, "mixer_explained_variance": explained}
 
 
 def team_state(learners: Mapping[str, Any], config: Config) -> TeamMixer:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from cory import rng
 from cory.batch import Batch, Rows, joined
+from cory.functional.value_fit import fit
 from cory.learner.critic_config import CriticConfig
 from cory.policies.base import Policy
 from cory_env.registry import Registry
@@ -117,17 +118,12 @@ class CentralCritic:
         first pass and the explained variance of the returns then.
         """
         return_K = torch.cat([returns[seat][mask_BT] for seat, (_, mask_BT) in self._states.items()])
-        metrics: dict[str, float] = {}
-        for _ in range(self.config.epochs):
-            value_K = torch.cat([self.heads[seat](state_KD) for seat, (state_KD, _) in self._states.items()])
-            loss = (value_K - return_K).square().mean()
-            if not metrics:
-                explained = 1 - (return_K - value_K).var() / return_K.var()
-                metrics = {"value_loss": loss.item(), "explained_variance": explained.item()}
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            self.optimizer.step()
-        return metrics
+
+        def values() -> Tensor:
+            return torch.cat([self.heads[seat](state_KD) for seat, (state_KD, _) in self._states.items()])
+
+        loss, explained = fit(values, return_K, self.optimizer, epochs=self.config.epochs, lr="critic.lr")
+        return {"value_loss": loss, "explained_variance": explained}
 
     def save(self, folder: Path) -> None:
         """Write one safetensors file."""

@@ -14,6 +14,7 @@ from cory.config.schema import Config
 from cory.distributed import ranks
 from cory.evaluation.evaluator import Responses
 from cory.functional.advantage import Advantage
+from cory.functional.value_fit import explained_variance
 from cory.learner.team import Team
 from cory_env.tasks.base import MeasuresGames
 from cory_env.tokenizer import Tokenizer
@@ -67,17 +68,12 @@ def game_metrics(
 
 
 def value_metrics(batch: Batch, advantage: Advantage) -> dict[str, float]:
-    """How well values predict returns over the chosen tokens.
-
-    explained variance = 1 - var(return - value) / var(return); 1 is perfect, 0 no better than a constant.
-    Empty where there are no values (all 0).
-    """
+    """How well values predict returns over the chosen tokens; empty where there are no values (all 0)."""
     value_K, return_K = batch.chosen(batch.values_BT), batch.chosen(advantage.return_BT)
     if len(value_K) < 2 or not bool(value_K.any()):
         return {}
-    variance = return_K.var()
     return {
-        "explained_variance": float(1 - (return_K - value_K).var() / variance) if variance > 0 else 0.0,
+        "explained_variance": explained_variance(value_K, return_K),
         "value_first": float(batch.values_BT[:, 0].mean()),
         "return_first": float(advantage.return_BT[:, 0].mean()),
     }

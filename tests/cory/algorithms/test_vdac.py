@@ -244,7 +244,9 @@ def test_a_resumed_run_with_a_mixer_is_the_run_in_one(tmp_path):
 def test_a_mixer_that_diverges_is_named():
     team = TeamMixer(vdac_mix.Config(), torch.device("cpu"))
     returns, mask = torch.full((1, 1), float("inf")), torch.ones(1, 1, dtype=torch.bool)
-    with pytest.raises(FloatingPointError, match=r"the mixer is not finite; lower algorithm\.mixer_lr"):
+    with pytest.raises(
+        FloatingPointError, match=r"the loss of values is not finite; lower algorithm\.mixer_lr"
+    ):
         team.fit({"a": Turn(torch.ones(1, 1), STATE, ())}, {"a": returns}, {"a": mask}, epochs=1)
 
 

@@ -153,6 +153,16 @@ def test_central_critic_starts_at_zero_and_learns_the_returns_of_every_seat():
     assert critic.value(played)["observer_1"].values_BT[0, 0] == pytest.approx(-2, abs=0.1)
 
 
+def test_equal_returns_explain_nothing_and_infinite_ones_are_an_error():
+    critic, played = small(table()), games()
+    critic.value(played)
+    returns = {seat: torch.zeros(batch.mask_BT.shape) for seat, batch in played.items()}
+    assert critic.update(returns) == {"value_loss": 0.0, "explained_variance": 0.0}
+    returns["observer_1"] += torch.inf
+    with pytest.raises(FloatingPointError, match=r"is not finite; lower critic\.lr"):
+        critic.update(returns)
+
+
 def test_no_gradient_reaches_the_policies_or_the_reference():
     trainer = Trainer(CENTRAL)
     critic = trainer.critic
