@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cory.api.datasets import named_as_given, with_dataset
-from cory.api.rewards import Reward, judge_of, known_here, remembered
+from cory.api.rewards import Reward, known_here
 from cory.api.runs import Run
 from cory.config import own_model
 from cory.config.parsing import base_settings
@@ -251,15 +251,15 @@ def _prepared(
         given = with_dataset(given, dataset, beside / "data")
     if model is not None:
         given["policy.model"] = str(_saved(*model, beside / "models") if isinstance(model, tuple) else model)
-    judge = None if reward is None or isinstance(reward, str) else judge_of(reward)
-    if reward is not None:
-        given["judge"] = remembered(reward)
+    with known_here(reward) as judge:
+        if judge is not None:
+            given["judge"] = judge
     preset, start = base_settings(given, options)
     task_object = None if isinstance(task, str) else task
 
     def make(config: Config) -> Trainer:
-        with named_as_given(dataset, str(given.get("task.data"))):
-            return Trainer(config, task=task_object, judge=judge)
+        with named_as_given(dataset, str(given.get("task.data"))), known_here(reward):
+            return Trainer(config, task=task_object)
 
     return preset, Config.from_flat(given, start), make
 

@@ -7,7 +7,6 @@ from operator import attrgetter
 from typing import Any
 
 from cory.judges import parsing
-from cory.judges.weighted_sum import Term, WeightedSum
 from cory_env.contents import digest
 
 Reward = Callable[..., Sequence[float]]
@@ -23,40 +22,25 @@ def listed(reward: Reward | Sequence[Reward]) -> list[Reward]:
     return rewards
 
 
-def judge_of(reward: Reward | Sequence[Reward]) -> WeightedSum:
-    """The sum of the rewards as a judge."""
-    return WeightedSum([Term(name_of(one).replace("/", ":"), 1.0, one) for one in listed(reward)])
-
-
-def remembered(reward: Reward | str | Sequence[Reward]) -> str:
-    """The specification of a judge for rewards; those of a session are found by it as long as it lasts.
-
-    A function that can be imported is imported again, by worker processes; a text is a specification.
-    """
-    if isinstance(reward, str):
-        return reward
-    rewards = listed(reward)
-    names = [name_of(one) for one in rewards]
-    for name, one in zip(names, rewards, strict=True):
-        if "@" in name:
-            parsing.remember(name, one)
-    return " + ".join(names)
-
-
 @contextmanager
 def known_here(reward: Reward | str | Sequence[Reward] | None) -> Iterator[str | None]:
-    """`remembered`; inside the block functions that can be imported are those of this session, too."""
+    """The specification of a judge for rewards; None for none, and a text is one.
+
+    Functions that can be imported are those of this session inside the block, and later imported again by
+    worker processes; others are found by their names as long as the session lasts.
+    """
     if reward is None or isinstance(reward, str):
         yield reward
         return
-    known, items = remembered(reward), parsing.REGISTRY.items
-    before = dict(items)
-    items.update({name_of(one): one for one in listed(reward)})
+    rewards, items = listed(reward), parsing.REGISTRY.items
+    names, before = [name_of(one) for one in rewards], dict(items)
+    known = dict(zip(names, rewards, strict=True))
+    items.update(known)
     try:
-        yield known
+        yield " + ".join(names)
     finally:
         items.clear()
-        items.update(before)
+        items.update(before | {name: one for name, one in known.items() if "@" in name})
 
 
 def name_of(function: Any) -> str:

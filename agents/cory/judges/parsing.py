@@ -56,11 +56,6 @@ def names() -> list[str]:
     return sorted({*ALIASES, *REGISTRY.names()})
 
 
-def remember(name: str, judge: Judge) -> None:
-    """Make a function of this session available by its name, in place of an earlier one of that name."""
-    REGISTRY.items[name] = judge
-
-
 def parse(spec: str) -> list[ParsedTerm]:
     """Return the terms of a specification; ValueError if it is malformed."""
     terms: list[ParsedTerm] = []

@@ -29,7 +29,7 @@ from cory.runtime.arithmetic import configure_arithmetic
 from cory.runtime.device import default_device
 from cory.runtime.memory import MemoryBudget, pass_bytes
 from cory_env import tasks
-from cory_env.grading.reward_functions import CaseJudge, Judge
+from cory_env.grading.reward_functions import Judge
 from cory_env.registry import Registry
 from cory_env.tasks.base import Task, annotates, check_seats
 from cory_env.tokenizer import HFTokenizer, Tokenizer
@@ -135,7 +135,6 @@ def make_players(
     *,
     task: Task | None = None,
     policies: Mapping[str, Policy] | None = None,
-    judge: Judge | CaseJudge | None = None,
     folders: Mapping[str, str] | None = None,
     merge: bool = False,
 ) -> Players:
@@ -161,7 +160,7 @@ def make_players(
                 "reference_<policy>"
             )
     elif config.policy.kind == "table":
-        task = task or make_task(config, judge=judge)
+        task = task or make_task(config)
         references = dict.fromkeys(names, _table("reference", task, config))
         made = {name: _table(name, task, config) for name in names}
         for name, path in saved.items():
@@ -193,7 +192,7 @@ def make_players(
     budget = MemoryBudget.of(pass_bytes(config.memory, first.device))
     for model in (*references.values(), *made.values()):
         model.budget = budget
-    task = task or make_task(config, tokens_of(first), judge=judge)
+    task = task or make_task(config, tokens_of(first))
     check_lengths(make_game(config, task, made), (*made.values(), *references.values()))
     return Players(task, references, made)
 
@@ -261,10 +260,8 @@ def tokens_of(policy: Policy) -> Tokenizer | None:
     return HFTokenizer(tokenizer, eos=policy.eos, pad=policy.pad, vocab_size=policy.vocab_size)
 
 
-def make_task(
-    config: Config, tokenizer: Tokenizer | None = None, *, judge: Judge | CaseJudge | None = None
-) -> Task:
-    """The task of the run in the tokens of a policy, with `judge` in place of the configured one if given."""
+def make_task(config: Config, tokenizer: Tokenizer | None = None) -> Task:
+    """The task of the run in the tokens of a policy, with its judge."""
     known, options = tasks.options(config.task), vars(config.task_options)
     if tokenizer is not None:
         if "tokenizer" not in known:
@@ -273,17 +270,15 @@ def make_task(
                 "class an argument `tokenizer`, or play it with --policy.kind table"
             )
         options = options | {"tokenizer": tokenizer}
-    if config.task == "prompts" and config.judge == "pocket" and judge is None:
+    if config.task == "prompts" and config.judge == "pocket":
         raise ValueError(
             "the prompts task has no reward of its own; name one with --judge: module:function, "
             "regex:PATTERN, math-verify:COLUMN, a classifier (folder or hub name), or a weighted sum"
         )
     if "judge" in known:
-        if judge is None:
-            device = device_of(config)
-            judge = parsing.make(config.judge, config.judge_options, device=device)
+        judge = parsing.make(config.judge, config.judge_options, device=device_of(config))
         options = options | {"judge": judge}
-    elif config.judge != "pocket" or judge is not None:
+    elif config.judge != "pocket":
         raise ValueError(f"task {config.task} scores by itself and takes no judge; leave out --judge")
     if config.task == "reviews" and options["data"] is None:
         options = options | {"data": pocket.OPENINGS}

@@ -40,7 +40,6 @@ from cory.training.factory import (
 )
 from cory.training.players import Pool, seat_players
 from cory.training.state import TrainedState
-from cory_env.grading.reward_functions import CaseJudge, Judge
 from cory_env.tasks.base import Task
 from cory_env.types import Query
 
@@ -54,7 +53,6 @@ class Trainer:
         *,
         task: Task | None = None,
         policies: Mapping[str, Policy] | None = None,
-        judge: Judge | CaseJudge | None = None,
         learners: Mapping[str, Learner] | None = None,
     ) -> None:
         """Objects that are given take the place of what the settings say."""
@@ -64,7 +62,7 @@ class Trainer:
                 "--shard shares weights out among processes and this is the only one; start several with "
                 "torchrun or accelerate launch, or leave it out"
             )
-        players = make_players(config, task=task, policies=policies, judge=judge)
+        players = make_players(config, task=task, policies=policies)
         self.task, self.references, self.policies = players
         drawn = self.policies.pop(POOL, None)
         self.pool = None if drawn is None else Pool(drawn, config)

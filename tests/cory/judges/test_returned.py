@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cory.api.rewards import judge_of, listed
+from cory.api.rewards import known_here, listed
 from cory.judges import weighted_sum
 from cory.judges.config import JudgeConfig
 from cory.judges.parsing import make
@@ -32,6 +32,11 @@ class Length:
 
 async def later(prompts, completions, **columns):
     return [float(len(text)) for text in completions]
+
+
+def judge_of(reward) -> WeightedSum:
+    with known_here(reward) as name:
+        return make(name, JudgeConfig(), device="cpu")
 
 
 @pytest.mark.parametrize(
