@@ -105,10 +105,8 @@ class Classifier:
 def _check_folder(folder_or_name: str | Path) -> None:
     """Raise ValueError for a local path without a model, which would be looked up on the Hub."""
     path = Path(folder_or_name)
-    looks_local = (
-        isinstance(folder_or_name, Path) or len(path.parts) > 2 or path.is_absolute() or str(path)[:1] == "."
-    )
-    if looks_local and not (path / "config.json").is_file():
+    is_path = isinstance(folder_or_name, Path) or hub.can_only_be_a_path(folder_or_name)
+    if is_path and not (path / "config.json").is_file():
         raise ValueError(
             f"the judge folder {path} has no config.json; name a folder saved by save_pretrained"
             + did_you_mean_path(path)

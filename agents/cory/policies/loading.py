@@ -131,8 +131,7 @@ def _located(path: str | Path) -> str | Path:
     if local.is_file():
         gguf.check_file(local)
         return path
-    looks_local = str(path).startswith((".", "/", "~")) or str(path).count("/") > 1 or local.suffix == ".gguf"
-    if looks_local and not local.is_dir():
+    if hub.can_only_be_a_path(path) and not local.is_dir():
         raise ValueError(
             f"there is no model folder {path} and no such GGUF file; give a folder in from_pretrained "
             "layout, a GGUF file or a hub name" + did_you_mean_path(path)

@@ -33,6 +33,13 @@ def located(name: str | Path) -> str | Path:
         ) from error
 
 
+def can_only_be_a_path(name: str | Path) -> bool:
+    """Whether a name is none on the hub, `name` or `owner/name`: then a missing folder is a mistake."""
+    path = Path(name)
+    in_a_folder = len(path.parts) == 2 and path.parent.is_dir()
+    return str(name)[:1] in "./~" or len(path.parts) > 2 or in_a_folder or path.suffix == ".gguf"
+
+
 def is_reachable() -> bool:
     """Whether the hub responds within `TIMEOUT` seconds, with whatever status; asked once a minute."""
     return _reachable(int(time.monotonic() // 60))

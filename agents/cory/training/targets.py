@@ -14,6 +14,7 @@ from cory.config.schema import Config
 from cory.config.values import at_home, dotted
 from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
+from cory.runtime import hub
 from cory.runtime.files import read_json
 from cory.training import checkpoint
 from cory.training.overwriting import EXPORTED, MARKER
@@ -145,7 +146,7 @@ def find(
     if "@" in name and not Path(name).exists():
         raise ValueError(f"the player {name} was an object of another session; pass it again, in players")
     folder, run = Path(name), run_of(name)
-    if not folder.exists() and _looks_local(name):
+    if not folder.exists() and hub.can_only_be_a_path(name):
         raise ValueError(
             f"there is no folder {name}; name a run directory, a model folder or a hub name"
             + did_you_mean_path(name)
@@ -257,9 +258,3 @@ def _base(name: str) -> str:
 
 def _holds_model(folder: Path) -> bool:
     return any((folder / name).exists() for name in ("config.json", "adapter_config.json"))
-
-
-def _looks_local(name: str) -> bool:
-    """Whether a name can only be a path: hub names are `name` or `owner/name`."""
-    path = Path(name)
-    return name[0] in "./~" or len(path.parts) > 2 or (len(path.parts) == 2 and path.parent.is_dir())

@@ -15,6 +15,7 @@ from huggingface_hub import constants
 from cory.judges.classifier import Classifier
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.runtime import hub
+from cory.training.targets import find
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +92,20 @@ def test_a_name_that_is_nowhere_is_refused(offline, name):
     for load in (hub.located, Classifier):
         with pytest.raises(ValueError, match=f"{name} is neither a folder nor a model in the hub's cache"):
             load(name)
+
+
+@pytest.mark.parametrize("name", ["./a", "~/a", "a/b/c", "models/typo", "owner/model.gguf"])
+def test_a_missing_folder_is_said_without_a_request(name, monkeypatch, tmp_path):
+    """`models` is a folder here, and so no owner on the hub."""
+    monkeypatch.setattr(hub, "is_reachable", lambda: pytest.fail("a request"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    with pytest.raises(ValueError, match="there is no folder"):
+        find(name)
+    with pytest.raises(ValueError, match="there is no model folder"):
+        CausalLMPolicy.load("llm_1", name)
+    with pytest.raises(ValueError, match=r"the judge folder .* has no config\.json"):
+        Classifier(name)
 
 
 def test_a_folder_needs_no_request(monkeypatch, tmp_path):
