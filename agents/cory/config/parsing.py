@@ -41,8 +41,6 @@ GONE = {
     "sample_rows": ...,
     "sharing.both_views": False,
     "sharing.truncate": 1.0,
-    "task.format_reward": 0.0,
-    "task.length_penalty": 0.0,
 }
 """Settings that have been removed, with the default that runs were stored with; `...` is any value, of a
 setting that changed no result."""
