@@ -36,6 +36,7 @@ class Registry(Generic[T]):
         if name in self.names():
             raise ValueError(f"there is a {self.setting} {name!r} already; choose another name")
         self.items[name] = item
+        REGISTERED[name] = item
 
     def load(self, name: str) -> T:
         """What has the name; ValueError if nothing has, or if it cannot be imported."""
@@ -92,6 +93,8 @@ class Modules(Registry[ModuleType]):
             return False
 
 
+REGISTERED: dict[str, Any] = {}
+"""The plug-ins of all kinds that were registered in this process, by name."""
 LOADED: dict[Path, str] = {}
 """The sha256 of each file that is a module of this process, as it was then."""
 
@@ -102,7 +105,12 @@ def module_of(name: str) -> ModuleType:
     ImportError if there is none or running it fails.
     """
     if not name.endswith(".py"):
-        return importlib.import_module(name)
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            raise
+        except Exception as error:
+            raise ImportError(f"{type(error).__name__}: {error}") from error
     file = Path(name).expanduser().resolve()
     if not file.is_file():
         raise ImportError(f"there is no file {file}{did_you_mean_path(file)}")

@@ -88,7 +88,7 @@ class HFTokenizer:
         vocab_size: int | None = None,
     ) -> None:
         self.inner = inner
-        self.vocab_size = vocab_size = len(inner) if vocab_size is None else vocab_size
+        self.vocab_size = vocab_size = vocab_size or max(inner.get_vocab().values()) + 1
         self.eos = frozenset(({inner.eos_token_id} - {None}) if eos is None else map(int, eos))
         pad = inner.pad_token_id if pad is None else pad
         if not self.eos:

@@ -66,6 +66,12 @@ def check_loss(loss: object, tokens: Tokens, source: object) -> None:
     if loss.loss_K.shape != tokens.logprob_K.shape:
         shape = tuple(loss.loss_K.shape)
         raise ValueError(f"token_loss of {name} returned a loss of shape {shape}; return {wanted}")
+    for quantity, value in (*dict(loss.metrics).items(), *dict(loss.maxima).items()):
+        if getattr(value, "shape", None) != loss.loss_K.shape:
+            raise ValueError(
+                f"token_loss of {name} reports {quantity!r} as {value!r:.80}; give one number a token, of "
+                f"shape ({len(loss.loss_K)},), whose mean or largest value is reported"
+            )
 
 
 LossFunction = Callable[[Tokens], TokenLoss]

@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import re
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ SPLITS: Mapping[str, tuple[str, ...]] = {
     "test": ("test",),
 }
 """Splits, and the names they have on the Hub or at the start of a file name; validation may be missing."""
+STARTS = tuple(name for names in SPLITS.values() for name in names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,8 @@ def read_tables(data: str | Path, *, config: str | None = None) -> dict[str, lis
             split: [read_table(file) for file in files if file.name.lower().startswith(starts)]
             for split, starts in SPLITS.items()
         }
+        data_files = [file.name for file in files if suffix_of(file) in READERS and file.name[0] != "."]
+        _warn_of_unused(path, [name for name in data_files if not name.lower().startswith(STARTS)])
     elif not path.exists() and suffix_of(path) not in READERS and HUB_NAME.fullmatch(path.as_posix()):
         name, on_hub = path.as_posix(), _from_hub(path.as_posix(), config)
         missing = (
@@ -122,12 +126,22 @@ def read_tables(data: str | Path, *, config: str | None = None) -> dict[str, lis
             split: [_hub_table(f"{name}, {known}", on_hub[known]) for known in names if known in on_hub][:1]
             for split, names in SPLITS.items()
         }
+        _warn_of_unused(name, [known for known in on_hub if known not in STARTS])
     else:
         return {WHOLE: [read_table(path)]}
     if not by_split["train"]:
         raise ValueError(missing)
     first = "train" if by_split["test"] else WHOLE
     return {first if split == "train" else split: tables for split, tables in by_split.items() if tables}
+
+
+def _warn_of_unused(where: str | Path, names: Sequence[str]) -> None:
+    if names:
+        warnings.warn(
+            f"{', '.join(names)} of {where} is not used: no name of a split (train, validation, test) is at "
+            "its start",
+            stacklevel=2,
+        )
 
 
 def read_table(path: Path) -> Table:

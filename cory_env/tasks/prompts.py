@@ -25,6 +25,9 @@ COLUMNS = ("prompt", "messages", "query", "question", "instruction", "text", "co
 RESERVED = ("prompts", "completions")
 """Names of columns that clash with parameters of reward functions."""
 
+READ = ("role", "content", "name", "tool_calls", "reasoning_content")
+"""What chat templates read of a message; others, such as its id, make no other prompt."""
+
 TEXT = "{references}\n\n{query}"
 """Default of `observer`: earlier responses first, so that the observer's own continues the prompt."""
 
@@ -200,9 +203,8 @@ def _keyed_rows(table: tables.Table, column: str, names: Sequence[str]) -> Itera
                 f"row {number + 1} of {table.where} has no prompt in column {column!r} but "
                 f"{str(value)[:60]!r}; {error}"
             ) from error
-        key = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
         yield {
-            "prompt": key,
+            "prompt": _key(prompt),
             "row": {name: values[name][number] if name in values else None for name in names},
         }
 
@@ -228,6 +230,14 @@ def _prompt(value: Any) -> Prompt:
             "answer to it into a column of its own"
         )
     return chat
+
+
+def _key(prompt: Prompt) -> str:
+    """Return what makes a prompt another one: its text, or what chat templates read of its messages."""
+    if isinstance(prompt, str):
+        return prompt.strip()
+    read = [{name: message[name] for name in READ if name in message} for message in prompt]
+    return json.dumps([one | {"content": one["content"].strip()} for one in read], sort_keys=True)
 
 
 def _content(content: Any) -> str:

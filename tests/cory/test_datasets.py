@@ -64,6 +64,18 @@ def test_the_same_rows_divided_otherwise_are_other_data(tmp_path):
     }
 
 
+def test_rows_of_a_split_of_another_name_are_missed_aloud(tmp_path):
+    splits = {"train": ROWS, "eval": ROWS, "testing": ROWS}
+    path = written(splits, tmp_path)
+    with pytest.warns(UserWarning, match=r"^eval\.jsonl of .* is not used"):
+        assert read_tables(path).keys() == {"train", "test"}
+
+
+def test_a_series_is_a_column(tmp_path):
+
+    assert rows_of(pd.Series(["a", "b"], name="prompt"), tmp_path) == [{"prompt": "a"}, {"prompt": "b"}]
+
+
 def test_a_file_that_was_changed_since_is_written_again(tmp_path):
     path = written(ROWS, tmp_path)
     with open(path, "a", encoding="utf-8") as file:

@@ -35,8 +35,8 @@ SHAPE = GPT2Config(
 class Sixty(SimpleNamespace):
     """The part of a tokenizer a policy uses: 61 ids, the last of which is EOS and pad at once."""
 
-    def __len__(self) -> int:
-        return 61
+    def get_vocab(self) -> dict[str, int]:
+        return {str(i): i for i in range(61)}
 
 
 def policy_of(tensors: dict[str, torch.Tensor], prefix: str) -> CausalLMPolicy:

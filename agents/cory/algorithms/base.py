@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from cory.functional.advantage import totals
 from cory.runtime.checks import check_fields
@@ -140,7 +140,8 @@ def check_state(state: Any, owner: str, algorithm: str) -> None:
         )
 
 
-class Requirements(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Requirements:
     """What an algorithm needs from the policies and the games."""
 
     values: bool = True
@@ -161,6 +162,9 @@ class Requirements(NamedTuple):
     critic: Literal["any", "own", "central"] = "any"
     """Whose values it learns with: `own` the policies' value heads, `central` one critic that sees what every
     seat wrote, which is then made without `critic.kind`; `any` whichever `critic.kind` names."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "needs")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 
 from cory.runtime.files import write_text
-from cory_env.data.tables import SPLITS
+from cory_env.data.tables import STARTS
 from cory_env.tasks.prompts import COLUMNS
 
 GIVEN = "the dataset"
 """What messages call data in memory."""
-
-SPLIT_NAMES = {name for names in SPLITS.values() for name in names}
 
 
 def with_dataset(settings: Mapping[str, Any], dataset: Any, folder: Path) -> dict[str, Any]:
@@ -55,7 +53,7 @@ def _written(dataset: Any, folder: Path) -> Path:
 def _is_splits(dataset: Any) -> bool:
     """Whether a mapping holds rows by split; one with a column of prompts may have a column `test`."""
     names = set(dataset) if isinstance(dataset, Mapping) else set()
-    return not SPLIT_NAMES.isdisjoint(names) and names.isdisjoint(COLUMNS)
+    return not names.isdisjoint(STARTS) and names.isdisjoint(COLUMNS)
 
 
 def _hash(*texts: str) -> str:
@@ -67,6 +65,7 @@ def _rows(data: Any, where: str) -> Iterable[Any]:
     """The rows of a list, of an object of `datasets`, pandas or pyarrow, or of a dict of columns."""
     library = type(data).__module__.partition(".")[0]
     if library == "pandas":
+        data = data.to_frame() if hasattr(data, "to_frame") else data  # a series
         missing = data.isna()
         return data.astype(object).mask(missing, None).to_dict("records")  # type: ignore[no-any-return]
     if library == "pyarrow":

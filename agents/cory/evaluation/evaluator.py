@@ -18,6 +18,7 @@ from cory.generation import SamplingStrategy
 from cory.policies.base import Policy
 from cory.policies.scoring import evaluate
 from cory.rollout.rollout import RolloutSpec, sample_responses
+from cory.runtime.checks import check_new
 from cory_env.tasks.base import Task, correct_from, validation_queries
 from cory_env.vector import VectorGame
 
@@ -185,8 +186,11 @@ def _play(
             "repetition": np.array([text_metrics.repetition(ids) for ids in without_eos]),
             "reference_nats": -scored.ref_logprobs_BT.sum(1).cpu().double().numpy(),
             **{name: np.asarray(measure(texts, scores_BN[:, i])) for name, measure in measures.items()},
-            **measured.get(seat, {}),
         }
+        check_new(
+            measured.get(seat, ()), [*arrays, "payoff"], f"measure_games of {type(game.task).__module__}"
+        )
+        arrays |= measured.get(seat, {})
         ids = [tuple(response.ids) for response in responses]
         parts[seat] = ([response.text for response in responses], ids, arrays)
     return parts

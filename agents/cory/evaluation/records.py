@@ -18,9 +18,9 @@ DEFINING = (
 )  # fmt: skip
 """Settings, and groups of them, that the numbers of an evaluation depend on."""
 
-IRRELEVANT = (
-    "evaluation.every", "evaluation.queries", "judge.memory_mb", "judge.timeout", "judge.max_failures",
-)  # fmt: skip
+DURING = ("evaluation.every", "evaluation.team", "evaluation.average")
+"""Settings that say what is evaluated during training."""
+IRRELEVANT = (*DURING, "evaluation.queries", "judge.memory_mb", "judge.timeout", "judge.max_failures")
 """Settings of these groups that change no number; the queries are recorded by what they are."""
 
 

@@ -25,7 +25,10 @@ class Bounds(NamedTuple):
 
 
 UNBOUNDED = Bounds(-inf, inf)
-SHARES = ("accuracy", "probability", "eos_share", "repetition", "distinct_1", "distinct_2")
+SHARES = (
+    *("accuracy", "honesty", "belief", "probability"),
+    *("eos_share", "repetition", "distinct_1", "distinct_2"),
+)
 """Quantities from 0 to 1, beside pass@k."""
 
 POSITIVE = ("kl", "kl_per_token", "length")

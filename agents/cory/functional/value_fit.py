@@ -3,19 +3,25 @@
 Shapes: K chosen tokens.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+ROUNDING = 1e-10
+"""Share of the mean square that a variance has by rounding alone."""
+
 
 def explained_variance(value_K: Tensor, return_K: Tensor) -> float:
     """1 - var(return - value) / var(return): 1 is perfect, 0 no better than a constant.
 
-    0 also where all returns are equal.
+    NaN where all returns are equal, but for rounding: there is nothing to explain.
     """
     variance = return_K.var(correction=0)
-    return float(1 - (return_K - value_K).var(correction=0) / variance) if variance > 0 else 0.0
+    if variance <= ROUNDING * return_K.square().mean():
+        return math.nan
+    return float(1 - (return_K - value_K).var(correction=0) / variance)
 
 
 def fit(

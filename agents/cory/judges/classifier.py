@@ -27,8 +27,8 @@ class Classifier:
 
     `log_odds` is log P(label) - log(1 - P(label)), `logit` the raw output of the label. P is the softmax over
     the labels; it is the sigmoid of the logit if the labels do not exclude each other, by `problem_type` in
-    the model's configuration, or if there is one label, as in reward models. A text longer than the
-    classifier's window is truncated by its tokenizer. Code that comes with a model is never run.
+    the model's configuration, or if there is one label, as in reward models. Of a text longer than the
+    classifier's window it reads the end, where the response is. Code that comes with a model is never run.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Classifier:
         several = self.model.config.problem_type == "multi_label_classification"
         self.apart = several or len(self.model.config.id2label) == 1
         self.window = _window(self.tokenizer, self.model)
-        self.tokenizer.padding_side = "right"
+        self.tokenizer.padding_side, self.tokenizer.truncation_side = "right", "left"
         if self.tokenizer.pad_token is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         self.model.config.pad_token_id = self.tokenizer.pad_token_id

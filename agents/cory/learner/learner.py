@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -149,6 +149,11 @@ class Learner:
         if self.algorithm.update is not None:  # every rank computes it; all go on with that of rank 0
             learn = partial(self.algorithm.update, self, batch, advantage, self.algorithm_config)
             metrics = ranks.gather_results("an update", learn)[0]
+            if not isinstance(metrics, Mapping):
+                raise ValueError(
+                    f"update of algorithm {self.algorithm.name!r} returned {metrics!r:.80}; return its "
+                    "metrics by name"
+                )
             moments = (value for of in self.optimizer.state.values() for value in of.values())
             ranks.copy_first([*self.trainable, *(moment for moment in moments if isinstance(moment, Tensor))])
             return self._adapt_kl_coef(own, metrics)
@@ -210,6 +215,10 @@ class Learner:
         for part in parts:
             part.means["gradient_norm"] = norm
         verdict = self.algorithm.verdict(combine(parts), self.algorithm_config)
+        if verdict not in get_args(Verdict):
+            raise ValueError(
+                f"the verdict of algorithm {self.algorithm.name!r} is {verdict!r}; return step, skip or stop"
+            )
         if verdict == "step":
             if self.config.max_grad_norm is not None:
                 sharding.clip(self.trainable, self.config.max_grad_norm, gradient)

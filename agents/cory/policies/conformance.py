@@ -23,8 +23,8 @@ from cory.policies.head import measure
 
 LENGTHS = (5, 2)
 """Prompt tokens of the two rows that are compared."""
-STEPS = 3
-"""Response tokens of each."""
+STEPS, LONGER = 3, 16
+"""Response tokens of each, and of those as long as the longest of a game."""
 
 
 def fit(policy: Any) -> None:
@@ -107,15 +107,16 @@ def _ids(policy: Any, count: int, start: int = 1) -> Tensor:
 
 def _rows(policy: Any, longest: int) -> Rows:
     """Two rows of unequal prompts that fit the window."""
-    lengths = (max(longest - STEPS, LENGTHS[0]), LENGTHS[1])
+    steps = max(STEPS, min(LONGER, longest // 2))
+    lengths = (max(longest - steps, LENGTHS[0]), LENGTHS[1])
     if policy.window is not None:
-        lengths = (min(lengths[0], policy.window - STEPS), min(lengths[1], policy.window - STEPS))
+        lengths = (min(lengths[0], policy.window - steps), min(lengths[1], policy.window - steps))
     prompts = [_ids(policy, length, start=row + 1) for row, length in enumerate(lengths)]
     return Rows(
         prompt_BP=pad_sequence(prompts, batch_first=True, padding_value=policy.pad),
         prompt_length_B=torch.tensor(lengths, device=policy.device),
-        response_BT=torch.stack([_ids(policy, STEPS, start=row + 3) for row in range(len(lengths))]),
-        response_length_B=torch.full((len(lengths),), STEPS, device=policy.device),
+        response_BT=torch.stack([_ids(policy, steps, start=row + 3) for row in range(len(lengths))]),
+        response_length_B=torch.full((len(lengths),), steps, device=policy.device),
     )
 
 
@@ -137,7 +138,7 @@ def _decoded(policy: Any, rows: Rows) -> Tensor:
     """Log-probs [B, T, V] as the sampler computes them."""
     decoder = policy.decoder()
     with policy.forward_context():
-        logits = [decoder.start(rows.prompt_BP, rows.prompt_length_B, tokens=STEPS)]
+        logits = [decoder.start(rows.prompt_BP, rows.prompt_length_B, tokens=rows.response_BT.shape[1])]
         logits += [decoder.step(token_B) for token_B in rows.response_BT[:, :-1].unbind(1)]
     return _log_softmax(torch.stack(logits, dim=1))
 

@@ -237,7 +237,7 @@ def merged(adapted: Any) -> Any:
     _untie(adapted.get_base_model())
     try:
         model = adapted.merge_and_unload()
-    except (AttributeError, NotImplementedError, ValueError, TypeError) as error:
+    except (AttributeError, RuntimeError, ValueError, TypeError) as error:
         raise ValueError(
             f"the adapter of {kind} cannot be merged into its base ({_first_line(error)}), which training "
             "starts from; take one whose weights can be, such as LoRA"

@@ -4,7 +4,7 @@ Knows no games.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -24,15 +24,15 @@ PLAIN = (True, False, "gaussian", "eva", "orthogonal", "mica")
 """Values of PEFT's `init_lora_weights` that leave the base model as it is."""
 
 
-def linear_layers(model: Any) -> dict[str, nn.Module]:
-    """Return the linear layers of the trunk, without the head, by name."""
+def linear_layers(model: Any) -> dict[str, Any]:
+    """Return the linear layers of the trunk by name, without the head and subclasses that compute more."""
     from transformers.pytorch_utils import Conv1D
 
     within = f"{model.base_model_prefix}."
     return {
         name: layer
         for name, layer in model.named_modules()
-        if isinstance(layer, (nn.Linear, Conv1D)) and name.startswith(within)
+        if type(layer).forward in (nn.Linear.forward, Conv1D.forward) and name.startswith(within)
     }
 
 
@@ -52,6 +52,11 @@ def settings(model: Any, config: LoRAConfig, *, base: str) -> LoraConfig:
                 f"lora.adapter {config.adapter} has {kind}: it changes its base, or does not act everywhere; "
                 "convert it to a plain one with PEFT, or train policy.kind causal_lm on it"
             )
+        if saved.lora_bias and any(layer.bias is None for layer in layers.values()):
+            raise ValueError(
+                f"lora.adapter {config.adapter} has lora_bias, and the model has layers without one: no "
+                "whole model can hold it; take an adapter without"
+            )
         saved.lora_dropout, saved.init_lora_weights, saved.inference_mode = 0.0, True, False
         saved.base_model_name_or_path = base
         return saved
@@ -65,11 +70,17 @@ def settings(model: Any, config: LoRAConfig, *, base: str) -> LoraConfig:
     return LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,
-        target_modules=list(config.targets or known),
+        target_modules=list(config.targets or _all_of(layers, known, model)),
         fan_in_fan_out=any(isinstance(layer, Conv1D) for layer in layers.values()),
         base_model_name_or_path=base,
         task_type="CAUSAL_LM",
     )
+
+
+def _all_of(layers: Collection[str], known: Sequence[str], model: Any) -> Sequence[str]:
+    """The last parts of the layers' names; the whole names where PEFT would find other modules by those."""
+    found = {name for name, _ in model.named_modules() if name.rsplit(".", 1)[-1] in known}
+    return known if found == set(layers) else sorted(layers)
 
 
 def add(model: Any, name: str, config: LoraConfig, *, seed: int) -> None:

@@ -51,7 +51,7 @@ def make_card(
 
     results, intervals = results or {}, intervals or {}
     models = list(dict.fromkeys(_start(name, settings) for name in names))
-    kind, columns = _format(names, settings), [name for name in ("reference", *names) if name in results]
+    kind, columns = _format(names, settings), _columns(names, settings, results)
     of_table = settings["policy.kind"] == "table"
     on_hub = [] if of_table else [model for model in models if is_hub_name(model)]
     data = settings.get("task.data")
@@ -78,7 +78,7 @@ def make_card(
         models=[f"`{without_folders(model) if repo else model}`" for model in models],
         kind=kind,
         iterations=settings["iterations"] if iterations is None else iterations,
-        signs=_signs(names, results),
+        signs=_signs(names, settings, results),
         repo=repo,
         measured=measured,
         columns=columns,
@@ -100,13 +100,25 @@ def _cell(name: str, quantity: str, results: Results, intervals: Intervals) -> s
     return f"{value:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]"
 
 
-def _signs(names: Sequence[str], results: Results) -> list[str]:
+def _columns(names: Sequence[str], settings: Mapping[str, Any], results: Results) -> list[str]:
+    """The references of policies, and the policies, as far as there are results."""
+    references = [_reference(name, settings, results) for name in names]
+    return [name for name in dict.fromkeys([*references, *names]) if name in results]
+
+
+def _reference(name: str, settings: Mapping[str, Any], results: Results) -> str:
+    """The reference of a policy in results: its own, that of its model's first policy, or that of all."""
+    models = settings["policy.models"]
+    first = f"reference_llm_{models.index(_start(name, settings)) + 1}" if models else ""
+    return next((one for one in (f"reference_{name}", first) if one in results), "reference")
+
+
+def _signs(names: Sequence[str], settings: Mapping[str, Any], results: Results) -> list[str]:
     """The signs of collapse of each policy against its reference."""
     signs = []
     for name in names:
-        ours = results.get(name, {})
-        reference = results.get(f"reference_{name}", results.get("reference", {}))
-        signs += [f"{name}: {sign}" for sign in collapse.signs(ours, reference)]
+        reference = results.get(_reference(name, settings, results), {})
+        signs += [f"{name}: {sign}" for sign in collapse.signs(results.get(name, {}), reference)]
     return signs
 
 

@@ -1,7 +1,7 @@
 """Checks of settings, with one sentence for each rule."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -37,6 +37,14 @@ def check_fields(settings: Any, group: str, /, **fields: str) -> None:
             value = getattr(settings, name)
             if value is not None and not holds(value):
                 raise ValueError(f"{_name(group, name)} is {value}; {advice}")
+
+
+def check_new(names: Iterable[str], known: Collection[str], source: str) -> None:
+    """Raise ValueError for a quantity that `source` reports by a name that is known already."""
+    if taken := [name for name in names if name in known]:
+        raise ValueError(
+            f"{source} reports {taken[0]!r}, which is a quantity of every run; report it by another name"
+        )
 
 
 @cache

@@ -17,7 +17,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from cory_env.registry import LOADED
+from cory_env.contents import digest
+from cory_env.registry import LOADED, REGISTERED
 
 FOLDERS = ("adapter", "data", "judge", "model", "models")
 """Last parts of settings whose value may be a file or folder without a dot or slash in its name."""
@@ -36,7 +37,9 @@ def sources_of(settings: Mapping[str, Any]) -> dict[str, str]:
     hashes: dict[str, str] = {}
     for setting, value in settings.items():
         for text in value if isinstance(value, list | tuple) else (value,):
-            for name, path in _named(setting, text) if isinstance(text, str) else ():
+            if not isinstance(text, str):
+                continue
+            for name, path in _named(setting, text):
                 hashes[name] = _folder_sha256(path) if path.is_dir() else _file_sha256(path)
                 if hashes[name] != LOADED.get(path.resolve(), hashes[name]):
                     raise ValueError(
@@ -45,6 +48,7 @@ def sources_of(settings: Mapping[str, Any]) -> dict[str, str]:
                     )
                 if path.suffix == ".py":
                     hashes |= {f"{name} ({module.name})": _file_sha256(module) for module in _imported(path)}
+            hashes |= {name: digest(REGISTERED[name]) for name in _parts(text) if name in REGISTERED}
     return dict(sorted(hashes.items()))
 
 
@@ -59,10 +63,15 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     return f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} changed" if names else ""
 
 
+def _parts(text: str) -> list[str]:
+    """A value, and what is joined in it."""
+    return list(dict.fromkeys([text, *re.split(r"\s*[+*]\s*", text)]))
+
+
 def _named(setting: str, text: str) -> Iterator[tuple[str, Path]]:
     """What a value names: a path, `PATH:NAME`, `module:NAME`, an entry point, or several (`a + 2*b`)."""
     is_data = setting.rpartition(".")[2] in FOLDERS
-    for part in dict.fromkeys([text, *re.split(r"\s*[+*]\s*", text)]):
+    for part in _parts(text):
         head, _, attribute = part.rpartition(":")
         is_rule = setting == "judge" and head == "regex"
         if is_rule or (setting == "algorithm" and (ALGORITHMS / f"{part}.py").exists()):
@@ -71,18 +80,25 @@ def _named(setting: str, text: str) -> Iterator[tuple[str, Path]]:
             path = os.path.expanduser(name)
             if (is_data or "/" in name or "." in name) and os.path.exists(path):
                 yield name, Path(path)
-        module = head if attribute.isidentifier() else _installed().get(part, "")
-        if setting == "algorithm" and not module:  # may be any importable module
-            module = part
-        if (file := _module_file(module)) is not None:
-            yield module, file
+        is_place = head and all(map(str.isidentifier, attribute.split(".")))
+        modules = [head] if is_place else _installed().get(part, [])
+        if (plugin := REGISTERED.get(part)) is not None:
+            modules = [getattr(plugin, "__module__", getattr(plugin, "__name__", ""))]
+        if setting == "algorithm" and not modules:  # may be any importable module
+            modules = [part]
+        for module in modules:
+            if (file := _module_file(module)) is not None:
+                yield module, file
 
 
 @cache
-def _installed() -> dict[str, str]:
+def _installed() -> dict[str, list[str]]:
     """The modules of the entry points that other packages add to this one, by name."""
-    groups = [group for group in entry_points().groups if group.startswith(f"{OURS[0]}.")]
-    return {entry.name: entry.module for group in groups for entry in entry_points(group=group)}
+    modules: dict[str, list[str]] = {}
+    for group in entry_points().groups:
+        for entry in entry_points(group=group) if group.startswith(f"{OURS[0]}.") else ():
+            modules.setdefault(entry.name, []).append(entry.module)
+    return modules
 
 
 def _module_file(name: str) -> Path | None:
@@ -91,7 +107,7 @@ def _module_file(name: str) -> Path | None:
     if (
         parts[-1] == "py"
         or not all(map(str.isidentifier, parts))
-        or parts[0] in {*OURS, *sys.stdlib_module_names}
+        or parts[0] in {*OURS, "__main__", *sys.stdlib_module_names}
     ):
         return None
     folders: Any = [*sys.path, os.getcwd()]

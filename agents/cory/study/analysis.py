@@ -26,6 +26,9 @@ OF_TEAM = "team/combined_reward"
 COPIED = ("arm", "baseline", "metric", "baseline_metric", "margin", "direction", "source")
 """What a row of statistics has from its comparison."""
 
+CLAIMS = {"higher": "is better than", "lower": "is lower than", "equal": "is equal to"}
+"""The claim of a comparison that has none in words, by its direction."""
+
 Run = Mapping[str, Any]
 
 
@@ -140,7 +143,7 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
         **{key: comparison[key] for key in COPIED},
         "task": task,
         "claim": comparison["claim"]
-        or f"{comparison['arm']} is better than {comparison['baseline']} in {metric}",
+        or f"{comparison['arm']} {CLAIMS[direction]} {baseline_of(comparison)} in {metric}",
         "n": len(seeds),
         "seeds": seeds,
         "arm_mean": _mean([arm[seed] for seed in seeds]),

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ EQUAL = ("evaluation", *MAY_DIFFER)
 
 OF_TRAINING = ("game/", "average/", "apart/", ON, "hypervolume", "reward_at_kl/", "survival")
 """Metrics, or their beginnings, that only trained arms have."""
+
+RIGHT = re.compile(r"((average|apart)/)?(accuracy|pass_at_\d+)")
+"""Metrics of standalone responses that are right."""
 
 OF_SEATS = ("game/collective_reward", "team/collective_reward", "team/combined_reward")
 """Metrics that are sums over seats."""
@@ -129,21 +133,38 @@ def make_plan(spec: Spec) -> Plan:
     return Plan(runs=tuple(runs), kl_coef=kl_coef)
 
 
+def graded(spec: Spec, tasks: Collection[str]) -> set[tuple[str, str]]:
+    """Arms and tasks that are compared by how many responses are right, which something must tell."""
+    pairs = set()
+    for one in spec.primary:
+        metrics = (one.metric, one.baseline_metric or one.metric)
+        for name, metric in zip((one.arm, one.baseline), metrics, strict=True):
+            if RIGHT.fullmatch(metric):
+                on = [one.task] if one.task else tasks
+                pairs |= {(arm, task) for arm in _members(spec, name) for task in on}
+    scaled = (task for task, scale in spec.suite.items() if RIGHT.fullmatch(scale.metric))
+    return pairs | {(arm, task) for task in scaled for arm in spec.arms}
+
+
+def _members(spec: Spec, name: str) -> Sequence[str]:
+    """The arms that a name stands for in comparisons."""
+    return spec.sweeps[name].arms if name in spec.sweeps else spec.pools.get(name, (name,))
+
+
 def _check_measured(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) -> None:
     """Raise ValueError for a comparison by a metric that the evaluations of an arm will not have."""
     for comparison in spec.primary:
         metrics = (comparison.metric, comparison.baseline_metric or comparison.metric)
-        seats: set[int] = set()
+        seats: dict[str, set[int]] = {}
         for name, metric in zip((comparison.arm, comparison.baseline), metrics, strict=True):
-            arms = spec.sweeps[name].arms if name in spec.sweeps else spec.pools.get(name, (name,))
             for task in [comparison.task] if comparison.task else configs:
-                for arm in arms:
-                    seats.add(configs[task][arm].seats)
+                for arm in _members(spec, name):
+                    seats.setdefault(task, set()).add(configs[task][arm].seats)
                     if needed := _unmeasured(metric, spec, arm, task, configs[task][arm]):
                         raise ValueError(
                             f"a primary comparison by {metric}: arm {arm!r} on task {task!r} needs {needed}"
                         )
-        if comparison.metric in OF_SEATS and len(seats) > 1:
+        if comparison.metric in OF_SEATS and any(len(of_task) > 1 for of_task in seats.values()):
             raise ValueError(
                 f"a primary comparison by {comparison.metric}: {comparison.arm} and {comparison.baseline} "
                 "have unequal numbers of seats, and sums over them say nothing beside each other"

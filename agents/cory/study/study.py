@@ -18,7 +18,7 @@ from cory.study.analysis import analyse
 from cory.study.by_settings import algorithms_by_name, values_of
 from cory.study.checks import check_runs, check_writable
 from cory.study.engines import Engine, Outcome, load_engine
-from cory.study.plan import Plan, PlannedRun, make_plan
+from cory.study.plan import Plan, PlannedRun, graded, make_plan
 from cory.study.reading import check, check_keys, make_spec, read_spec
 from cory.study.report import PAGE, check_folder, write_report
 from cory.study.results import Results
@@ -153,7 +153,7 @@ class Study:
             write_text(spec.out / FILE, text)
         warn_of_changed_comparisons(spec, path, say)
         todo = [run for run in chosen if _is_missing(run, spec.out / run.name, known, retrain=retrain)]
-        check_runs(todo)
+        check_runs(todo, graded(spec, plan.kl_coef))
         needed = f"; verdicts need {MIN_RUNS} seeds" if spec.primary and len(spec.seeds) < MIN_RUNS else ""
         say(f"study {spec.name}: {len(plan.runs)} runs, {len(known)} found, {len(todo)} to run{needed}")
         failed = _train(chosen_engine(spec.out, jobs=jobs, say=say), todo) if todo else []

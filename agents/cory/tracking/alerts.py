@@ -106,7 +106,7 @@ def _dead_critics(rows: Sequence[Row]) -> Warnings:
     warnings = {}
     for policy, values in sorted(explained.items()):
         finite = [value for value in values if value is not None and math.isfinite(value)]
-        if finite and max(finite) < DEAD_CRITIC:
+        if 2 * len(finite) > len(values) and max(finite) < DEAD_CRITIC:  # else returns were mostly equal
             name = "the central critic" if policy == "critic" else f"the value head of {policy}"
             raised = "critic.lr" if policy == "critic" else "learner.value-lr or algorithm.value-clip"
             warnings[f"dead critic {policy}"] = (
@@ -135,8 +135,8 @@ def _without_spread(
     if all(_all(rows, other, "score_std", 0.0) for other in seats):
         score = seat_values(rows[-1:], seat, "task_reward")[0]
         return {
-            "constant score": f"every response has the same score, {score:g}{what}: there is nothing to "
-            f"learn, and {remedy}"
+            "constant score": f"every response has the same score, {score:g}{what}: unless it is the best "
+            f"one there is, nothing can be learned, and {remedy}"
         }
     if _all(rows, seat, "score_std", 0.0):
         return {

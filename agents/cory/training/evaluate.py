@@ -306,7 +306,7 @@ def check_comparable(targets: Sequence[Target]) -> None:
     for target in targets[1:]:
         theirs = flat(target.config)
         for name in records.differing([ours, theirs]):
-            if name.partition(".")[0] in COMPARED and name != "evaluation.every":
+            if name.partition(".")[0] in COMPARED and name not in records.DURING:
                 raise ValueError(
                     f"{first.name} and {target.name} are not evaluated alike: {name} is {ours.get(name)} and "
                     f"{theirs.get(name)}; give --{name.replace('_', '-')}, which holds for every target"

@@ -16,6 +16,7 @@ from cory.evaluation.evaluator import Responses
 from cory.functional.advantage import Advantage
 from cory.functional.value_fit import explained_variance
 from cory.learner.team import Team
+from cory.runtime.checks import check_new
 from cory_env.tasks.base import MeasuresGames
 from cory_env.tokenizer import Tokenizer
 from cory_env.types import Response
@@ -35,9 +36,11 @@ def iteration_metrics(
     group = team.algorithm.needs(team.options).group
     for seat, name in team.seating.items():
         policy, batch = team.learners[name].policy, batches[seat]
-        seat_metrics = batch_metrics(batch, kl_coef=config.kl.coef, eos=policy.eos) | dict(updates[name])
+        seat_metrics = batch_metrics(batch, kl_coef=config.kl.coef, eos=policy.eos)
         seat_metrics |= value_metrics(batch, team.learned.get(seat, advantages[seat]))
         seat_metrics |= spread_metrics(batch, group=group)
+        check_new(updates[name], seat_metrics, f"algorithm {config.algorithm!r}")
+        seat_metrics |= updates[name]
         metrics |= {f"{seat}/{name}/{quantity}": value for quantity, value in seat_metrics.items()}
     metrics |= {f"time/{phase}/seconds": spent for phase, spent in seconds.items()}
     tokens = sum(int(batch.response_length_B.sum()) for batch in batches.values())

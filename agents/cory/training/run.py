@@ -34,6 +34,23 @@ from cory.training.run_directory import (
     with_measured,
 )
 from cory.training.trainer import Trainer
+from cory_env.nearest import did_you_mean
+
+HOOKS = ("on_iteration", "on_evaluate", "on_exchange", "on_save")
+"""Methods that a callback may have."""
+
+
+def check_callbacks(callbacks: Sequence[object]) -> None:
+    """Raise ValueError for what is no list of objects, and for a hook of another name."""
+    if not isinstance(callbacks, list | tuple):
+        raise ValueError(f"callbacks is {callbacks!r:.80}; give a list of objects")
+    for callback in callbacks:
+        hooks = [name for name in dir(callback) if name.startswith("on_")]
+        if unknown := [name for name in hooks if name not in HOOKS]:
+            hint = did_you_mean(unknown[0], HOOKS)
+            raise ValueError(f"a callback has {unknown[0]!r}, which is never called{hint}")
+        if isinstance(callback, type):
+            raise ValueError(f"the callback {callback!r:.80} is a class; give an object of it")
 
 
 def train(
@@ -56,6 +73,7 @@ def train(
     With `quiet` only warnings are printed; `about` are lines that a new run begins with. Raises `Stopped`
     after a signal; its notes say how to resume.
     """
+    check_callbacks(callbacks)
     configure_runtime(config)
     silence_transformers()
     run, is_main = join_ranks(config, run), ranks.is_main_process()

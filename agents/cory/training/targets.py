@@ -10,7 +10,7 @@ from typing import Any
 
 from cory.config import own_model, presets
 from cory.config.parsing import settings_of
-from cory.config.schema import Config
+from cory.config.schema import Config, PayoffConfig
 from cory.config.values import at_home, dotted
 from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
@@ -167,8 +167,8 @@ def find(
             "checkpoint; name one of them"
         )
     config = config_of([name], preset=preset, settings=settings)
-    if _is_checkpoint(saved):  # seats and payoffs are those of its iteration
-        config = replace(config, iterations=max(1, checkpoint.iteration_of(saved)))
+    if _is_checkpoint(saved):
+        config = _at(config, checkpoint.iteration_of(saved))
         folders = {policy: str(saved / policy) for policy in dict.fromkeys(config.policy_names)}
     elif run is not None:
         exported = {path.name: str(path) for path in sorted(folder.glob("policies/*/"))}
@@ -176,6 +176,14 @@ def find(
     else:
         folders = {f"model_{folder.name}" if folder.name.startswith("reference") else folder.name: name}
     return Target(name=name, config=config, folders=folders, run=run)
+
+
+def _at(config: Config, iteration: int) -> Config:
+    """The settings of a run that ends at an iteration: its seats and payoffs are those of that one."""
+    if iteration:
+        return replace(config, iterations=iteration)
+    unmoved = replace(config.exchange, every=0)
+    return replace(config, iterations=1, payoff_options=PayoffConfig(), exchange=unmoved)
 
 
 def labels(names: Sequence[str]) -> list[str]:

@@ -124,7 +124,7 @@ class Trainer:
         self.end_iteration(iteration)
         row = metrics.iteration_metrics(team, batches, advantages, updates, clock.seconds, self.config)
         of_game = metrics.game_metrics(self.game, played, self.names(iteration), team)
-        return row | of_game | of_critic | weighted_sum.of_task(self.task).metrics()
+        return of_game | row | of_critic | weighted_sum.of_task(self.task).metrics()
 
     def example(self) -> str:
         """A game's first response of the iteration, its query, its score, and what the reward received."""

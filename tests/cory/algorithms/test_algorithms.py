@@ -10,7 +10,7 @@ import torch
 
 from cory import algorithms
 from cory.algorithms import ppo
-from cory.algorithms.base import Algorithm
+from cory.algorithms.base import Algorithm, Requirements
 from cory.batch import Batch
 from cory.config.schema import Config
 from cory.learner.learner import Learner
@@ -156,9 +156,32 @@ def test_a_token_loss_of_another_kind_or_shape_names_its_algorithm():
     for wrong, message in (
         (good.loss_K.mean(), r"returned Tensor; return TokenLoss\(.*of shape \(6,\)"),
         (good._replace(loss_K=good.loss_K[:1]), r"returned a loss of shape \(1,\); return"),
+        (good._replace(metrics={"mine": good.loss_K.mean()}), r"reports 'mine' as tensor.*of shape \(6,\)"),
+        (good._replace(maxima={"mine": 0.5}), r"reports 'mine' as 0.5; give one number a token"),
     ):
         with pytest.raises(ValueError, match=rf"^token_loss of cory.algorithms.ppo {message}"):
             check_loss(wrong, tokens, partial(ppo.token_loss, config=ppo.Config()))
+
+
+@pytest.mark.parametrize(
+    ("hook", "given", "message"),
+    [
+        ("verdict", lambda metrics, config: None, "verdict of algorithm 'ppo' is None; return step, skip or"),
+        ("update", lambda *given: None, "update of algorithm 'ppo' returned None; return its metrics by"),
+        ("update", lambda *given: {"kl": 0.0}, "algorithm 'ppo' reports 'kl', which is a quantity of every"),
+    ],
+)
+def test_what_a_hook_returns_is_checked(hook, given, message):
+    trainer = Trainer(TABLES)
+    for learner in trainer.learners.values():
+        learner.algorithm = replace(learner.algorithm, **{hook: given})
+    with pytest.raises(ValueError, match=message):
+        trainer.iterate(0)
+
+
+def test_a_need_that_is_no_choice_is_refused():
+    with pytest.raises(ValueError, match=r"needs\.payoff is 'comon'; there are any, sum, common"):
+        Requirements(payoff="comon")
 
 
 def test_an_algorithm_whose_config_can_be_changed_is_refused():

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from cory import rewards
-from cory.api.rewards import judge_of
 from cory.evaluation.config import EvaluationConfig
 from cory.evaluation.evaluator import threshold
 from cory.judges.config import JudgeConfig
@@ -14,6 +13,7 @@ from cory_env import tasks
 from cory_env.tasks.base import correct_from
 from cory_env.tasks.prompts import Task as Prompts
 from cory_env.tokenizer import CharTokenizer
+from tests.cory.judges.test_returned import judge_of
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def test_speed_and_schedule_do_not_define_a_measurement():
     settings = {
         "task": "echo", "task.size": 3, "judge.label": "positive", "judge.timeout": 2, "evaluation.every": 4,
         "evaluation.samples": 5, "kl.coef": 0.1, "kl.kind": "k1", "policy.model": "gpt2", "learner.lr": 1.0,
+        "evaluation.team": True, "evaluation.average": True,
         "tasks": 0, "players.observer_1": "frozen", "turns": 2,
     }  # fmt: skip
     kept = {"task", "task.size", "judge.label", "evaluation.samples", "kl.coef", "policy.model"}

@@ -83,12 +83,15 @@ def test_label_is_found_by_name_in_any_case_or_by_index(folder):
     assert Classifier(folder, label="1")(TEXTS) == Classifier(folder, label=1)(TEXTS)
 
 
-def test_text_longer_than_the_window_is_cut(folder):
+def test_of_a_text_longer_than_the_window_the_end_is_read(folder):
+    """The response is there; special tokens stay around what is left."""
     judge = Classifier(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    long = "good film " * 50
-    first = tokenizer.decode(tokenizer(long)["input_ids"][:16])
-    assert judge([long]) == pytest.approx(judge([first]))
+    prompt = "this was all bad, you did not " * 20
+    last = tokenizer.decode(tokenizer(f"{prompt} the best of all films")["input_ids"][-16:])
+    scores = judge([f"{prompt} the best of all films", last, f"{prompt} the worst of all films"])
+    assert scores[0] == pytest.approx(scores[1])
+    assert scores[0] != pytest.approx(scores[2])
 
 
 def test_text_longer_than_the_window_is_cut_if_positions_start_after_the_pad_id(tiny_folder, tmp_path):

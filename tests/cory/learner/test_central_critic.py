@@ -3,6 +3,7 @@
 Shapes: B games, P prompt tokens, T response tokens.
 """
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -153,11 +154,13 @@ def test_central_critic_starts_at_zero_and_learns_the_returns_of_every_seat():
     assert critic.value(played)["observer_1"].values_BT[0, 0] == pytest.approx(-2, abs=0.1)
 
 
-def test_equal_returns_explain_nothing_and_infinite_ones_are_an_error():
+def test_equal_returns_leave_nothing_to_explain_and_infinite_ones_are_an_error():
     critic, played = small(table()), games()
     critic.value(played)
-    returns = {seat: torch.zeros(batch.mask_BT.shape) for seat, batch in played.items()}
-    assert critic.update(returns) == {"value_loss": 0.0, "explained_variance": 0.0}
+    returns = {seat: torch.full(batch.mask_BT.shape, 2.0) for seat, batch in played.items()}
+    found = critic.update(returns)
+    assert found["value_loss"] == 4.0
+    assert math.isnan(found["explained_variance"])
     returns["observer_1"] += torch.inf
     with pytest.raises(FloatingPointError, match=r"is not finite; lower critic\.lr"):
         critic.update(returns)

@@ -6,9 +6,11 @@ from pathlib import Path
 import peft
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, BertConfig, BertLMHeadModel
 
+from cory.policies import lora_adapters
 from cory.policies.causal_lm import CausalLMPolicy
+from cory.policies.loading import load_model
 from cory.policies.lora import LoraTeam
 from cory.policies.lora_config import LoRAConfig
 from tests.helpers.batches import B, make_batch
@@ -20,6 +22,7 @@ from tests.helpers.models import (
     make_tokenizer,
     model_logits,
     policy_logits,
+    save_backbone,
     stir,
     weights_of,
 )
@@ -152,6 +155,33 @@ def test_an_adapter_that_changes_its_base_or_starts_at_a_token_is_refused(backbo
     peft.get_peft_model(model, settings).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="convert it to a plain one with PEFT, or train"):
         make_team(backbone, config=LoRAConfig(adapter=tmp_path))
+
+
+def test_an_adapter_with_biases_that_no_whole_model_can_hold_is_refused(tmp_path):
+    folder = save_backbone("llama", tmp_path / "model")
+    base = AutoModelForCausalLM.from_pretrained(folder)
+    settings = peft.LoraConfig(target_modules=["q_proj"], lora_bias=True)
+    peft.get_peft_model(base, settings).save_pretrained(tmp_path / "a")
+    with pytest.raises(ValueError, match="has lora_bias, and the model has layers without one"):
+        LoraTeam.load(["llm_1"], folder, config=LoRAConfig(adapter=tmp_path / "a"))
+    with pytest.raises(ValueError, match=r"cannot be merged into its base \(Impossible to merge"):
+        load_model(tmp_path / "a")
+
+
+def test_default_targets_are_the_linear_layers_of_the_trunk_whatever_else_has_their_names(tmp_path):
+    """BERT's head has a `dense` layer too, as the layers of its trunk are called."""
+    tokenizer = make_tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    shape = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, is_decoder=True, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    BertLMHeadModel(shape).save_pretrained(tmp_path)
+    policy = LoraTeam.load(["llm_1"], tmp_path).policies["llm_1"]
+    found = lora_adapters.factors(policy.model, "llm_1")
+    layers = {name.removeprefix("bert.encoder.layer.0.") for name in found}
+    assert layers >= {"attention.self.query", "attention.output.dense", "intermediate.dense", "output.dense"}
+    assert not any(name.startswith("cls.") for name in layers)
 
 
 def test_a_team_has_the_tokenizer_of_the_adapter_that_it_starts_from(backbone, tmp_path):

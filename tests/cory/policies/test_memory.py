@@ -36,8 +36,8 @@ def seven_billion(**options) -> CausalLMPolicy:
     """A policy of the shape of Llama-2-7B without weights."""
 
     class Tokenizer(SimpleNamespace):
-        def __len__(self) -> int:
-            return 32_000
+        def get_vocab(self) -> dict[str, int]:
+            return {str(i): i for i in range(32_000)}
 
     shape = LlamaConfig(
         vocab_size=32_000, hidden_size=4096, intermediate_size=11_008, num_hidden_layers=32,

@@ -96,6 +96,19 @@ def test_the_card_names_the_model_that_this_policy_started_from(tmp_path):
     assert "Fine-tuned from `two` by" in card
 
 
+def test_signs_of_collapse_are_against_the_reference_of_the_policys_model():
+    """Training names a reference for each policy, `cory evaluate` one for each model; 1 and 3 share one."""
+    settings = {**flat(CONFIG), "policy.kind": "causal_lm", "policy.models": ["one", "two", "one"]}
+    fine, collapsed = {"distinct_2": 0.9}, {"distinct_2": 0.1}
+    names = ["llm_1", "llm_2", "llm_3"]
+    for references in (("llm_1", "llm_2"), names):
+        results = dict.fromkeys(names, collapsed) | {f"reference_{name}": fine for name in references}
+        card = make_card(names, settings, results=results)
+        (signs,) = re.findall(r"Signs of collapse.*", card)
+        assert all(f"{name}: " in signs for name in names)
+        assert all(f" reference_{name} |" in card for name in references)
+
+
 def test_the_card_names_the_adapter_that_training_went_on_with(tmp_path):
     lora = {"policy.kind": "lora_team", "policy.model": "base", "lora.adapter": "sft/adapter"}
     assert "Fine-tuned from the adapter `sft/adapter` on `base` by" in card_of(tmp_path, **lora)

@@ -91,7 +91,9 @@ def test_alerts_stand_in_the_report_once_with_the_iteration_that_raised_them():
     constant |= {"pioneer_0/llm_1/task_reward": 0.0, "time/update/seconds": 1.0}
     training = [constant | {"iteration": i} for i in range(12)]
     (text,) = summary.raised_alerts(training, {"max_response": [4, 16]}, 0)
-    assert text.startswith("Iteration 0: every response has the same score, 0: there is nothing to learn")
+    assert text.startswith(
+        "Iteration 0: every response has the same score, 0: unless it is the best one there is"
+    )
 
 
 def test_a_kl_after_lost_iterations_is_not_that_of_the_first():

@@ -65,6 +65,13 @@ def test_modules_and_entry_points_are_loaded(tmp_path, monkeypatch):
         load("gone")
 
 
+def test_a_module_that_fails_is_named_as_a_file_is(file, tmp_path, monkeypatch):
+    file("x = undefined", "fails_in_tests.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"fails_in_tests:x' cannot be imported \(NameError"):
+        load("fails_in_tests:x")
+
+
 @pytest.mark.parametrize(
     ("code", "name", "fault"),
     [

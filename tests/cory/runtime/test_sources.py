@@ -13,6 +13,7 @@ from cory.runtime.sources import changed, sources_of
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """The working directory, from which modules are imported."""
+    monkeypatch.setattr(sources, "REGISTERED", {})  # of other tests
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
@@ -107,6 +108,30 @@ def test_modules_that_a_file_imports_from_beside_it_belong_to_it(folder):
     assert (
         changed(before, sources_of({"algorithm": "code/mine.py"})) == "code/mine.py (deeper.py) has changed"
     )
+
+
+def test_installed_plugins_and_attributes_of_classes_are_known_by_their_modules(folder, monkeypatch):
+    """One name in two groups stands for both modules."""
+    for name in ("first", "second"):
+        write(folder / f"{name}.py")
+    points = "[cory.tasks]\nmytask = first:Task\n[cory.payoffs]\nmytask = second:pay\n"
+    write(folder / "mine-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    write(folder / "mine-1.dist-info/entry_points.txt", points)
+    sources._installed.cache_clear()
+    assert list(sources_of({"task": "mytask"})) == ["first", "second"]
+    sources._installed.cache_clear()
+    assert list(sources_of({"judge": "first:Judge.score + 2*second:f"})) == ["first", "second"]
+
+
+def test_a_registered_plugin_is_known_by_what_it_holds_and_by_its_module(folder, monkeypatch):
+    def pay(scale):
+        return lambda scores, iteration: scale * scores
+
+    found = []
+    for scale in (1, 50):
+        monkeypatch.setattr(sources, "REGISTERED", {"mine": pay(scale)})
+        found.append(sources_of({"payoff": "mine"}))
+    assert changed(*found) == "mine has changed"
 
 
 def test_no_module_is_imported_to_find_its_source(folder):

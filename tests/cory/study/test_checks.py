@@ -9,7 +9,7 @@ from cory.study import checks
 from cory.study.checks import check_runs
 from cory.study.engines import evaluation
 from cory.study.engines.local import LocalEngine
-from cory.study.plan import make_plan
+from cory.study.plan import graded, make_plan
 from cory.study.study import Study
 
 PROMPTS = {"task": "prompts", "judge": "cory.rewards:brevity"}
@@ -98,6 +98,17 @@ def test_a_folder_that_cannot_be_written_to_is_reported_before_the_first_run(dat
 def test_a_policy_class_of_the_user_is_imported(data, tmp_path):
     arms = {"own": {"policy.kind": "tests.cory.study.test_checks:Own"}}
     check_runs(make_plan(Study(**planned(tmp_path, arms, **data)).spec).runs)
+
+
+def test_shares_of_right_answers_need_something_that_tells_them(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(LocalEngine, "train", None)
+    values = planned(tmp_path, {"a": {}, "b": {"batch": 64}}, **data)
+    values["primary"] = [{"arm": "a", "baseline": "b", "metric": "accuracy"}]
+    with pytest.raises(ValueError, match=r"arm 'a' on task 'prompts' .* give evaluation\.threshold"):
+        Study(**values).run(say=str)
+    values["evaluation"] = {"threshold": 0.5}
+    spec = Study(**values).spec
+    check_runs(make_plan(spec).runs, graded(spec, ["prompts"]))
 
 
 class Own:

@@ -87,6 +87,12 @@ def test_sums_over_unequal_numbers_of_seats_are_not_compared(values, metric):
         planned(values, arms=arms, primary=primary, sweeps={}, evaluation={"team": True})
 
 
+def test_tasks_may_have_unequal_numbers_of_seats(values):
+    primary = [{"arm": "own", "baseline": "sum", "metric": "game/collective_reward"}]
+    arms, tasks = {"sum": {}, "own": {"payoff": "independent"}}, {"two": {}, "three": {"seats": 3}}
+    planned(values, arms=arms, tasks=tasks, primary=primary, sweeps={})
+
+
 @pytest.mark.parametrize("seats", [2, 3, 5])
 def test_competition_as_a_weight_is_that_of_the_payoff(seats):
     weight = plan.setting_value({"seats": seats, "payoff": "competitive"}, "payoff")

@@ -91,9 +91,10 @@ def test_the_explained_variance_of_a_policy_is_that_of_all_its_seats():
         explained(*[0.0] * 7),
         explained(*[-0.3] * 7, 0.06),
         explained(*[math.nan] * 8),
+        explained(*[0.0] * 4, *[math.nan] * 3, 0.0),
         [{"a/b/kl": 1.0}] * 8,
     ],
-    ids=["too early", "it explains some by now", "no finite value", "no value head"],
+    ids=["too early", "it explains some by now", "no finite value", "equal returns", "no value head"],
 )
 def test_a_value_head_is_not_reported_without_reason(rows):
     assert alerts.training(rows) == {}

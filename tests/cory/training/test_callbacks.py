@@ -196,3 +196,22 @@ def test_an_error_in_a_callback_ends_the_run_as_it_is(run):
 
     with pytest.raises(KeyError, match="my own fault"):
         train(CONFIG, run, callbacks=[Failing()])
+
+
+class Misspelt:
+    def on_iterations(self, trainer, iteration, metrics):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "message"),
+    [
+        ([Misspelt()], r"'on_iterations', which is never called; did you mean 'on_iteration'"),
+        ([Recorder], "is a class; give an object of it"),
+        (Recorder(), "give a list of objects"),
+    ],
+)
+def test_what_would_never_be_called_is_refused_before_the_run(callbacks, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        train(CONFIG, tmp_path / "run", callbacks=callbacks)
+    assert not (tmp_path / "run").exists()

@@ -1,5 +1,6 @@
 """What the released code does at an exchange, and seeds that reach every part."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -78,5 +79,7 @@ def test_explained_variance_is_one_for_perfect_values_and_zero_for_a_constant():
     found = value_metrics(constant, Advantage(nothing_BT, returns_BT))
     assert found["explained_variance"] == pytest.approx(0.0, abs=1e-6)
     assert found["value_first"] == 3.0
+    equal = Advantage(nothing_BT, torch.where(batch.mask_BT, 1.0, 0.0) / 3 * 3)
+    assert math.isnan(value_metrics(constant, equal)["explained_variance"])
     untrained = replace(batch, values_BT=nothing_BT)
     assert value_metrics(untrained, Advantage(nothing_BT, returns_BT)) == {}

@@ -15,6 +15,7 @@ from cory.training.metrics import team_metrics
 from cory.training.targets import find, load_external
 from cory.training.trainer import Trainer
 from tests.helpers.tables import flagged
+from tests.helpers.tasks import OddGames
 
 
 def responses(scores: list[list[float]], kl: float) -> Responses:
@@ -81,6 +82,8 @@ def test_games_of_a_finished_run_are_paid_as_its_last_evaluation_was(tmp_path):
     assert found["team/observer_1/payoff"] == last["team/observer_1/payoff"]
     env = run.env()
     assert env.unwrapped.pay(np.array([[1.0, 0.0]])).tolist() == [[1.0, 0.0]]
+    start = target_metrics(find(str(run.path / "checkpoints/step-000000")))
+    assert start["team/observer_1/payoff"] == run.metrics.loc[0]["team/observer_1/payoff"]
     first = target_metrics(find(str(run.path / "checkpoints/step-000001")))
     total = first["team/pioneer_0/task_reward"] + first["team/observer_1/task_reward"]
     halfway = (first["team/observer_1/task_reward"] + total) / 2
@@ -95,3 +98,13 @@ def test_players_of_a_study_are_evaluated_as_a_team(load):
     found = target_metrics(load_external(f"tests.helpers.players:{load}", config))
     assert found["team/pioneer_0/task_reward"] == 1.0
     assert (found["team/observer_1/task_reward"] == 1.0) == (load == "copy")
+
+
+def test_a_measure_by_the_name_of_another_quantity_is_refused(monkeypatch):
+    class Takes(OddGames):
+        def measure_games(self, queries, responses):
+            return {"observer_1": {"length": [1.0] * len(queries)}}
+
+    trainer = Trainer(flagged("--evaluation.queries", "8"), task=Takes())
+    with pytest.raises(ValueError, match="reports 'length', which is a quantity of every run"):
+        HeldOut(trainer).play_as_team(0)

@@ -177,6 +177,28 @@ def test_chats_are_equal_with_and_without_keys_that_are_null(tmp_path, chat_toke
     assert all(message.keys() == {"role", "content"} for message in task.queries("train")[0].row["messages"])
 
 
+def test_prompts_that_differ_in_what_no_model_reads_are_one(tmp_path, chat_tokenizer):
+    """Chats with ids of messages, as logs have them, and texts with other white space around them."""
+    messages = [[{"role": "user", "content": f"Add {n % 40}", "id": f"m-{n}"}] for n in range(80)]
+    for rows, options in (
+        ([{"messages": chat} for chat in messages], {"tokenizer": HFTokenizer(chat_tokenizer)}),
+        ([{"prompt": " " * (n // 40) + f"Add {n % 40}"} for n in range(80)], {}),
+    ):
+        task = load(write(tmp_path / "a.jsonl", rows), **options)
+        read = {split: [q.text.strip() for q in task.queries(split)] for split in SPLITS}
+        assert sum(map(len, read.values())) == 40
+        assert not set(read["test"]) & {*read["train"], *read["validation"]}
+
+
+def test_messages_that_call_other_tools_are_other_prompts(tmp_path, chat_tokenizer):
+    def call(n):
+        return {"role": "assistant", "content": "", "tool_calls": [{"name": "add", "arguments": n}]}
+
+    rows = [{"messages": [call(n), {"role": "user", "content": "And?"}]} for n in range(40)]
+    task = load(write(tmp_path / "a.jsonl", rows), tokenizer=HFTokenizer(chat_tokenizer))
+    assert len(task.queries("train")) + len(task.queries("test")) > 30
+
+
 def test_prompts_that_are_too_long_are_left_out_and_counted(tmp_path):
     data = write(tmp_path / "a.jsonl", [{"prompt": "x" * n} for n in range(1, 41)])
     task = load(data, max_query=30)
