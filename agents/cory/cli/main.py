@@ -3,7 +3,9 @@
 import io
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from traceback import extract_tb
@@ -62,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"cory {__version__}")
         return 0
     try:
-        run(argv)
+        with short_warnings():
+            run(argv)
     except Stopped as stopped:
         print_error(stopped, "; ".join([str(stopped), *stopped.__notes__]))
         return 128 + stopped.number
@@ -82,6 +85,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("stopped; the checkpoints that were written stand", file=sys.stderr)
         return 130
     return 0
+
+
+@contextmanager
+def short_warnings() -> Iterator[None]:
+    """Print what is warned of inside as one line, without its place in the code."""
+    before, warnings.formatwarning = warnings.formatwarning, lambda message, *_: f"warning: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def in_plugin(error: BaseException) -> str:

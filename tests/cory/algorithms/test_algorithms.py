@@ -180,8 +180,8 @@ def test_what_a_hook_returns_is_checked(hook, given, message):
 
 
 def test_a_need_that_is_no_choice_is_refused():
-    with pytest.raises(ValueError, match=r"needs\.payoff is 'comon'; there are any, sum, common"):
-        Requirements(payoff="comon")
+    with pytest.raises(ValueError, match=r"needs\.payoff is 'sums'; there are any, sum, common"):
+        Requirements(payoff="sums")
 
 
 def test_an_algorithm_whose_config_can_be_changed_is_refused():

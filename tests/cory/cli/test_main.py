@@ -3,12 +3,13 @@
 import io
 import json
 import sys
+import warnings
 from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
 
-from cory.cli.main import main
+from cory.cli.main import main, short_warnings
 from tests.helpers.runs import assert_refused
 from tests.helpers.tables import made_up_reviews
 
@@ -171,3 +172,11 @@ def test_characters_that_a_console_cannot_show_are_replaced(encoding, monkeypatc
         shown[name] = stream.buffer.getvalue().decode(encoding).strip()
     text = "größer 日本".encode(encoding, "replace").decode(encoding)
     assert shown == {"stdout": text, "stderr": f"error: {text}"}
+
+
+def test_a_warning_is_one_line_while_a_command_runs():
+    with short_warnings():
+        assert warnings.formatwarning("a file is not used", UserWarning, "tables.py", 1) == (
+            "warning: a file is not used\n"
+        )
+    assert "tables.py" in warnings.formatwarning("text", UserWarning, "tables.py", 1)
