@@ -25,14 +25,19 @@ PLAIN = (True, False, "gaussian", "eva", "orthogonal", "mica")
 
 
 def linear_layers(model: Any) -> dict[str, Any]:
-    """Return the linear layers of the trunk by name, without the head and subclasses that compute more."""
+    """Return the linear layers of the trunk by name, without the head.
+
+    Subclasses in the code of a model compute more, as routers do; those of 4 bits are linear layers.
+    """
     from transformers.pytorch_utils import Conv1D
 
     within = f"{model.base_model_prefix}."
     return {
         name: layer
         for name, layer in model.named_modules()
-        if type(layer).forward in (nn.Linear.forward, Conv1D.forward) and name.startswith(within)
+        if isinstance(layer, (nn.Linear, Conv1D))
+        and not type(layer).__module__.startswith("transformers.models.")
+        and name.startswith(within)
     }
 
 
