@@ -225,7 +225,12 @@ class LoraTeam:
                     f"lora.adapter {config.adapter} comes with {len(tokenizer)} tokens, {path} with {rows}; "
                     "train policy.kind causal_lm on it, which adds them"
                 )
-        return cls(names, model, tokenizer, path=path, config=config, precision=precision, **options)
+        try:
+            return cls(names, model, tokenizer, path=path, config=config, precision=precision, **options)
+        except ValueError as error:
+            if config.adapter is None and not config.targets:  # all of some architectures PEFT cannot adapt
+                error.add_note("or name fewer layers by lora.targets, such as q_proj v_proj")
+            raise
 
     @cached_property
     def backbone_sha256(self) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import peft
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, BertConfig, BertLMHeadModel
+from transformers import AutoModelForCausalLM, BertConfig, BertLMHeadModel, MambaConfig, MambaForCausalLM
 
 from cory.policies import lora_adapters
 from cory.policies.causal_lm import CausalLMPolicy
@@ -182,6 +182,19 @@ def test_default_targets_are_the_linear_layers_of_the_trunk_whatever_else_has_th
     layers = {name.removeprefix("bert.encoder.layer.0.") for name in found}
     assert layers >= {"attention.self.query", "attention.output.dense", "intermediate.dense", "output.dense"}
     assert not any(name.startswith("cls.") for name in layers)
+
+
+def test_an_architecture_whose_layers_cannot_all_be_adapted_gets_advice(tmp_path):
+    """PEFT refuses `out_proj` of Mamba."""
+    tokenizer = make_tokenizer()
+    tokenizer.save_pretrained(tmp_path)
+    shape = MambaConfig(
+        vocab_size=len(tokenizer), hidden_size=8, state_size=2, num_hidden_layers=1, eos_token_id=0
+    )
+    MambaForCausalLM(shape).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="out_proj") as found:
+        LoraTeam.load(["llm_1"], tmp_path)
+    assert found.value.__notes__ == ["or name fewer layers by lora.targets, such as q_proj v_proj"]
 
 
 def test_a_team_has_the_tokenizer_of_the_adapter_that_it_starts_from(backbone, tmp_path):
