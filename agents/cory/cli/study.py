@@ -68,7 +68,10 @@ def command(argv: Sequence[str]) -> None:
     from cory.study import Study
     from cory.study.report import verdict_lines
 
-    arms = options.arms.split(",") if options.arms else []
+    arms, tasks = (
+        [word.strip() for word in (one or "").split(",") if word.strip()]
+        for one in (options.arms, options.tasks)
+    )
     if options.file is None:
         default = own_model.start(options.preset, chosen_by(words))
         settings = parse_settings(words, default=default, command="cory study")
@@ -77,7 +80,7 @@ def command(argv: Sequence[str]) -> None:
         study = Study.from_yaml(options.file)
     finished = study.run(
         arms=arms if arms and options.file is not None else None,
-        tasks=options.tasks.split(",") if options.tasks else None,
+        tasks=tasks or None,
         seeds=options.seeds,
         quick=options.quick,
         jobs=options.jobs,

@@ -8,7 +8,7 @@ from typing import Any
 
 from cory.config import own_model
 from cory.config.schema import Config, RunOptions
-from cory.config.values import dotted, flat
+from cory.config.values import dotted, dotted_once, flat
 from cory.runtime.yaml_files import read_mapping
 
 MEASURED = ("memory", "policy.compile")
@@ -69,7 +69,11 @@ def base_settings(given: Mapping[str, Any], options: RunOptions) -> tuple[str, C
 
 def settings_of(path: Path) -> dict[str, Any]:
     """A YAML file of settings (flat or nested) as `name: value`; nothing that it names is imported."""
-    return without_gone(read_mapping(path, "settings file"))
+    stored = read_mapping(path, "settings file")
+    try:
+        return without_gone(dotted_once(stored))
+    except ValueError as error:
+        raise ValueError(f"the settings file {path}: {error}") from error
 
 
 def without_gone(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -69,6 +69,17 @@ def dotted(values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def dotted_once(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`dotted`, of a file; ValueError for a setting that is there twice, as `kl.coef` and in a group `kl`."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        part = dotted({key: value})
+        if twice := result.keys() & part.keys():
+            raise ValueError(f"{min(twice)} is given twice; give it once")
+        result |= part
+    return result
+
+
 def grouped_by_seat(given: Mapping[str, Any], starts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """Settings with `players.observer_1: x` as `players: {observer_1: x}`, added to those it starts from.
 

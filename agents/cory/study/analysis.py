@@ -291,8 +291,8 @@ def _series(run: Run, metric: str, kl_coef: float) -> list[Points]:
         *seat, quantity = metric.removeprefix("team/").split("/")
         team = run.get("team", {})
         if quantity == "combined_reward" and not seat:
-            seats = [_quantity(team[name], quantity, kl_coef) for name in team if name in run["game"]]
-            return [_total(seats)]
+            seats = [team[name] for name in team if name not in ("all", "strangers", "gap")]
+            return [_total([_quantity(seat, quantity, kl_coef) for seat in seats])]
         return [_quantity(team.get(seat[0] if seat else "all", {}), quantity, kl_coef)]
     if metric.startswith("game/"):
         quantity = "task_reward" if metric == GAME_TOTAL else metric.removeprefix("game/")

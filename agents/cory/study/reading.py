@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from cory.config.values import convert, dotted
+from cory.config.values import convert, dotted_once
 from cory.runtime.yaml_files import read_mapping
 from cory.study import survival
 from cory.study.spec import GAME, WITH_STRANGERS, Spec, flattened, seeds_of
@@ -52,7 +52,7 @@ def make_spec(values: Mapping[str, Any]) -> Spec:
         question=" ".join(spec.question.split()),
         notes=" ".join(spec.notes.split()),
         arms={name: flattened(arm, spec.tasks) for name, arm in spec.arms.items()},
-        tasks={name: dotted(task) for name, task in spec.tasks.items()},
+        tasks={name: dotted_once(task) for name, task in spec.tasks.items()},
     )
     check(spec)
     return spec

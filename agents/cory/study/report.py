@@ -191,7 +191,7 @@ def settings_table(results: Results) -> Table:
 def origin(results: Results) -> list[str]:
     """Commits, machines and KL coefficients."""
     eta = ", ".join(f"{coef:g} ({task})" for task, coef in results["kl_coef"].items())
-    commits = sorted({str(run["commit"]) for run in results["runs"]})
+    commits = sorted({run["commit"] or "no commit" for run in results["runs"]})
     listed = ", ".join(commits) if len(commits) <= LISTED else f"{len(commits)} commits, in the results file"
     processors = [run["processor"] or "an unknown processor" for run in results["runs"]]
     counts = ", ".join(f"{name} ({processors.count(name)} runs)" for name in dict.fromkeys(processors))

@@ -136,7 +136,10 @@ def flattened(settings: Settings, tasks: Collection[str]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         by_task = isinstance(value, Mapping) and value and value.keys() <= set(tasks)
-        flat |= {str(name): value} if by_task else dotted({name: value})
+        part = {str(name): value} if by_task else dotted({name: value})
+        if twice := flat.keys() & part.keys():
+            raise ValueError(f"{min(twice)} is given twice; give it once")
+        flat |= part
     return flat
 
 

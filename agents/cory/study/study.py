@@ -161,6 +161,12 @@ class Study:
             known = _known_runs(spec.out, plan, files, retrain=again)
             counted = analyse(results.assemble(spec, plan, known.values()))
             results.save(path, counted)
+        # Where another process trained a run meanwhile, this one was refused.
+        failed = [
+            one
+            for one in failed
+            if one.run.name not in known or not records.is_complete(one.run, known[one.run.name])
+        ]
         words = {True: "but for evaluations after training", False: "failed"}
         lines = [f"{one.run.name} {words[one.run.name in known]}: {one.error}" for one in failed]
         with FileLock(spec.out / f"{PAGE}.lock"):  # another process may draw the same figures

@@ -15,6 +15,15 @@ from cory.config.values import convert, flat
 from cory.functional.kl import KLConfig
 
 
+@pytest.mark.parametrize(
+    "text", ["kl.coef: 0.2\nkl: {coef: 0.1}", "max-response: [3, 3]\nmax_response: [4, 4]"]
+)
+def test_a_setting_that_a_file_gives_in_two_forms_is_refused(text, tmp_path):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"mine\.yaml: (kl\.coef|max_response) is given twice; give it once"):
+        settings_of(tmp_path / "mine.yaml")
+
+
 @pytest.mark.parametrize("name", presets.PRESETS)
 def test_every_preset_survives_json_and_yaml(name):
     settings = flat(presets.get(name))

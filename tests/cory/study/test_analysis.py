@@ -56,6 +56,14 @@ def test_values_and_curves_of_the_team():
     assert math.isnan(analysis.run_value(run, "team/absent", **OPTIONS))
 
 
+def test_combined_reward_of_a_team_that_was_not_trained_is_that_of_its_seats():
+    run = made_up_run("a", 0, 0.5) | {"game": {}}
+    seats = {seat: {"task_reward": [[20, 0.5]], "kl": [[20, kl]]} for seat, kl in KL_OF.items()}
+    run["team"] = seats | {key: {"collective_reward": [[20, 9.0]]} for key in ("all", "strangers", "gap")}
+    want = 0.5 * len(KL_OF) - 0.1 * sum(KL_OF.values())
+    assert analysis.run_value(run, analysis.OF_TEAM, **OPTIONS) == pytest.approx(want)
+
+
 def test_combined_reward_of_games_has_the_coefficient_that_all_arms_share():
     run = made_up_run("a", 0, 0.5)
     stored = {"combined_reward": [[20, -9.0]]}  # by the arm's own coefficient

@@ -183,7 +183,8 @@ def test_unfinished_run_is_compared_as_far_as_it_is_and_marked(tmp_path):
         ("finished", 4),
         ("unfinished", 3),
     ]
-    assert "Not finished: b, seed 0." in write_comparison(folders).read_text("utf-8")
+    for write in (write_comparison, write_paper_figures):
+        assert "Not finished: b, seed 0." in write(folders).read_text("utf-8")
 
 
 def test_games_of_an_unfinished_run_end_where_its_training_does(tmp_path):

@@ -13,6 +13,13 @@ def test_unknown_key_names_its_nearest(values):
         make_spec(values | {"sedes": 3})
 
 
+@pytest.mark.parametrize("place", ["arms", "tasks"])
+def test_a_setting_in_two_forms_is_refused(values, place):
+    twice = {"kl.coef": 0.2, "kl": {"coef": 0.1}}
+    with pytest.raises(ValueError, match=r"kl\.coef is given twice"):
+        make_spec(values | {place: values.get(place, {}) | {"cooperative": twice}})
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from cory.cli.main import main
 from cory.study import study
-from cory.study.engines import worker
+from cory.study.engines import Outcome, worker
 from cory.study.engines.local import CONTEXT, LocalEngine, Process, without_main_module
 from cory.study.plan import make_plan
 from cory.study.study import Study
@@ -385,3 +385,17 @@ def test_command_reports_bad_files_in_one_line(values, tmp_path, capsys):
 
 def without_broken(values) -> dict:
     return {name: settings for name, settings in values["arms"].items() if name != "broken"}
+
+
+def test_a_run_that_another_process_trained_meanwhile_has_not_failed(values, tmp_path, monkeypatch):
+    """This one was refused for the other's lock, and finds the run finished at the end."""
+    train = LocalEngine.train
+
+    def refused(engine, runs):
+        train(engine, runs)
+        return [Outcome(run=run, error="another process is training in it") for run in runs]
+
+    monkeypatch.setattr(LocalEngine, "train", refused)
+    finished = Study(**small(values, seeds=1, out=str(tmp_path / "out"))).run(jobs=1, say=str)
+    assert len(finished.results["runs"]) == 2
+    assert finished.failed == []

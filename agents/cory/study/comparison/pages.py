@@ -57,7 +57,6 @@ def write_comparison(folders: Sequence[Path], out: Path | None = None) -> Path:
         else t
         for t in result_tables(results)
     ]
-    unfinished = [f"{r['arm']}, seed {r['seed']}" for r in results["runs"] if r["status"] != "finished"]
     with TemporaryDirectory() as figures:
         parts = [
             html.heading(f"Comparison of {len(folders)} runs", level=1),
@@ -66,7 +65,7 @@ def write_comparison(folders: Sequence[Path], out: Path | None = None) -> Path:
                 f"Arms on {task}: {len(arms)}, each of runs with equal settings but for the seed. The "
                 "comparisons were not fixed before the runs."
             ),
-            *([html.paragraph(f"Not finished: {'; '.join(unfinished)}.")] if unfinished else []),
+            *_unfinished(arms),
             *tables_and_figures(results, tables, Path(figures)),
         ]
     for arm in arms:
@@ -112,7 +111,7 @@ def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Pat
         warnings = [*unlike_evaluations(of_task), *unequal_lengths(of_task)]
         with TemporaryDirectory() as figures:
             plots, missing = paper.draw(of_task, Path(figures))
-            parts += [html.heading(f"Task {task}"), *map(html.alert, warnings)]
+            parts += [html.heading(f"Task {task}"), *map(html.alert, warnings), *_unfinished(of_task)]
             for plot in plots:
                 parts += section(plot, level=3)
         for table in paper_tables.make(of_task):
@@ -161,19 +160,34 @@ def results_of(arms: Sequence[Arm]) -> Results:
 
 def _record(arm: Arm, seed: int) -> dict[str, Any]:
     """A run as a study records it; an unfinished one as far as it was trained."""
-    settings, folder = {**arm.settings, "seed": seed}, arm.runs[seed]
-    planned = PlannedRun(arm=arm.name, task=str(settings["task"]), seed=seed, settings=settings)
+    folder, planned = arm.runs[seed], _planned(arm, seed)
     if records.finished(folder, planned):
         return records.record(planned, folder)
     trained = sum("time/update/seconds" in logged for logged in read_lines(folder / METRICS))
-    so_far = replace(planned, settings={**settings, "iterations": trained})
+    so_far = replace(planned, settings={**planned.settings, "iterations": trained})
     return {**records.record(so_far, folder), "status": "unfinished"}
+
+
+def _planned(arm: Arm, seed: int) -> PlannedRun:
+    settings = {**arm.settings, "seed": seed}
+    return PlannedRun(arm=arm.name, task=str(settings["task"]), seed=seed, settings=settings)
+
+
+def _unfinished(arms: Sequence[Arm]) -> list[html.Markup]:
+    """A line on the runs that are counted as far as they were trained."""
+    names = [
+        f"{arm.name}, seed {seed}"
+        for arm in arms
+        for seed, folder in arm.runs.items()
+        if not records.finished(folder, _planned(arm, seed))
+    ]
+    return [html.paragraph(f"Not finished: {'; '.join(names)}.")] if names else []
 
 
 def _runs(arms: Sequence[Arm]) -> list[html.Markup]:
     """The table of run directories."""
     rows = [
-        [arm.name, str(seed), str(folder), str(read_environment(folder).get("commit"))]
+        [arm.name, str(seed), str(folder), read_environment(folder).get("commit") or ""]
         for arm in arms
         for seed, folder in arm.runs.items()
     ]
