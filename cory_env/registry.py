@@ -36,7 +36,7 @@ class Registry(Generic[T]):
         if name in self.names():
             raise ValueError(f"there is a {self.setting} {name!r} already; choose another name")
         self.items[name] = item
-        REGISTERED[name] = item
+        REGISTERED.setdefault(name, []).append(item)
 
     def load(self, name: str) -> T:
         """What has the name; ValueError if nothing has, or if it cannot be imported."""
@@ -93,8 +93,8 @@ class Modules(Registry[ModuleType]):
             return False
 
 
-REGISTERED: dict[str, Any] = {}
-"""The plug-ins of all kinds that were registered in this process, by name."""
+REGISTERED: dict[str, list[Any]] = {}
+"""The plug-ins that were registered in this process, by name; one name may have plug-ins of several kinds."""
 LOADED: dict[Path, str] = {}
 """The sha256 of each file that is a module of this process, as it was then."""
 

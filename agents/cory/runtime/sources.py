@@ -82,8 +82,8 @@ def _named(setting: str, text: str) -> Iterator[tuple[str, Path]]:
                 yield name, Path(path)
         is_place = head and all(map(str.isidentifier, attribute.split(".")))
         modules = [head] if is_place else _installed().get(part, [])
-        if (plugin := REGISTERED.get(part)) is not None:
-            modules = [getattr(plugin, "__module__", getattr(plugin, "__name__", ""))]
+        for plugin in REGISTERED.get(part, ()):
+            modules = [*modules, getattr(plugin, "__module__", getattr(plugin, "__name__", ""))]
         if setting == "algorithm" and not modules:  # may be any importable module
             modules = [part]
         for module in modules:

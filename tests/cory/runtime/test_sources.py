@@ -129,7 +129,7 @@ def test_a_registered_plugin_is_known_by_what_it_holds_and_by_its_module(folder,
 
     found = []
     for scale in (1, 50):
-        monkeypatch.setattr(sources, "REGISTERED", {"mine": pay(scale)})
+        monkeypatch.setattr(sources, "REGISTERED", {"mine": [pay(scale)]})
         found.append(sources_of({"payoff": "mine"}))
     assert changed(*found) == "mine has changed"
 
