@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from numbers import Integral, Real
@@ -69,11 +69,16 @@ def dotted(values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def dotted_once(values: Mapping[str, Any]) -> dict[str, Any]:
-    """`dotted`, of a file; ValueError for a setting that is there twice, as `kl.coef` and in a group `kl`."""
+def dotted_once(
+    values: Mapping[str, Any], *, whole: Callable[[Any], bool] = lambda value: False
+) -> dict[str, Any]:
+    """`dotted`, of a file; values that are `whole` are no groups.
+
+    ValueError for a setting that is there twice, as `kl.coef` and in a group `kl`.
+    """
     result: dict[str, Any] = {}
     for key, value in values.items():
-        part = dotted({key: value})
+        part = {str(key): value} if whole(value) else dotted({key: value})
         if twice := result.keys() & part.keys():
             raise ValueError(f"{min(twice)} is given twice; give it once")
         result |= part

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from cory.study.spec import (
     ON,
     TARGET,
     WITH_STRANGERS,
+    Comparison,
     Settings,
     Spec,
     on_task,
@@ -135,35 +136,30 @@ def make_plan(spec: Spec) -> Plan:
 
 def graded(spec: Spec, tasks: Collection[str]) -> set[tuple[str, str]]:
     """Arms and tasks that are compared by how many responses are right, which something must tell."""
-    pairs = set()
-    for one in spec.primary:
-        metrics = (one.metric, one.baseline_metric or one.metric)
-        for name, metric in zip((one.arm, one.baseline), metrics, strict=True):
-            if RIGHT.fullmatch(metric):
-                on = [one.task] if one.task else tasks
-                pairs |= {(arm, task) for arm in _members(spec, name) for task in on}
-    scaled = (task for task, scale in spec.suite.items() if RIGHT.fullmatch(scale.metric))
-    return pairs | {(arm, task) for task in scaled for arm in spec.arms}
+    sides = (side for comparison in spec.primary for side in _sides(comparison, spec, tasks))
+    scaled = ((scale.metric, arm, task) for task, scale in spec.suite.items() for arm in spec.arms)
+    return {(arm, task) for metric, arm, task in (*sides, *scaled) if RIGHT.fullmatch(metric)}
 
 
-def _members(spec: Spec, name: str) -> Sequence[str]:
-    """The arms that a name stands for in comparisons."""
-    return spec.sweeps[name].arms if name in spec.sweeps else spec.pools.get(name, (name,))
+def _sides(comparison: Comparison, spec: Spec, tasks: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """The metric, arm and task of all runs that a comparison is of."""
+    metrics = (comparison.metric, comparison.baseline_metric or comparison.metric)
+    for name, metric in zip((comparison.arm, comparison.baseline), metrics, strict=True):
+        arms = spec.sweeps[name].arms if name in spec.sweeps else spec.pools.get(name, (name,))
+        for task in [comparison.task] if comparison.task else tasks:
+            yield from ((metric, arm, task) for arm in arms)
 
 
 def _check_measured(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) -> None:
     """Raise ValueError for a comparison by a metric that the evaluations of an arm will not have."""
     for comparison in spec.primary:
-        metrics = (comparison.metric, comparison.baseline_metric or comparison.metric)
         seats: dict[str, set[int]] = {}
-        for name, metric in zip((comparison.arm, comparison.baseline), metrics, strict=True):
-            for task in [comparison.task] if comparison.task else configs:
-                for arm in _members(spec, name):
-                    seats.setdefault(task, set()).add(configs[task][arm].seats)
-                    if needed := _unmeasured(metric, spec, arm, task, configs[task][arm]):
-                        raise ValueError(
-                            f"a primary comparison by {metric}: arm {arm!r} on task {task!r} needs {needed}"
-                        )
+        for metric, arm, task in _sides(comparison, spec, configs):
+            seats.setdefault(task, set()).add(configs[task][arm].seats)
+            if needed := _unmeasured(metric, spec, arm, task, configs[task][arm]):
+                raise ValueError(
+                    f"a primary comparison by {metric}: arm {arm!r} on task {task!r} needs {needed}"
+                )
         if comparison.metric in OF_SEATS and any(len(of_task) > 1 for of_task in seats.values()):
             raise ValueError(
                 f"a primary comparison by {comparison.metric}: {comparison.arm} and {comparison.baseline} "

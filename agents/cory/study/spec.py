@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from cory.config.values import dotted
+from cory.config.values import dotted_once
 from cory.rng import check_seed
 
 Settings = Mapping[str, Any]
@@ -133,14 +133,10 @@ class Spec:
 
 def flattened(settings: Settings, tasks: Collection[str]) -> dict[str, Any]:
     """Settings of an arm as `kl.coef: 0.1`; values by task, with keys among `tasks`, stay as they are."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        by_task = isinstance(value, Mapping) and value and value.keys() <= set(tasks)
-        part = {str(name): value} if by_task else dotted({name: value})
-        if twice := flat.keys() & part.keys():
-            raise ValueError(f"{min(twice)} is given twice; give it once")
-        flat |= part
-    return flat
+    names = set(tasks)
+    return dotted_once(
+        settings, whole=lambda value: isinstance(value, Mapping) and len(value) > 0 and value.keys() <= names
+    )
 
 
 def on_task(settings: Settings, task: str) -> dict[str, Any]:

@@ -162,11 +162,7 @@ class Study:
             counted = analyse(results.assemble(spec, plan, known.values()))
             results.save(path, counted)
         # Where another process trained a run meanwhile, this one was refused.
-        failed = [
-            one
-            for one in failed
-            if one.run.name not in known or not records.is_complete(one.run, known[one.run.name])
-        ]
+        failed = [end for end in failed if _is_missing(end.run, spec.out / end.run.name, known, retrain=True)]
         words = {True: "but for evaluations after training", False: "failed"}
         lines = [f"{one.run.name} {words[one.run.name in known]}: {one.error}" for one in failed]
         with FileLock(spec.out / f"{PAGE}.lock"):  # another process may draw the same figures

@@ -11,7 +11,8 @@ from typing import Any
 from cory.evaluation.records import IRRELEVANT, differing, written
 from cory.report.page import read_environment
 from cory.runtime.sources import changed, last_of
-from cory.study.plan import completed, evaluated_unlike, settings_in
+from cory.study import records
+from cory.study.plan import PlannedRun, completed, evaluated_unlike, settings_in
 from cory.tracking.curves import Curves
 from cory.tracking.tracker import METRICS, curves, read, read_samples
 from cory_env.nearest import did_you_mean_path
@@ -41,6 +42,16 @@ class Arm:
     def metrics(self) -> dict[int, Curves]:
         """The metrics of each run by seed."""
         return {seed: curves(read(run)) for seed, run in self.runs.items()}
+
+    def planned(self, seed: int) -> PlannedRun:
+        """A run as a study would have planned it."""
+        settings = {**self.settings, "seed": seed}
+        return PlannedRun(arm=self.name, task=str(settings["task"]), seed=seed, settings=settings)
+
+    @cached_property
+    def unfinished(self) -> list[int]:
+        """The seeds of runs that were not trained to their end."""
+        return [seed for seed, run in self.runs.items() if not records.finished(run, self.planned(seed))]
 
     @property
     def samples(self) -> list[dict[str, Any]]:

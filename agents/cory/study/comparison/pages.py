@@ -27,7 +27,6 @@ from cory.study.comparison.arms import (
     unequal_lengths,
     unlike_evaluations,
 )
-from cory.study.plan import PlannedRun
 from cory.study.report import DEFINITIONS, how_it_was_made, origin, result_tables, tables_and_figures
 from cory.study.results import Results, check_one_learning_version
 from cory.study.spec import Comparison, Frontier
@@ -160,27 +159,17 @@ def results_of(arms: Sequence[Arm]) -> Results:
 
 def _record(arm: Arm, seed: int) -> dict[str, Any]:
     """A run as a study records it; an unfinished one as far as it was trained."""
-    folder, planned = arm.runs[seed], _planned(arm, seed)
-    if records.finished(folder, planned):
+    folder, planned = arm.runs[seed], arm.planned(seed)
+    if seed not in arm.unfinished:
         return records.record(planned, folder)
     trained = sum("time/update/seconds" in logged for logged in read_lines(folder / METRICS))
     so_far = replace(planned, settings={**planned.settings, "iterations": trained})
     return {**records.record(so_far, folder), "status": "unfinished"}
 
 
-def _planned(arm: Arm, seed: int) -> PlannedRun:
-    settings = {**arm.settings, "seed": seed}
-    return PlannedRun(arm=arm.name, task=str(settings["task"]), seed=seed, settings=settings)
-
-
 def _unfinished(arms: Sequence[Arm]) -> list[html.Markup]:
     """A line on the runs that are counted as far as they were trained."""
-    names = [
-        f"{arm.name}, seed {seed}"
-        for arm in arms
-        for seed, folder in arm.runs.items()
-        if not records.finished(folder, _planned(arm, seed))
-    ]
+    names = [f"{arm.name}, seed {seed}" for arm in arms for seed in arm.unfinished]
     return [html.paragraph(f"Not finished: {'; '.join(names)}.")] if names else []
 
 
