@@ -1,12 +1,13 @@
 """Tiny models, tokenizers and policies with random weights; nothing is downloaded."""
 
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import ByteLevelBPETokenizer, Tokenizer
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -58,6 +59,18 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     bpe.train_from_iterator(TEXTS * 20, vocab_size=300, special_tokens=[END], show_progress=False)
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe._tokenizer, bos_token=END, eos_token=END, pad_token=END
+    )
+
+
+def gapped_tokenizer(gap: int) -> PreTrainedTokenizerFast:
+    """`make_tokenizer` with one token more, an EOS called `<|end|>`, `gap` ids behind the others."""
+    inner = make_tokenizer()
+    spec, last = json.loads(inner.backend_tokenizer.to_str()), len(inner) + gap
+    end = {"id": last, "content": "<|end|>", "special": True, "normalized": False}
+    spec["added_tokens"].append(end | dict.fromkeys(("single_word", "lstrip", "rstrip"), False))
+    spec["model"]["vocab"]["<|end|>"] = last
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(spec)), eos_token="<|end|>", pad_token=END
     )
 
 

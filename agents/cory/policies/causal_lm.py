@@ -38,6 +38,7 @@ from cory.policies.precision import (
     store_frozen,
 )
 from cory.runtime import memory
+from cory_env.tokenizer import id_count
 
 
 class CausalLMPolicy(Policy):
@@ -69,7 +70,7 @@ class CausalLMPolicy(Policy):
         if value_head is None:  # it predicts 0 before training
             nn.init.zeros_(self.value_head.weight)
             nn.init.zeros_(self.value_head.bias)
-        self.vocab_size = min(max(tokenizer.get_vocab().values()) + 1, rows)  # ids may have gaps
+        self.vocab_size = min(id_count(tokenizer), rows)
         self.eos = eos_ids(model, tokenizer, vocab_size=self.vocab_size)
         pad = tokenizer.pad_token_id  # told from an EOS that was chosen by lengths, never by ids
         self.pad = pad if pad is not None and pad < self.vocab_size else min(self.eos)

@@ -18,6 +18,7 @@ from cory.policies.precision import Precision, four_bit_options, freeze_format, 
 from cory.runtime import hub
 from cory.runtime.device import default_device
 from cory_env.nearest import did_you_mean_path
+from cory_env.tokenizer import id_count
 
 TOKENIZER = ("tokenizer*", "vocab*", "*.model")
 """Files of which a folder with a tokenizer holds some."""
@@ -198,8 +199,9 @@ def _load_adapted(path: str | Path, *, device: str, merge: bool) -> tuple[Any, A
         model, tokenizer = load_model(base, device=device)
         if holds_tokenizer(path):
             tokenizer = _tokenizer(path)
-            if len(tokenizer) > head_shape(model)[0]:  # tokens were added when the adapter was trained
-                model.resize_token_embeddings(len(tokenizer))
+            ids = id_count(tokenizer)
+            if ids > head_shape(model)[0]:  # tokens were added when the adapter was trained
+                model.resize_token_embeddings(ids)
     if merge:
         return merge_adapter(model, path), tokenizer
     from cory.policies.lora_adapters import add_in_float32  # PEFT takes seconds to import

@@ -38,6 +38,7 @@ from cory.policies.lora_config import (
     weights_sha256,
 )
 from cory.policies.precision import Precision, product_dtype, resolved, store_frozen
+from cory_env.tokenizer import id_count
 
 REFERENCE = "reference"
 DEFAULT = LoRAConfig()
@@ -220,9 +221,10 @@ class LoraTeam:
         )
         if config.adapter is not None and holds_tokenizer(config.adapter):
             tokenizer = load_tokenizer(config.adapter)
-            if len(tokenizer) > (rows := head_shape(model)[0]):
+            ids, rows = id_count(tokenizer), head_shape(model)[0]
+            if ids > rows:
                 raise ValueError(
-                    f"lora.adapter {config.adapter} comes with {len(tokenizer)} tokens, {path} with {rows}; "
+                    f"lora.adapter {config.adapter} comes with {ids} tokens, {path} with {rows}; "
                     "train policy.kind causal_lm on it, which adds them"
                 )
         try:

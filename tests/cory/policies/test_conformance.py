@@ -21,7 +21,7 @@ from cory.policies.loading import load_model
 from cory.policies.scoring import evaluate
 from tests.helpers.batches import B, make_batch, sampled, single_row_logprobs
 from tests.helpers.learners import advantage_of, make_learner
-from tests.helpers.models import make_tokenizer, model_logits, save_backbone, stir
+from tests.helpers.models import gapped_tokenizer, make_tokenizer, model_logits, save_backbone, stir
 
 SHAPE = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -213,12 +213,11 @@ def test_transform_is_the_formula():
     assert Head("lm_head", LogitTransform()).transform.cap == math.inf
 
 
-def save_adapter(base, folder, config, *, new_tokens: int = 0):
-    """A stirred adapter on `base`; its logits."""
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(base), make_tokenizer()
-    if new_tokens:
-        tokenizer.add_tokens([f"<new{i}>" for i in range(new_tokens)])
-        model.resize_token_embeddings(len(tokenizer))
+def save_adapter(base, folder, config, *, tokenizer=None):
+    """A stirred adapter on `base`, perhaps with tokens of its own; its logits."""
+    model = AutoModelForCausalLM.from_pretrained(base)
+    if tokenizer:
+        model.resize_token_embeddings(max(tokenizer.get_vocab().values()) + 1)
     adapted = get_peft_model(model, config)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -226,7 +225,7 @@ def save_adapter(base, folder, config, *, new_tokens: int = 0):
             if weight.requires_grad:
                 weight += 0.1 * torch.randn(weight.shape, generator=generator)
     adapted.save_pretrained(folder)
-    if new_tokens:
+    if tokenizer:
         tokenizer.save_pretrained(folder)
     return model_logits(adapted)
 
@@ -256,14 +255,15 @@ def test_a_policy_on_an_adapter_of_a_tied_model_is_the_adapted_model_and_stays_i
     torch.testing.assert_close(model_logits(plain), want, atol=1e-4, rtol=1e-4)
 
 
-def test_an_adapter_with_more_tokens_than_its_base_is_loaded_with_them(tmp_path):
+@pytest.mark.parametrize("gap", [0, 3])
+def test_an_adapter_with_more_ids_than_its_base_is_loaded_with_them(gap, tmp_path):
     base = save_backbone("llama", tmp_path / "base")
     config = LoraConfig(
         r=4, task_type="CAUSAL_LM", target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"]
     )
-    want = save_adapter(base, tmp_path / "adapter", config, new_tokens=2)
+    want = save_adapter(base, tmp_path / "adapter", config, tokenizer=gapped_tokenizer(gap))
     policy = CausalLMPolicy.load("x", tmp_path / "adapter")
-    assert policy.vocab_size == len(make_tokenizer()) + 2
+    assert policy.vocab_size == len(make_tokenizer()) + gap + 1
     torch.testing.assert_close(model_logits(policy.model), want, atol=1e-4, rtol=1e-4)
 
 

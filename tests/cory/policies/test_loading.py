@@ -8,15 +8,14 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, OPTConfig, PreTrainedTokenizerFast, T5Config, pipeline
+from transformers import AutoModelForCausalLM, OPTConfig, T5Config, pipeline
 
 from cory.config.schema import Config, PolicyConfig
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
 from cory.policies.loading import load_model, load_tokenizer
 from cory.training.factory import make_players, tokens_of
 from cory_env.tokenizer import HFTokenizer
-from tests.helpers.models import END, make_model, make_tokenizer
+from tests.helpers.models import gapped_tokenizer, make_model, make_tokenizer
 
 
 @pytest.fixture
@@ -227,15 +226,7 @@ def test_policies_of_different_weights_need_one_tokenizer():
 
 def test_ids_behind_a_gap_are_of_the_vocabulary():
     """301 tokens, the last of them with id 310: it can be sampled, and it ends a response."""
-    inner = make_tokenizer()
-    spec, count = json.loads(inner.backend_tokenizer.to_str()), len(inner)
-    end = {"id": count + 10, "content": "<|end|>", "special": True, "normalized": False}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
-    spec["added_tokens"].append(end | flags)
-    spec["model"]["vocab"]["<|end|>"] = count + 10
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(spec)), eos_token="<|end|>", pad_token=END
-    )
+    tokenizer, count = gapped_tokenizer(10), len(make_tokenizer())
     model = make_model("llama", count + 20)
     model.generation_config.eos_token_id = [0, count + 10]
     policy = CausalLMPolicy("llm_1", model, tokenizer)
