@@ -72,11 +72,6 @@ Message = Mapping[str, str]
 """One message of a chat: its `role` and its `content`."""
 
 
-def id_count(inner: Any) -> int:
-    """Ids of a Hugging Face tokenizer: the largest + 1, as ids may have gaps; `len` counts its entries."""
-    return int(max(inner.get_vocab().values())) + 1
-
-
 class HFTokenizer:
     """Adapter of a loaded Hugging Face tokenizer, `inner`, to the game.
 
@@ -93,7 +88,7 @@ class HFTokenizer:
         vocab_size: int | None = None,
     ) -> None:
         self.inner = inner
-        self.vocab_size = vocab_size = vocab_size or id_count(inner)
+        self.vocab_size = vocab_size = vocab_size or max(inner.get_vocab().values()) + 1
         self.eos = frozenset(({inner.eos_token_id} - {None}) if eos is None else map(int, eos))
         pad = inner.pad_token_id if pad is None else pad
         if not self.eos:

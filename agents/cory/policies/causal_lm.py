@@ -25,7 +25,7 @@ from cory.policies.compiled_blocks import CompiledBlocks, missing
 from cory.policies.gradient_checkpointing import layers_of, recomputable_layers, recomputing
 from cory.policies.head import Head
 from cory.policies.kv_cache import CachedDecoder, UncachedDecoder
-from cory.policies.loading import eos_ids, head_shape, load_model, load_value_head
+from cory.policies.loading import eos_ids, head_shape, id_count, load_model, load_value_head
 from cory.policies.lora_config import VALUE_HEAD
 from cory.policies.precision import (
     Precision,
@@ -38,7 +38,6 @@ from cory.policies.precision import (
     store_frozen,
 )
 from cory.runtime import memory
-from cory_env.tokenizer import id_count
 
 
 class CausalLMPolicy(Policy):

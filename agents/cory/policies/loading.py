@@ -18,7 +18,6 @@ from cory.policies.precision import Precision, four_bit_options, freeze_format, 
 from cory.runtime import hub
 from cory.runtime.device import default_device
 from cory_env.nearest import did_you_mean_path
-from cory_env.tokenizer import id_count
 
 TOKENIZER = ("tokenizer*", "vocab*", "*.model")
 """Files of which a folder with a tokenizer holds some."""
@@ -294,6 +293,11 @@ def _base_of(path: str | Path) -> str:
             f"the adapter {path} names no base model; set base_model_name_or_path in its adapter_config.json"
         )
     return base
+
+
+def id_count(tokenizer: Any) -> int:
+    """Ids of a tokenizer: the largest + 1, as ids may have gaps; `len` counts its entries."""
+    return int(max(tokenizer.get_vocab().values())) + 1
 
 
 def holds_tokenizer(path: str | Path) -> bool:

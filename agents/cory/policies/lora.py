@@ -23,6 +23,7 @@ from cory.policies.loading import (
     check_device,
     head_shape,
     holds_tokenizer,
+    id_count,
     load_model,
     load_tokenizer,
     load_value_head,
@@ -38,7 +39,6 @@ from cory.policies.lora_config import (
     weights_sha256,
 )
 from cory.policies.precision import Precision, product_dtype, resolved, store_frozen
-from cory_env.tokenizer import id_count
 
 REFERENCE = "reference"
 DEFAULT = LoRAConfig()

@@ -1,8 +1,9 @@
 """What settings name outside of this package: files, folders and modules of users, known by their hashes.
 
 The settings `algorithm: mine.py` say nothing of the code in that file. With its hash beside them a run whose
-code, judge, data or model was edited is known to be another run. Built-in parts are covered by the learning
-version of studies, hub names by nothing. No module is imported for it.
+code, judge, data or model was edited is known to be another run, as is one on a model that a command made
+anew. Built-in parts are covered by the learning version of studies, hub names by nothing. No module is
+imported for it.
 """
 
 import ast
@@ -17,6 +18,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from cory import pocket
 from cory_env.contents import digest
 from cory_env.registry import LOADED, REGISTERED
 
@@ -58,8 +60,16 @@ def last_of(made: Mapping[str, Any]) -> dict[str, str]:
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """The names whose source is not what it was, in words (`mine.py has changed`); empty if all are."""
-    names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    """The names whose source is not what it was, in words (`mine.py has changed`); empty if all are.
+
+    Models that commands make are compared where both have them: a report is drawn without the model, too.
+    """
+    names = sorted(
+        name
+        for name in before.keys() | now.keys()
+        if before.get(name) != now.get(name)
+        and (name not in pocket.MADE_BY or name in before.keys() & now.keys())
+    )
     return f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} changed" if names else ""
 
 
@@ -72,6 +82,11 @@ def _named(setting: str, text: str) -> Iterator[tuple[str, Path]]:
     """What a value names: a path, `PATH:NAME`, `module:NAME`, an entry point, or several (`a + 2*b`)."""
     is_data = setting.rpartition(".")[2] in FOLDERS
     for part in _parts(text):
+        if part in pocket.MODELS and not setting.endswith((".data", ".adapter")):
+            weights = pocket.MODELS[part] / "model.safetensors"
+            if part in pocket.MADE_BY and weights.exists():
+                yield part, weights
+            continue  # whatever the working directory has of that name
         head, _, attribute = part.rpartition(":")
         is_rule = setting == "judge" and head == "regex"
         if is_rule or (setting == "algorithm" and (ALGORITHMS / f"{part}.py").exists()):

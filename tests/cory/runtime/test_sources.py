@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from cory import pocket
 from cory.config.parsing import as_json
 from cory.config.schema import Config
 from cory.runtime import sources
@@ -153,6 +154,23 @@ def test_stray_hidden_files_and_caches_do_not_change_a_folder(folder):
     write(folder / "model/.DS_Store")
     write(folder / "model/__pycache__/code.pyc")
     assert sources_of({"policy.model": "model"}) == before
+
+
+@pytest.mark.parametrize("setting", ["policy.model", "policy.models", "judge", "players.pioneer_0", "target"])
+def test_a_model_that_was_made_anew_has_changed_and_one_that_is_not_here_has_not(
+    setting, tmp_path, monkeypatch
+):
+    """A folder of its name in the working directory is another thing."""
+    monkeypatch.setitem(pocket.MODELS, "smollm2", tmp_path / "cache")
+    write(tmp_path / "smollm2/notes.txt")
+    missing = sources_of({setting: "smollm2"})
+    write(tmp_path / "cache/model.safetensors", "1")
+    made = sources_of({setting: "smollm2"})
+    write(tmp_path / "cache/model.safetensors", "22")
+    again = sources_of({setting: "smollm2"})
+    assert missing == {}
+    assert changed(made, again) == "smollm2 has changed"
+    assert changed(made, missing) == changed(missing, again) == ""
 
 
 def test_large_file_is_known_by_blocks_from_its_beginning_to_its_end(folder, monkeypatch):
