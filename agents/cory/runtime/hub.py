@@ -33,6 +33,17 @@ def located(name: str | Path) -> str | Path:
         ) from error
 
 
+def commit(name: str) -> str:
+    """The commit of a model of the hub that is in the cache, which is the one last loaded; empty for none."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True)).name
+    except (HFValidationError, LocalEntryNotFoundError):
+        return ""
+
+
 def can_only_be_a_path(name: str | Path) -> bool:
     """Whether a name is none on the hub, `name` or `owner/name`: then a missing folder is a mistake."""
     path = Path(name)

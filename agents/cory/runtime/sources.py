@@ -1,9 +1,9 @@
 """What settings name outside of this package: files, folders and modules of users, known by their hashes.
 
 The settings `algorithm: mine.py` say nothing of the code in that file. With its hash beside them a run whose
-code, judge, data or model was edited is known to be another run, as is one on a model that a command made
-anew. Built-in parts are covered by the learning version of studies, hub names by nothing. No module is
-imported for it.
+code, judge, data or model was edited is known to be another run. Models of the hub are known by their commit,
+its data sets by nothing; built-in parts are covered by the learning version of studies. No module is imported
+for it.
 """
 
 import ast
@@ -19,11 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from cory import pocket
+from cory.runtime import hub
 from cory_env.contents import digest
 from cory_env.registry import LOADED, REGISTERED
 
 FOLDERS = ("adapter", "data", "judge", "model", "models")
 """Last parts of settings whose value may be a file or folder without a dot or slash in its name."""
+ON_HUB = "commit "
+"""What the source of a hub model begins with."""
 OURS = ("cory", "cory_env")
 ALGORITHMS = Path(__file__).parents[1] / "algorithms"
 BLOCK, BLOCKS = 1 << 20, 64
@@ -33,8 +36,9 @@ BLOCK, BLOCKS = 1 << 20, 64
 def sources_of(settings: Mapping[str, Any]) -> dict[str, str]:
     """The sha256 of everything that flat settings name, by the name they have for it.
 
-    Of Python files and modules also that of each module which they import from beside them; of files above
-    64 MiB that of blocks spread evenly. ValueError for a plug-in that has changed since it was loaded here.
+    Of hub models it is the commit of the one last loaded. Of Python files and modules also that of each
+    module which they import from beside them; of files above 64 MiB that of blocks spread evenly. ValueError
+    for a plug-in that has changed since it was loaded here.
     """
     hashes: dict[str, str] = {}
     for setting, value in settings.items():
@@ -51,6 +55,9 @@ def sources_of(settings: Mapping[str, Any]) -> dict[str, str]:
                 if path.suffix == ".py":
                     hashes |= {f"{name} ({module.name})": _file_sha256(module) for module in _imported(path)}
             hashes |= {name: digest(REGISTERED[name]) for name in _parts(text) if name in REGISTERED}
+            for name in set(_parts(text)) - hashes.keys():
+                if _may_be_on_hub(setting, name) and (commit := hub.commit(name)):
+                    hashes[name] = ON_HUB + commit
     return dict(sorted(hashes.items()))
 
 
@@ -62,15 +69,26 @@ def last_of(made: Mapping[str, Any]) -> dict[str, str]:
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """The names whose source is not what it was, in words (`mine.py has changed`); empty if all are.
 
-    Models that commands make are compared where both have them: a report is drawn without the model, too.
+    Models that have to be fetched or made are compared where both have them: a study is planned, and its
+    report is drawn, without them too.
     """
-    names = sorted(
-        name
-        for name in before.keys() | now.keys()
-        if before.get(name) != now.get(name)
-        and (name not in pocket.MADE_BY or name in before.keys() & now.keys())
-    )
+    names = []
+    for name in sorted(before.keys() | now.keys()):
+        both = [sources[name] for sources in (before, now) if name in sources]
+        fetched = name in pocket.MADE_BY or any(source.startswith(ON_HUB) for source in both)
+        if len(set(both)) > 1 or (len(both) == 1 and not fetched):
+            names.append(name)
     return f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} changed" if names else ""
+
+
+def _may_be_on_hub(setting: str, name: str) -> bool:
+    is_model = setting.rpartition(".")[2] in ("model", "models")
+    return (
+        (is_model or ("/" in name and not setting.endswith("data")))
+        and name not in pocket.MODELS
+        and not hub.can_only_be_a_path(name)
+        and not os.path.exists(name)
+    )
 
 
 def _parts(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 import hashlib
 
 import pytest
+from huggingface_hub import constants
 
 from cory import pocket
 from cory.config.parsing import as_json
@@ -171,6 +172,34 @@ def test_a_model_that_was_made_anew_has_changed_and_one_that_is_not_here_has_not
     assert missing == {}
     assert changed(made, again) == "smollm2 has changed"
     assert changed(made, missing) == changed(missing, again) == ""
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("policy.model", "owner/name"),
+        ("judge", "0.5*owner/name + pocket"),
+        ("lora.adapter", "owner/name"),
+        ("players.pioneer_0", "owner/name"),
+    ],
+)
+def test_a_hub_model_is_known_by_its_commit_and_compared_where_both_have_one(
+    setting, value, folder, monkeypatch
+):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+
+    def fetched(commit):
+        write(folder / "cache/models--owner--name/refs/main", commit)
+        write(folder / "cache/models--owner--name/snapshots" / commit / "config.json")
+        return sources_of({setting: value})
+
+    missing, old, new = sources_of({setting: value}), fetched("1" * 40), fetched("2" * 40)
+    assert missing == {}
+    assert old == {"owner/name": "commit " + "1" * 40}
+    assert changed(old, new) == "owner/name has changed"
+    assert changed(old, missing) == changed(missing, new) == ""
+    write(folder / "owner/name/config.json")
+    assert changed(old, sources_of({setting: value})) == "owner/name has changed"
 
 
 def test_large_file_is_known_by_blocks_from_its_beginning_to_its_end(folder, monkeypatch):
