@@ -48,6 +48,7 @@ QUOTED = (
     ("67 % fewer collapses", "collapsed policies", "smollm2-batch"),
     ("41 % less variance", "variance of combined reward", "equal"),
     ("41 % less variance", "variance of combined reward", "plus"),
+    ("41 % less variance", "variance of combined reward", "smollm2-batch"),
 )
 """What is quoted, the quantity and the study that measure it."""
 INFLUENCE = ROOT / "benchmarks/results/learning/influence.json"
@@ -224,8 +225,9 @@ def percentages(results: Results, quantity: str) -> list[list[str]]:
 
 
 def model_of(results: Results, row: Mapping[str, Any]) -> str:
-    """The model that a claim is tested on: that of its task's first arm, or `table`."""
-    settings = next(iter(results["arms"].values()))["config"][row["task"]]
+    """The model that a claim is tested on: that of its arm, of a sweep or a pool the first; or `table`."""
+    arms = results["arms"]
+    settings = arms.get(row["arm"], next(iter(arms.values())))["config"][row["task"]]
     return "table" if settings["policy.kind"] == "table" else Path(settings["policy.model"]).name
 
 

@@ -93,6 +93,18 @@ def test_a_comparison_that_two_studies_make_is_in_the_index_once(stored):
     assert len(studies_pages.claims_of_the_paper([one, other])) == 2
 
 
+def test_model_of_a_claim_is_that_of_its_arm():
+    models = {"ppo": "smollm2", "pocket-ppo": "folder/pocket"}
+    arms = {
+        arm: {"config": {"reviews": {"policy.kind": "full", "policy.model": model}}}
+        for arm, model in models.items()
+    }
+    names = [
+        studies_pages.model_of({"arms": arms}, {"arm": arm, "task": "reviews"}) for arm in (*models, "sweep")
+    ]
+    assert names == ["smollm2", "pocket", "smollm2"]
+
+
 def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
     text = (pages / "relay-smoke.md").read_text("utf-8")
     for shown in (

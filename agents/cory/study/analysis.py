@@ -35,7 +35,7 @@ Run = Mapping[str, Any]
 def run_value(
     run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, Any], horizon: float = math.inf
 ) -> float:
-    """One number for a run: at the end of training, mean over its policies. NaN if it was not measured.
+    """One number for a run: at its end, mean over its policies. NaN if it was not measured, or not there.
 
     `survival` are the iterations without a sign of collapse, up to `horizon`, `survival_kl` the nats.
     """
@@ -45,8 +45,10 @@ def run_value(
         values = []
         for name in trained(run["eval"]):
             metrics = run["eval"][name]
-            kl, reward = ([v for _, v in metrics.get(quantity, ())] for quantity in ("kl", "task_reward"))
-            values.append(_frontier_value(kl, reward, metric, frontier, run, [name]))
+            kl, reward = (dict(metrics.get(quantity, ())) for quantity in ("kl", "task_reward"))
+            shared = [at for at in kl if at in reward]  # without evaluations whose KL was not finite
+            kl_N, reward_N = [kl[at] for at in shared], [reward[at] for at in shared]
+            values.append(_frontier_value(kl_N, reward_N, metric, frontier, run, [name]))
         return _mean(values)
     ends = [points[-1][1] for points in _series(run, metric.removeprefix(APART), kl_coef) if points]
     if metric.startswith(APART):
@@ -60,7 +62,8 @@ def curve(run: Run, metric: str, *, kl_coef: float) -> dict[int, float]:
     by_iteration: dict[int, list[float]] = {}
     for points in series:
         for iteration, value in points:
-            by_iteration.setdefault(int(iteration), []).append(value)
+            if math.isfinite(value):
+                by_iteration.setdefault(int(iteration), []).append(value)
     return {i: _mean(values) for i, values in sorted(by_iteration.items()) if len(values) == len(series)}
 
 
@@ -135,8 +138,9 @@ def compare(results: Results, comparison: Mapping[str, Any], task: str) -> dict[
     low, high = statistics.interval(d_n)
     lives = _lives(results, comparison, task, seeds)
     are_arms = {comparison["arm"], comparison["baseline"]} <= results["arms"].keys()
-    # Longer runs would have gone to more nats; in iterations all end alike, so where none collapsed at all.
-    lower = metric == survival.IN_KL or not d_n.any()
+    counted = statistics.verdict(statistics.Interval(low, high), margin, direction, expected)
+    # Longer runs would have gone to more nats; in iterations all end alike, and to be ahead there is enough.
+    lower = metric == survival.IN_KL or direction == "equal" or counted != "supported"
     bounds = [sum(not collapsed for _, collapsed in side) if lower else 0 for side in lives]
     possible = statistics.Interval(-math.inf if bounds[1] else low, math.inf if bounds[0] else high)
     row = {
@@ -308,11 +312,17 @@ def _series(run: Run, metric: str, kl_coef: float) -> list[Points]:
 
 
 def _quantity(metrics: Mapping[str, Points], quantity: str, kl_coef: float) -> Points:
-    """The points of a quantity; combined reward by `kl_coef`, where KL could be measured."""
-    if quantity != "combined_reward" or "kl" not in metrics:
-        return metrics.get(quantity, [])
-    kl = {point[0]: point[1] for point in metrics["kl"]}  # without evaluations whose KL was not finite
-    return [[at, reward - kl_coef * kl[at]] for at, reward in metrics["task_reward"] if at in kl]
+    """The points of a quantity; combined reward by `kl_coef`, where KL could be measured.
+
+    Values that were not finite are not stored. If the last one was not it is NaN, so that none of before
+    stands for it.
+    """
+    points = metrics.get(quantity, [])
+    if quantity == "combined_reward" and "kl" in metrics:
+        kl = {point[0]: point[1] for point in metrics["kl"]}
+        points = [[at, reward - kl_coef * kl[at]] for at, reward in metrics["task_reward"] if at in kl]
+    last = max((of[-1][0] for of in metrics.values() if of), default=math.nan)
+    return [*points, [last, math.nan]] if points and points[-1][0] < last else points
 
 
 def _total(seats: Sequence[Points]) -> Points:

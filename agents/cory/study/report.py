@@ -246,7 +246,10 @@ def _columns(results: Results, task: str) -> list[str]:
 
 
 def _untrained(runs: Sequence[Mapping[str, Any]], metric: str) -> str:
-    """A metric of the reference, standalone or in all seats; its range where arms differ in it."""
+    """A metric of the reference, standalone or in all seats; its range where arms differ in it.
+
+    In seats it is that of the policies at iteration 0, which curves that begin at a checkpoint lack.
+    """
     tested, quantity = tested_on(metric)
     team = quantity.startswith("team/")
     quantity = quantity.removeprefix("team/").removeprefix(OF_AVERAGE)
@@ -258,7 +261,8 @@ def _untrained(runs: Sequence[Mapping[str, Any]], metric: str) -> str:
     ]
     if not team and quantity == "combined_reward":
         quantity = "task_reward"  # its KL is 0
-    values = sorted({round(points[0][1], 3) for side in sides if (points := side.get(quantity))})
+    starts = [points[0] for side in sides if (points := side.get(quantity))]
+    values = sorted({round(value, 3) for at, value in starts if at == 0 or not team})
     return " to ".join(f"{value:.3f}" for value in dict.fromkeys([*values[:1], *values[-1:]])) or "-"
 
 

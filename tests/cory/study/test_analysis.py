@@ -44,6 +44,27 @@ def test_value_of_a_run_is_the_mean_of_its_policies_at_the_end():
     assert analysis.run_value(run, "combined_reward", **OPTIONS) == pytest.approx(0.6 - 0.1 * 2.0)
 
 
+def test_value_that_was_not_finite_at_the_end_is_none_of_before():
+    run = made_up_run("a", 0, 0.5)
+    for policy in ("llm_1", "llm_2"):  # it left its reference for an infinite KL, which is not stored
+        run["eval"][policy] = {"task_reward": [[0, 0.0], [10, 0.4], [20, 3.0]], "kl": [[0, 0.0], [10, 2.0]]}
+    run["game"]["observer_1"] = {"task_reward": [[10, 0.5], [20, 0.5]], "kl": [[10, 2.0]]}
+    assert analysis.run_value(run, "task_reward", **OPTIONS) == 3.0
+    for metric in ("kl", "combined_reward", "apart/kl", "game/kl"):
+        assert math.isnan(analysis.run_value(run, metric, **OPTIONS)), metric
+    run["eval"]["llm_1"]["kl"].append([20, 9.0])  # nor is one policy's the mean of both
+    assert math.isnan(analysis.run_value(run, "kl", **OPTIONS))
+    assert analysis.curve(run, "kl", kl_coef=0.1) == {0: 0.0, 10: 2.0}
+
+
+def test_frontier_pairs_reward_and_kl_of_one_evaluation():
+    run = made_up_run("a", 0, 0.5)
+    for policy in ("llm_1", "llm_2"):  # KL was not finite at the second evaluation, and is not stored
+        run["eval"][policy] = {"task_reward": [[0, 0.0], [10, 0.4], [20, 1.0]], "kl": [[0, 0.0], [20, 2.0]]}
+    assert analysis.run_value(run, "hypervolume", **OPTIONS) == pytest.approx(18 * 1.0)
+    assert analysis.run_value(run, "reward_at_kl/1", **OPTIONS) == pytest.approx(0.5)
+
+
 def test_values_and_curves_of_the_team():
     run = made_up_run("a", 0, 0.5)
     run["team"] = {
@@ -167,6 +188,16 @@ def test_reference_on_another_task_and_of_averaged_weights_stands_in_the_last_ro
     assert [last[metric] for metric in metrics] == ["-0.250", "0.000"]
 
 
+@pytest.mark.parametrize(("first", "shown"), [(0, "0.200"), (10, "-")])
+def test_team_before_training_is_that_at_iteration_0(values, first, shown):
+    results = made_up_results(values)
+    results["primary"] = [{**results["primary"][0], "metric": "team/best_reward"}]
+    for run in results["runs"]:
+        run["team"] = {"all": {"best_reward": [[first, 0.2], [20, 0.7]]}}
+    table = report.result_tables(results)[-1]
+    assert dict(zip(table.head, table.rows[-1], strict=True))["team/best_reward"] == shown
+
+
 def test_nats_of_survival_are_those_at_the_first_sign_or_at_the_last_evaluation():
     run = made_up_run("a", 0, 0.5, collapsed_at={"llm_1": 10, "llm_2": None})
     run["eval"]["llm_1"]["kl"] = [[0, 0.0], [5, 3.0], [10, 8.0], [20, 30.0]]
@@ -232,9 +263,10 @@ def test_nats_that_were_borne_without_collapse_decide_only_what_more_could_not_c
     assert f" {censored} runs did not collapse; a verdict" in analysis.words(row)
 
 
-def collapsing_results(values, collapsed, iterations=20):
+def collapsing_results(values, collapsed, iterations=20, **claim):
     """Runs of cooperative that collapse at given iterations, those of independent that never do."""
-    primary = [{"arm": "independent", "baseline": "cooperative", "metric": "survival", "margin": 1.0}]
+    compared = {"arm": "independent", "baseline": "cooperative", "metric": "survival", "margin": 1.0}
+    primary = [compared | claim]
     spec = make_spec(values | {"primary": primary})
     runs = [
         made_up_run("cooperative", seed, 0.5, collapsed_at={"llm_1": at, "llm_2": at})
@@ -279,6 +311,23 @@ def test_survival_without_runs_or_collapse_has_no_log_rank_p(values, collapsed):
     assert (row["n"], row["log_rank_p"]) == (len(collapsed), None)
     assert "Log-rank" not in analysis.words(row)
     assert row["result"] == "undecided"  # nobody collapsed: nothing was tested
+
+
+@pytest.mark.parametrize(
+    ("collapsed", "claim", "expected"),
+    [
+        ([20, 20, 20, 20, 16], {"margin": 5.0}, "undecided"),  # independent may last for much longer
+        ([20, 20, 20, 20, 16], {"margin": 5.0, "direction": "equal"}, "undecided"),
+        ([4, 5, 6, 5, 4], {"margin": 5.0}, "supported"),
+        ([4, 5, 6, 5, 4], {"margin": 5.0, "direction": "equal"}, "refuted"),
+        ([4, 5, 6, 5, 4], {"margin": 5.0, "direction": "lower"}, "refuted"),
+    ],
+)
+def test_survival_is_refuted_only_where_longer_runs_could_not_change_it(values, collapsed, claim, expected):
+    row = collapsing_results(values, collapsed, **claim)
+    assert row["result"] == expected
+    if expected == "undecided":
+        assert "runs did not collapse; a verdict that longer runs could change" in analysis.words(row)
 
 
 def test_share_without_collapse_is_the_kaplan_meier_estimate():
