@@ -1,7 +1,9 @@
 """GGUF files (llama.cpp) as models: transformers reads them, and the weights are unpacked to float32."""
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 MAGIC = b"GGUF"
@@ -38,7 +40,18 @@ def check_file(file: Path) -> None:
 
 def source(path: str | Path) -> tuple[str | Path, dict[str, str]]:
     """Return what `from_pretrained` takes for a folder, a hub name or a GGUF file: a place and options."""
-    return (Path(path).parent, {"gguf_file": Path(path).name}) if is_gguf(path) else (path, {})
+    if not is_gguf(path):
+        return path, {}
+    file = Path(path).resolve()
+    return Path(_alone(file).name), {"gguf_file": file.name}
+
+
+@cache
+def _alone(file: Path) -> TemporaryDirectory[str]:
+    """A folder with a link to the file only: transformers takes a tokenizer that lies beside one for its."""
+    folder = TemporaryDirectory()
+    (Path(folder.name) / file.name).symlink_to(file)
+    return folder
 
 
 def forget_format(model: Any) -> None:

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import cory
+from cory import pocket
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.loading import load_model, load_tokenizer, without_weights
 from cory.policies.lora_config import weights_sha256
@@ -107,6 +108,19 @@ def test_a_policy_from_a_gguf_file_trains_and_saves_as_an_ordinary_folder(file, 
     plain = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert torch.equal(plain.lm_head.weight, policy.model.lm_head.weight)
     assert len(AutoTokenizer.from_pretrained(tmp_path)) == len(policy.tokenizer)
+
+
+def test_what_lies_beside_a_gguf_file_is_no_part_of_it(file, tmp_path):
+    """A folder of downloads: a model of another vocabulary, and an adapter."""
+    for one in Path(pocket.lm_path("pocket")).iterdir():
+        (tmp_path / one.name).write_bytes(one.read_bytes())
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "gone", "peft_type": "LORA"}')
+    beside = tmp_path / file.name
+    beside.write_bytes(file.read_bytes())
+    text = "I liked this film"
+    model, tokenizer = load_model(beside)
+    assert tokenizer(text)["input_ids"] == load_model(file)[1](text)["input_ids"]
+    assert model.get_input_embeddings().num_embeddings == len(tokenizer) == len(load_tokenizer(beside))
 
 
 def test_the_sha256_of_a_gguf_backbone_is_that_of_the_file(file, tmp_path):
