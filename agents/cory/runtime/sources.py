@@ -29,6 +29,8 @@ ON_HUB = "commit "
 """What the source of a hub model begins with."""
 OURS = ("cory", "cory_env")
 ALGORITHMS = Path(__file__).parents[1] / "algorithms"
+NO_PLAYER = re.compile(r"frozen|pool:\d+")
+"""Players of `players.SEAT` that are no model."""
 BLOCK, BLOCKS = 1 << 20, 64
 """Bytes and number of the blocks that are hashed of a larger file, such as weights."""
 
@@ -82,9 +84,10 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def _may_be_on_hub(setting: str, name: str) -> bool:
-    is_model = setting.rpartition(".")[2] in ("model", "models")
+    is_model = setting.rpartition(".")[2] in ("model", "models") or setting.startswith("players.")
     return (
-        (is_model or ("/" in name and not setting.endswith("data")))
+        not NO_PLAYER.fullmatch(name)
+        and (is_model or ("/" in name and not setting.endswith("data")))
         and name not in pocket.MODELS
         and not hub.can_only_be_a_path(name)
         and not os.path.exists(name)
@@ -98,7 +101,7 @@ def _parts(text: str) -> list[str]:
 
 def _named(setting: str, text: str) -> Iterator[tuple[str, Path]]:
     """What a value names: a path, `PATH:NAME`, `module:NAME`, an entry point, or several (`a + 2*b`)."""
-    is_data = setting.rpartition(".")[2] in FOLDERS
+    is_data = setting.rpartition(".")[2] in FOLDERS or setting.startswith("players.")
     for part in _parts(text):
         if part in pocket.MODELS and not setting.endswith((".data", ".adapter")):
             weights = pocket.MODELS[part] / "model.safetensors"
@@ -107,7 +110,8 @@ def _named(setting: str, text: str) -> Iterator[tuple[str, Path]]:
             continue  # whatever the working directory has of that name
         head, _, attribute = part.rpartition(":")
         is_rule = setting == "judge" and head == "regex"
-        if is_rule or (setting == "algorithm" and (ALGORITHMS / f"{part}.py").exists()):
+        is_ours = setting == "algorithm" and (ALGORITHMS / f"{part}.py").exists()
+        if is_rule or is_ours or (setting.startswith("players.") and NO_PLAYER.fullmatch(part)):
             continue  # this package's own
         for name in filter(None, (part, head)):
             path = os.path.expanduser(name)

@@ -77,6 +77,7 @@ def test_a_run_is_its_policies_and_no_report_of_it(tmp_path):
         ("policy.models", ["pocket", "models/b"], "models/b/config.json"),
         ("judge.model", "classifier", "classifier/config.json"),
         ("lora.adapter", "adapter", "adapter/adapter.safetensors"),
+        ("players.observer_1", "opponent", "opponent/model.safetensors"),
     ],
 )
 def test_an_edit_of_whatever_a_setting_names_changes_its_source(folder, setting, value, file):
@@ -147,6 +148,9 @@ def test_folder_without_a_slash_counts_only_where_a_setting_names_data_or_a_mode
     write(folder / "reviews/notes.txt")
     assert sources_of({"task": "reviews"}) == {}
     assert list(sources_of({"task.data": "reviews"})) == ["reviews"]
+    write(folder / "frozen/notes.txt")
+    write(folder / "pool/notes.txt")
+    assert sources_of({"players.pioneer_0": "frozen", "players.observer_1": "pool:2"}) == {}
 
 
 def test_stray_hidden_files_and_caches_do_not_change_a_folder(folder):
