@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cory.evaluation.averaging import averaged
 from cory.policies.causal_lm import CausalLMPolicy, check_same_tokenizer
-from cory.runtime.files import system_errors
+from cory.runtime.files import let_read, system_errors
 from cory.training import factory
 from cory.training.targets import find
 
@@ -52,4 +52,5 @@ def average(
     used = [1 / len(policies)] * len(policies) if weights is None else list(weights)
     content = {"mean_of": [path for _, _, path in sources], "weights": used}
     (folder / SOURCES).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    let_read(folder)
     return folder

@@ -24,6 +24,7 @@ from cory.evaluation.summary import check_output, write
 from cory.judges.weighted_sum import closing
 from cory.policies.loading import merged
 from cory.runtime import hub
+from cory.runtime.files import let_read
 from cory.training import factory
 from cory.training import run as training_run
 from cory.training.check import Check, check_run, few_games
@@ -281,6 +282,8 @@ def _saved(model: Any, tokenizer: Any, folder: Path) -> Path:
         model.save_pretrained(part)
         tokenizer.save_pretrained(part)
         saved = folder / files_sha256(Path(part))[:16]
+        Path(part).chmod(folder.stat().st_mode)
+        let_read(Path(part))
         with suppress(OSError):  # it is there
             Path(part).replace(saved)
     return saved

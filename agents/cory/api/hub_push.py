@@ -16,7 +16,6 @@ from cory.runtime import hub, yaml_files
 from cory.runtime.files import read_json
 from cory.tracking.tracker import curves
 from cory.tracking.tracker import read as read_metrics
-from cory.training import checkpoint
 from cory.training.targets import is_exported
 
 UPLOADED = (
@@ -58,8 +57,7 @@ def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = ()) -> dict
             f"{run} went on after its policies were exported, and no evaluation is of them; finish it with "
             f"cory train --run {run} --resume must"
         )
-    best = checkpoint.read_best(run) if config["export_best"] else None
-    at = None if best is None else int(best["iteration"])
+    at = records.exported_after(run)
     results, intervals, measured = held_out(run, config, at=at)
     card = make_card(
         names,
@@ -120,6 +118,7 @@ def held_out(
         best = max(fitting, key=lambda one: one["measured"]["queries"])
         return _finite(best["metrics"]), best["intervals"], records.describe(best["measured"])
     metrics: dict[str, dict[str, float]] = {}
+    at = None if at == config["iterations"] else at
     for key, curve in curves(read_metrics(run)).items():
         values = dict(zip(curve.iterations, curve.values, strict=True))
         if key.place == "eval" and (last := curve.iterations[-1] if at is None else at) in values:

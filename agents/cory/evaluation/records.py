@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "evaluations"
+EXPORTED = "exported.json"
+"""In a run: how many iterations it had when its policies were exported, and after which of them they are."""
 
 DEFINING = (
     "task", "judge", "evaluation", "max_response", "seats", "turns", "players", "sees", "payoff", "kl.coef",
@@ -54,6 +56,14 @@ def other_settings(measured: Mapping[str, Any], config: Mapping[str, Any]) -> li
 def exported(run: Path) -> dict[str, str]:
     """The sha256 of each exported policy of a run."""
     return {path.name: files_sha256(path) for path in sorted(run.glob("policies/*")) if path.is_dir()}
+
+
+def exported_after(run: Path) -> int | None:
+    """The iteration after which a run's exported policies are; None where it is not recorded."""
+    try:
+        return int(json.loads((run / EXPORTED).read_text(encoding="utf-8"))["after"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def other_weights(policies: Mapping[str, str], measured: Mapping[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from cory.evaluation import records
 from cory.report import html, samples
 from cory.report.summary import change, number
 from cory.runtime.files import check_output, read_json, write_text
@@ -70,7 +71,7 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
     ]
     name = html.heading(f"CORY run: {run.resolve().name}", level=1)
     first = [
-        *_best_checkpoint(run, config),
+        *_best_checkpoint(run),
         *summary.badges(run_curves, config, environment, run),
         *plots.get("objective", ())[1:],
     ]
@@ -139,14 +140,15 @@ def _command(words: Sequence[str]) -> str:
     return " ".join([program, shlex.join(words[1:])]).strip()
 
 
-def _best_checkpoint(run: Path, config: Mapping[str, Any]) -> list[html.Markup]:
+def _best_checkpoint(run: Path) -> list[html.Markup]:
     """A sentence on the best checkpoint; empty if none was recorded."""
     try:
         best = json.loads((run / "checkpoints/best.json").read_text(encoding="utf-8"))
         iteration, score = int(best["iteration"]), float(best["score"])
     except (OSError, ValueError, TypeError, KeyError):
         return []
-    exported = "which is exported" if config.get("export_best") else "which --export-best exports"
+    is_exported = records.exported_after(run) == iteration
+    exported = "which is exported" if is_exported else "which --export-best exports"
     kind = html.alert if iteration == 0 else html.paragraph
     hurt = "Training hurt: by" if iteration == 0 else "By"
     return [

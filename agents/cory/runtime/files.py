@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,14 @@ def _names(folder: Path) -> set[Path]:
     if not folder.is_dir():
         return {Path()}
     return {path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+
+
+def let_read(folder: Path) -> None:
+    """Give files the permissions of their folder: safetensors writes them for their owner alone."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with suppress(OSError):  # of a disk without permissions
+                path.chmod(folder.stat().st_mode & 0o666)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cory.distributed import sharding
-from cory.runtime.files import move_aside, read_json, remove, sync, system_errors, write_text
+from cory.runtime.files import let_read, move_aside, read_json, remove, sync, system_errors, write_text
 
 MANIFEST = "MANIFEST.json"
 STATE = "trainer_state.json"
@@ -154,6 +154,7 @@ def save(
             save_file(_writable(state_tensors), part / f"{ALGORITHM}.safetensors")
     entries = {path.relative_to(part).as_posix(): _entry(path) for path in _files(part)}
     (part / MANIFEST).write_text(json.dumps(entries, indent=1))
+    let_read(part)
     for path in (*_files(part), *(path for path in part.rglob("*") if path.is_dir()), part):
         sync(path)
     if os.path.lexists(final):
@@ -250,7 +251,7 @@ def finished(run: Path) -> list[Path]:
     return sorted(named, key=iteration_of)
 
 
-def keep_last(run: Path, count: int, *, also: Sequence[int] = ()) -> list[Path]:
+def keep_last(run: Path, count: int, *, also: Iterable[int] = ()) -> list[Path]:
     """Remove all but the newest `count` checkpoints, the best one and those of the iterations `also`.
 
     Returns where other files in them now are.

@@ -144,9 +144,10 @@ class Loop:
             validation = self.held_out.validate(lambda name: on_progress(f"validating {name}", {}))
             row |= metrics.validation_metrics(validation, kl_coef=kl_coef)
         row["time/evaluate/seconds"] = time.perf_counter() - start
+        row |= self.judge.metrics(prefix="evaluation_")
         sampled = partial(self.held_out.sample_rows, iteration, responses)
         samples = ranks.gather_results("samples", sampled)[0]
-        row |= self.judge.metrics(prefix="evaluation_")
+        self.judge.metrics()  # those of the samples, which every rank plays, are none of the next iteration
         self.tracker.log(iteration, row)
         self.tracker.samples(iteration, samples)
         queries = len(next(iter(responses.values())).queries) if responses else 0
@@ -186,7 +187,9 @@ class Loop:
         """Write the checkpoint and remove old ones; its folder."""
         self.tracker.flush()  # a run that resumes here writes no earlier line again
         folder = self.trainer.save(self.run, iteration, documents=documents(self.run, self.config))
-        drawn = self.trainer.pool.members(iteration) if self.trainer.pool else ()
+        kept = checkpoint.finished(self.run)[-self.config.keep_checkpoints :]  # any may have to be resumed
+        pool, starts = self.trainer.pool, map(checkpoint.iteration_of, kept)
+        drawn = {at for start in starts for at in pool.members(start)} if pool else ()
         for aside in checkpoint.keep_last(self.run, self.config.keep_checkpoints, also=drawn):
             self.say(f"warning: an old checkpoint held other files or was damaged; they are kept in {aside}")
         return folder

@@ -12,13 +12,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from cory.evaluation.records import EXPORTED
 from cory.runtime.files import move_aside, write_text
 from cory.tracking.tracker import METRICS, SAMPLES, read, read_lines
 
 MARKER = ".cory"
 """A file in every folder that CORY has made for a run or a study."""
-EXPORTED = "exported.json"
-"""The iterations of the run whose policies were exported."""
 CONTENT = "Made by cory: it writes to this folder, and moves it aside with --overwrite. See docs/runs.md.\n"
 
 WRITTEN = {

@@ -14,8 +14,17 @@ from cory.config.parsing import MEASURED, changes, completed
 from cory.config.schema import Config
 from cory.config.values import flat
 from cory.distributed import ranks
+from cory.evaluation.records import EXPORTED
 from cory.report.model_card import write_card
-from cory.runtime.files import move_aside, read_json, remove, replace_folder, system_errors, write_text
+from cory.runtime.files import (
+    let_read,
+    move_aside,
+    read_json,
+    remove,
+    replace_folder,
+    system_errors,
+    write_text,
+)
 from cory.runtime.provenance import environment
 from cory.runtime.sources import changed, last_of, sources_of
 from cory.runtime.yaml_files import read_yaml
@@ -23,7 +32,6 @@ from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.training import checkpoint
 from cory.training.held_out import averaged, validation_count
 from cory.training.overwriting import (
-    EXPORTED,
     check_unoccupied,
     is_empty,
     is_marked,
@@ -272,8 +280,12 @@ def export(trainer: Trainer, run: Path, *, iteration: int | None = None) -> list
             else:
                 policy.save(part / name)
         write_card(part / name, name, flat(trainer.config), iterations=iteration)
+    if (run / EXPORTED).exists():  # files are replaced one by one
+        write_text(run / EXPORTED, "{}\n")
     moved = _renamed(part, run / "policies")
-    write_text(run / EXPORTED, json.dumps({"iterations": trainer.config.iterations}) + "\n")
+    last = trainer.config.iterations
+    content = {"iterations": last, "after": last if iteration is None else iteration}
+    write_text(run / EXPORTED, json.dumps(content) + "\n")
     return moved
 
 
@@ -297,6 +309,7 @@ def export_average(trainer: Trainer, run: Path, *, iteration: int) -> list[str]:
 
 
 def _renamed(part: Path, final: Path) -> list[str]:
+    let_read(part)
     aside = replace_folder(part, final)
     return [] if aside is None else [f"{final} held other files too; it is now {aside}"]
 

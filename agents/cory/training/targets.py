@@ -14,10 +14,11 @@ from cory.config.schema import Config, PayoffConfig
 from cory.config.values import at_home, dotted
 from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
+from cory.evaluation.records import EXPORTED
 from cory.runtime import hub
 from cory.runtime.files import read_json
 from cory.training import checkpoint
-from cory.training.overwriting import EXPORTED, MARKER
+from cory.training.overwriting import MARKER
 from cory_env.contents import digest
 from cory_env.nearest import did_you_mean_path
 from cory_env.registry import Registry

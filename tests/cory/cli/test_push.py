@@ -121,9 +121,19 @@ def test_the_card_has_no_evaluation_of_other_weights_or_settings(tmp_path):
 
 def test_the_card_of_the_best_checkpoint_has_its_evaluation(tmp_path):
     run = cory.train(run=tmp_path / "run", iterations=6, export_best=True, checkpoint_every=2, **ECHO)
-    (run.path / "checkpoints/best.json").write_text('{"iteration": 2, "score": 1.0}')
+    (run.path / records.EXPORTED).write_text('{"iterations": 6, "after": 2}')
     metrics = run.metrics["eval/llm_1/task_reward"].dropna()
     assert rewards_on_card(run.path) == [f"{metrics.iloc[1]:.3f}"] != [f"{metrics.iloc[-1]:.3f}"]
+
+
+def test_the_card_has_the_evaluation_of_what_was_exported_where_the_best_could_not_be(tmp_path):
+    run = cory.train(run=tmp_path / "run", iterations=6, checkpoint_every=2, **ECHO)
+    (run.path / "checkpoints/best.json").write_text('{"iteration": 2, "score": 1.0}')
+    with pytest.raises(ValueError, match="the best checkpoint cannot be exported"):
+        cory.train(run=run.path, resume="must", export_best=True, quiet=True)
+    metrics = run.metrics["eval/llm_1/task_reward"].dropna()
+    assert rewards_on_card(run.path) == [f"{metrics.iloc[-1]:.3f}"] != [f"{metrics.iloc[1]:.3f}"]
+    assert "6 iterations" in hub_push.prepare(run.path, "me/echo")["README.md"].decode()
 
 
 def test_policies_of_an_earlier_end_of_the_run_are_not_pushed(tmp_path):

@@ -62,7 +62,10 @@ def test_the_page_names_the_best_checkpoint_and_whether_it_is_exported(tmp_path)
         "By combined reward on the validation split, iteration 1 was best (0.500, checkpoints/step-000001), "
     )
     assert f"{best}which --export-best exports." in page_of(run)
-    assert f"{best}which is exported." in page_of(run, export_best=True)
+    (run / "exported.json").write_text('{"iterations": 3, "after": 1}')
+    assert f"{best}which is exported." in page_of(run)
+    (run / "exported.json").write_text('{"iterations": 3, "after": 3}')  # the best could not be exported
+    assert f"{best}which --export-best exports." in page_of(run, export_best=True)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"iteration": 1}', "null"])

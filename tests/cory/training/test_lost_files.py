@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+import cory
 from cory.cli.main import main
 from cory.runtime.files import read_json, remove
 from cory.tracking.tracker import read, read_lines, read_samples
-from cory.training import checkpoint
+from cory.training import checkpoint, run_directory
 from cory.training.run_directory import newest_whole
+from cory.training.targets import find
 from cory.training.trainer import Trainer
 from tests.helpers.runs import finished_run, train, without_report
 
@@ -110,6 +112,24 @@ def test_a_finished_run_whose_metrics_are_lost_exports_again(run, finished):
     assert main(["train", "--run", str(run), "--resume", "must"]) == 0
     new, old = (folder / "policies/llm_1/table.safetensors" for folder in (run, finished))
     assert new.read_bytes() == old.read_bytes()
+
+
+def test_a_run_that_is_killed_between_two_policies_of_a_second_export_is_its_checkpoint(run, monkeypatch):
+    def killed(part, final):
+        (part / "llm_1/table.safetensors").replace(final / "llm_1/table.safetensors")
+        raise KeyboardInterrupt
+
+    assert find(str(run)).folders["llm_1"] == str(run / "policies/llm_1")
+    monkeypatch.setattr(run_directory, "replace_folder", killed)
+    with pytest.raises(KeyboardInterrupt):
+        cory.train(run=run, resume="must", quiet=True)
+    assert find(str(run)).folders["llm_1"] == str(checkpoint.folder_of(run, 6) / "llm_1")
+
+
+def test_others_may_read_the_weights_of_a_run_as_its_other_files(run):
+    weights = [*run.rglob("*.safetensors")]
+    assert len(weights) > 4
+    assert {path.stat().st_mode for path in weights} == {(run / "config.yaml").stat().st_mode}
 
 
 def test_a_lost_config_is_said_and_lies_in_the_checkpoint(run, capsys):

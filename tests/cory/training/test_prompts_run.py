@@ -84,6 +84,16 @@ def test_a_users_chats_and_rewards_train_in_one_command(flags, capsys):
         )
         assert both == pytest.approx(kind + 0.5 * regex + 2 * sometimes)
         assert row["judge/regex/failures"] == row["judge/my_rewards:kind/failures"] == 0
+    last = rows[-1]  # of 4 test queries and 1 of validation, and of no sample game, which each rank plays
+    kind, regex, sometimes = (
+        last[f"judge/{name}/evaluation_score"]
+        for name in ("my_rewards:kind", "regex", "my_rewards:sometimes")
+    )
+    test, validation = (
+        (last[f"{place}/llm_1/task_reward"] + last[f"{place}/llm_2/task_reward"]) / 2
+        for place in ("eval", "validation")
+    )
+    assert (4 * test + validation) / 5 == pytest.approx(kind + 0.5 * regex + 2 * sometimes)
     failed = sum(
         row.get(f"judge/my_rewards:sometimes/{name}failures", 0)
         for row in rows
