@@ -101,7 +101,7 @@ class VectorGame:
         rows = self._checked(seat, np.asarray(ids), np.asarray(lengths), self.caps_BN[:, k])
         self._written.append(rows)
         if k + 1 < len(self.seats) and annotates(self.task):
-            added = annotation_ids(self.task, self.queries, self.responses(seat))
+            added = annotation_ids(self.task, list(self.queries), self.responses(seat))
             eos = self.task.tokenizer.eos
             rows = [[*without_end(row, eos), *text] for row, text in zip(rows, added, strict=True)]
             self._annotations[seat] = added
@@ -118,6 +118,11 @@ class VectorGame:
             raise ValueError(
                 f"{seat} wrote ids of shape {ids_BT.shape} with lengths of shape {lengths_B.shape}; "
                 f"{B} games need ({B}, T) and ({B},)"
+            )
+        if ids_BT.dtype.kind not in "iu" or lengths_B.dtype.kind not in "iu":
+            raise ValueError(
+                f"{seat} wrote ids of type {ids_BT.dtype} with lengths of type {lengths_B.dtype}; give whole "
+                "numbers"
             )
         _refuse(
             (lengths_B < 1) | (lengths_B > np.minimum(cap_B, T)), seat, "has a length outside 1 to its cap"
@@ -139,7 +144,7 @@ class VectorGame:
         if seat not in self._responses:
             tokenizer = self.task.tokenizer
             self._responses[seat] = [Response.of(ids, tokenizer, seat=seat) for ids in self._written[k]]
-        return self._responses[seat]
+        return list(self._responses[seat])
 
     def annotations(self, seat: str) -> tuple[np.ndarray, np.ndarray]:
         """Return what the task shows behind the response of `seat`: ids [B, A], and lengths [B] from 0."""
@@ -154,7 +159,7 @@ class VectorGame:
         if self.turn is not None:
             raise ValueError(f"the games are not over; it is the turn of {self.turn}")
         if self._scores_BN is None:
-            self._scores_BN = checked_scores(self.task, self.queries, self._by_seat())
+            self._scores_BN = checked_scores(self.task, list(self.queries), self._by_seat())
         return self._scores_BN.copy()
 
     def payoffs(self) -> np.ndarray:
@@ -170,7 +175,7 @@ class VectorGame:
             return {}
         measures = {
             seat: {quantity: np.asarray(values, dtype=np.float64) for quantity, values in of_seat.items()}
-            for seat, of_seat in self.task.measure_games(self.queries, self._by_seat()).items()
+            for seat, of_seat in self.task.measure_games(list(self.queries), self._by_seat()).items()
         }
         for seat, quantity, values in (
             (s, q, v) for s, of_seat in measures.items() for q, v in of_seat.items()

@@ -66,6 +66,11 @@ def check_loss(loss: object, tokens: Tokens, source: object) -> None:
     if loss.loss_K.shape != tokens.logprob_K.shape:
         shape = tuple(loss.loss_K.shape)
         raise ValueError(f"token_loss of {name} returned a loss of shape {shape}; return {wanted}")
+    if tokens.logprob_K.requires_grad and not loss.loss_K.requires_grad:
+        raise ValueError(
+            f"token_loss of {name} returned a loss without a gradient; compute it from logprob_K, value_K, "
+            "entropy_K or exact_kl_K of its tokens"
+        )
     for quantity, value in (*dict(loss.metrics).items(), *dict(loss.maxima).items()):
         if getattr(value, "shape", None) != loss.loss_K.shape:
             raise ValueError(

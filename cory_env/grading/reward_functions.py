@@ -12,6 +12,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from threading import Thread
@@ -167,7 +168,7 @@ class Signature(NamedTuple):
         return self.takes & OF_GAMES if self.by_name else frozenset()
 
     def arguments(self, cases: Cases) -> tuple[list[Any], dict[str, Any]]:
-        """Return positional and named arguments for a call on `cases`.
+        """Return positional and named arguments for a call on `cases`: copies, which it may change.
 
         ValueError for a column that is missing, or a function that fits neither convention.
         """
@@ -190,7 +191,8 @@ class Signature(NamedTuple):
                 "parameter, or give it a default"
             )
         free = set(named) - {"completion_ids"} if self.free else set()
-        return [], {name: value for name, value in named.items() if name in free | self.takes}
+        wanted = {name: values for name, values in named.items() if name in free | self.takes}
+        return [], {name: [deepcopy(value) for value in values] for name, values in wanted.items()}
 
 
 def reads_games(judge: Judge) -> bool:

@@ -139,7 +139,11 @@ class Annotates(Task, Protocol):
 
 
 def annotates(task: Task) -> TypeGuard[Annotates]:
-    """Return whether later seats read texts of the task behind responses."""
+    """Return whether later seats read texts of the task behind responses; ValueError if it bounds none."""
+    if callable(getattr(task, "annotations", None)) and not hasattr(task, "max_annotation"):
+        raise ValueError(
+            f"{type(task).__module__} has annotations and no max_annotation; add it, the most tokens of one"
+        )
     return isinstance(task, Annotates) and task.max_annotation > 0
 
 

@@ -126,3 +126,13 @@ def test_a_text_longer_than_promised_is_refused():
 def test_a_verdict_needs_worked_problems():
     with pytest.raises(ValueError, match="verdict needs worked problems"):
         Task(verdict=True)
+
+
+@pytest.mark.parametrize("make", [VectorGame, cory_env.env])
+def test_annotations_without_the_most_tokens_of_one_are_refused(make):
+    class Unbounded(Echo):
+        def annotations(self, queries, responses):
+            return ["a"] * len(responses)
+
+    with pytest.raises(ValueError, match="has annotations and no max_annotation; add it"):
+        make(Unbounded())

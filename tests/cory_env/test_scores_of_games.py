@@ -211,3 +211,19 @@ def test_a_measure_without_a_number_for_each_game_of_a_seat_is_refused(measured)
         ValueError, match=r"measured 'share' of .* as .*; return one finite number for each of 2 games"
     ):
         played(task).measures()
+
+
+def test_a_task_that_sorts_the_responses_it_scores_leaves_the_game_as_it_was_played():
+    class Sorts(Echo):
+        def score_games(self, queries, responses):
+            queries.clear()
+            for of_seat in responses.values():
+                of_seat.sort(key=lambda response: response.text)
+            return [[0.0, 0.0], [0.0, 0.0]]
+
+    game = played(Sorts(ABC, length=3), texts=("ab", "abc"))
+    before = game.responses("observer_1")
+    assert [response.text for response in before] == ["abc", "ab"]
+    game.scores()
+    assert game.responses("observer_1") == before
+    assert game.queries == [QUERY, QUERY]

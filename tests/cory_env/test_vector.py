@@ -91,6 +91,12 @@ def test_an_illegal_response_is_refused_and_changes_nothing(rows, fault):
     assert g.turn == "pioneer_0"
 
 
+def test_ids_that_are_no_whole_numbers_are_refused():
+    ids, lengths = ragged([4], [4])
+    with pytest.raises(ValueError, match="wrote ids of type float64 with lengths of type int64; give whole"):
+        game().respond("pioneer_0", ids + 0.9, lengths)
+
+
 def test_each_response_has_its_own_cap():
     g = game(max_response=(1, 3))
     g.reset(QUERIES, np.array([[1, 2], [3, 1]]))

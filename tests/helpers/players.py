@@ -114,6 +114,20 @@ class Failing(Letters):
         raise OSError("no quota left")
 
 
+class OneText(Letters):
+    """Responds one text with as many letters as there are prompts."""
+
+    def respond(self, texts):
+        return "a" * len(texts)
+
+
+class Takes(Letters):
+    """Takes the prompts off their list, and forgets one response."""
+
+    def respond(self, texts):
+        return [texts.pop()[:1] for _ in range(len(texts))][1:]
+
+
 class Short(Letters):
     def respond(self, texts):
         return texts[1:]

@@ -6,7 +6,7 @@ Shapes: T response tokens, K chosen tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -164,7 +164,7 @@ class Requirements:
     seat wrote, which is then made without `critic.kind`; `any` whichever `critic.kind` names."""
 
     def __post_init__(self) -> None:
-        check_fields(self, "needs")
+        check_fields(self, "needs", count="group")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +216,15 @@ class Algorithm:
             raise ValueError(
                 f"algorithm {name!r} ({module.__name__}): Config is no frozen dataclass; write "
                 "@dataclass(frozen=True, kw_only=True)"
+            )
+        if required := [
+            one.name
+            for one in fields(module.Config)
+            if one.init and one.default is MISSING and one.default_factory is MISSING
+        ]:
+            raise ValueError(
+                f"algorithm {name!r} ({module.__name__}): {required[0]} of its Config has no default; give "
+                "it one"
             )
         return cls(
             name=name,

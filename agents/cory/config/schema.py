@@ -272,7 +272,7 @@ class Config:
         if algorithm.name != start.algorithm:
             parts["algorithm_options"] = algorithms.carried(start.algorithm_options, algorithm.Config)
             if algorithms.load(start.algorithm).needs(start.algorithm_options).critic == "central":
-                parts["critic"] = replace(start.critic, kind="own")
+                parts["critic"] = CriticConfig()
         known = [one.name for one in fields(cls) if one.name not in parts]
         known += [f"{group}.{one.name}" for group, name in groups.items() for one in fields(parts[name])]
         if unknown := [name for name in given if name not in known]:
@@ -334,6 +334,11 @@ class Config:
             raise ValueError(
                 f"algorithm {self.algorithm!r} has a critic of its own, the kind {needs.critic}; leave out "
                 f"--critic.kind {self.critic.kind}, and in Python use Config.from_flat, which finds the kind"
+            )
+        if self.critic.kind == "own" and self.critic != CriticConfig():
+            raise ValueError(
+                "critic.lr and critic.epochs are of a critic of all seats, and critic.kind is own; take "
+                "--critic.kind central, or for the policies' value heads --learner.value-lr"
             )
         if self.critic.kind != "own" and not needs.values:
             raise ValueError(

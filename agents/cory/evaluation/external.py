@@ -97,7 +97,7 @@ class ExternalPlayer:
 
         def call() -> None:
             try:
-                results.append(self.player.respond(texts))
+                results.append(self.player.respond(list(texts)))
             except Exception as error:  # whatever the user's code raises
                 results.append(error)
 
@@ -118,7 +118,7 @@ class ExternalPlayer:
             raise ValueError(
                 f"{self.source} failed to respond ({type(answer).__name__}: {answer})"
             ) from answer
-        whole = isinstance(answer, Sequence) and len(answer) == len(texts)
+        whole = isinstance(answer, Sequence) and not isinstance(answer, str) and len(answer) == len(texts)
         if not whole or not all(isinstance(text, str) for text in answer):
             raise ValueError(
                 f"{self.source} responded {answer!r:.80} to {len(texts)} prompts; return a list of texts, "

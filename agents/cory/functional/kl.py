@@ -114,7 +114,8 @@ def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_B
     """
     from torch import Tensor
 
-    found_BT = estimator(kind)(logprobs_BT, ref_logprobs_BT, exact_kl_BT)
+    # copies: an estimator of one's own that writes into its arguments must not change the batch
+    found_BT = estimator(kind)(logprobs_BT.clone(), ref_logprobs_BT.clone(), exact_kl_BT.clone())
     if not isinstance(found_BT, Tensor) or found_BT.shape != logprobs_BT.shape:
         got = tuple(found_BT.shape) if isinstance(found_BT, Tensor) else type(found_BT).__name__
         raise ValueError(f"kl.kind {kind!r} returned {got}; return estimates {tuple(logprobs_BT.shape)}")

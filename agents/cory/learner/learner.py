@@ -54,6 +54,8 @@ class Learner:
         self.kl_config = kl_config
         self.payoff_config = payoff_config
         self.epochs: int = getattr(algorithm_config, "epochs", 1)
+        if not isinstance(self.epochs, int) or self.epochs < 1:
+            raise ValueError(f"algorithm.epochs is {self.epochs}; give a whole number from 1")
         self.token_loss: LossFunction = partial(algorithm.token_loss, config=algorithm_config)
         self.trainable = [p for p in policy.parameters() if p.requires_grad]
         values = {id(p) for p in policy.value_parameters()}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cory import rng
 from cory.algorithms.base import Algorithm, State
-from cory.batch import Batch, Rows, concat, stack
+from cory.batch import Batch, Rows, columns, concat, stack
 from cory.functional.advantage import Advantage
 from cory.learner.central_critic import states, transcripts
 from cory.learner.learner import Learner
@@ -86,8 +86,12 @@ class Team:
         """Advantages of every seat by the algorithm; ValueError for results that do not fit the batches."""
         states = {seat: self.learners[name].algorithm_state for seat, name in self.seating.items()}
         rewards = self.rewards(batches)
+        before = _versions(batches)
         advantages = self.algorithm.advantage(batches, rewards, self.options, states)
-        where = f"algorithm {self.algorithm.name!r}: the advantage hook returned"
+        name = f"algorithm {self.algorithm.name!r}: the advantage hook"
+        if written := [seat for seat, count in _versions(batches).items() if count != before[seat]]:
+            raise ValueError(f"{name} wrote into the batch of {written[0]}; write into a clone of a tensor")
+        where = f"{name} returned"
         check_advantages(advantages, batches, where, rewards=rewards)
         return advantages
 
@@ -205,6 +209,9 @@ def check_advantages(
     sound = all(map(_is_sound, batches.values()))
     sound = sound and all(bool(tensor.isfinite().all()) for tensor in (rewards or {}).values())
     for seat, advantage in advantages.items():
+        if not isinstance(advantage, Advantage):
+            kind = type(advantage).__name__
+            raise ValueError(f"{where} a {kind} for {seat}; return Advantage(advantage_BT, return_BT)")
         for name, tensor in zip(Advantage._fields, advantage, strict=True):
             want = tuple(batches[seat].response_BT.shape)
             if not isinstance(tensor, Tensor) or tuple(tensor.shape) != want:
@@ -215,6 +222,13 @@ def check_advantages(
                 raise FloatingPointError(
                     f"{where} {name} of {seat} with numbers that are not finite, in rows {rows[:8]}"
                 )
+
+
+def _versions(batches: Mapping[str, Batch]) -> dict[str, int]:
+    """How often the tensors of each batch were written in place."""
+    return {
+        seat: sum(getattr(batch, name)._version for name in columns(Batch)) for seat, batch in batches.items()
+    }
 
 
 def _is_sound(batch: Batch) -> bool:

@@ -66,7 +66,16 @@ def seating_at(
         )
     turns = iteration // every if every else 0  # exchanges before it, one at its start included
     if (own_order := registry().load(order)) is not None:
-        return _checked(own_order(turns * every, tuple(seats), tuple(first)), order, seats, first)
+        seating, again = (
+            _checked(own_order(turns * every, tuple(seats), tuple(first)), order, seats, first)
+            for _ in range(2)
+        )
+        if seating != again:
+            raise ValueError(
+                f"exchange.order {order!r} returned {seating} and then {again} for iteration "
+                f"{turns * every}; make it a pure function, which draws as random.Random(iteration) does"
+            )
+        return seating
     policies = list(dict.fromkeys(first))
     order_N = (np.arange(len(policies)) - turns) % len(policies)
     if random_key is not None and turns:
@@ -84,10 +93,12 @@ def registry() -> Registry[Order | None]:
     return Registry("exchange.order", "cory.exchanges", kinds, form="module:function or file.py:function")
 
 
-def _checked(
-    seating: Mapping[str, str], order: str, seats: Sequence[str], first: Sequence[str]
-) -> Mapping[str, str]:
+def _checked(seating: object, order: str, seats: Sequence[str], first: Sequence[str]) -> Mapping[str, str]:
     """The seating in the order of play; ValueError if it is none of these policies in these seats."""
+    if not isinstance(seating, Mapping):
+        raise ValueError(
+            f"exchange.order {order!r} returned {seating!r:.80}; return a dict of policies by seat"
+        )
     theirs, ours = Counter(seating.values()), Counter(first)  # turns of one policy may become another's
     alike = theirs.keys() == ours.keys() and sorted(theirs.values()) == sorted(ours.values())
     if set(seating) != set(seats) or not alike:

@@ -51,6 +51,12 @@ def check_callbacks(callbacks: Sequence[object]) -> None:
             raise ValueError(f"a callback has {unknown[0]!r}, which is never called{hint}")
         if isinstance(callback, type):
             raise ValueError(f"the callback {callback!r:.80} is a class; give an object of it")
+        if callable(callback) and not hooks:
+            methods = ", ".join(HOOKS)
+            raise ValueError(
+                f"the callback {callback!r:.80} is a function and is never called; give an object with any "
+                f"of the methods {methods}"
+            )
 
 
 def train(

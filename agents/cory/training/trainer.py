@@ -105,10 +105,7 @@ class Trainer:
         team = self.team(iteration)
         spec = self.spec(iteration)
         played = play_shared(self.game, team.policies, spec, clock=clock, players=self.players)
-        valued = played
-        if self.critic is not None:
-            with clock.phase("critic"):
-                valued = self.critic.value(played)
+        valued = self._valued(played, clock)
         batches = {seat: valued[seat] for seat in team.seating}
         team = replace(team, played=played)
         self.batches, self.learning = played, True
@@ -215,6 +212,19 @@ class Trainer:
         seating = self.seating(iteration)
         return {seat: seating.get(seat) or self.players[seat].name for seat in self.game.seats}
 
+    def _valued(self, played: dict[str, Batch], clock: Clock) -> dict[str, Batch]:
+        """The batches of all seats, with the values of the central critic if there is one."""
+        if self.critic is None:
+            return played
+        with clock.phase("critic"):
+            valued = self.critic.value(played)
+        if missing := [seat for seat in played if seat not in (valued or ())]:
+            raise ValueError(
+                f"value of critic.kind {self.config.critic.kind!r} returned no batch of {missing[0]}; return "
+                "those of all seats, with values"
+            )
+        return valued
+
     def _update_critic(self, advantages: Mapping[str, Advantage], clock: Clock) -> dict[str, float]:
         """The central critic's own epochs, if there is one."""
         if self.critic is None:
@@ -222,6 +232,11 @@ class Trainer:
         with clock.phase("critic"):
             of_critic = self.critic.update(
                 {seat: advantage.return_BT for seat, advantage in advantages.items()}
+            )
+        if not isinstance(of_critic, Mapping):
+            raise ValueError(
+                f"update of critic.kind {self.config.critic.kind!r} returned {of_critic!r:.80}; return its "
+                "metrics by name"
             )
         return {f"all/critic/{quantity}": value for quantity, value in of_critic.items()}
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,10 @@ from cory.algorithms import ppo
 from cory.algorithms.base import Algorithm, Requirements
 from cory.batch import Batch
 from cory.config.schema import Config
+from cory.functional.kl import KLConfig
+from cory.functional.token_rewards import PayoffScalingConfig
 from cory.learner.learner import Learner
+from cory.learner.optimizer import LearnerConfig
 from cory.token_loss import TokenLoss, Tokens, check_loss
 from cory.training.held_out import HeldOut
 from cory.training.trainer import Trainer
@@ -179,6 +183,48 @@ def test_what_a_hook_returns_is_checked(hook, given, message):
         trainer.iterate(0)
 
 
+def test_a_token_loss_without_a_gradient_is_named():
+    tokens = make_tokens()
+    tokens = tokens._replace(logprob_K=tokens.logprob_K.detach().requires_grad_())
+    loss = TokenLoss(-tokens.old_logprob_K.detach(), {}, {})
+    with pytest.raises(
+        ValueError, match=r"^token_loss of cory\.algorithms\.ppo returned a loss without a grad"
+    ):
+        check_loss(loss, tokens, ppo.token_loss)
+
+
+def module_with(config):
+    module = ModuleType("mine")
+    module.Config, module.advantage, module.token_loss = config, ppo.advantage, ppo.token_loss
+    return module
+
+
+def test_a_setting_of_an_algorithm_needs_a_default():
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        scale: float
+
+    with pytest.raises(ValueError, match=r"'mine' .*scale of its Config has no default; give it one"):
+        Algorithm.from_module("mine", module_with(Config))
+
+
+@pytest.mark.parametrize("epochs", [0, 2.0])
+def test_epochs_of_ones_own_config_are_a_whole_number_from_1(epochs):
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        epochs: Any = 1
+
+    algorithm = Algorithm.from_module("mine", module_with(Config))
+    parts = {"config": LearnerConfig(), "kl_config": KLConfig(), "payoff_config": PayoffScalingConfig()}
+    with pytest.raises(ValueError, match=rf"algorithm\.epochs is {epochs}; give a whole number from 1"):
+        Learner(make_table_policy(), algorithm, Config(epochs=epochs), **parts)
+
+
+def test_a_group_of_no_games_is_refused():
+    with pytest.raises(ValueError, match=r"needs\.group is 0; give 1 or more"):
+        Requirements(group=0)
+
+
 def test_a_need_that_is_no_choice_is_refused():
     with pytest.raises(ValueError, match=r"needs\.payoff is 'sums'; there are any, sum, common"):
         Requirements(payoff="sums")
@@ -189,10 +235,8 @@ def test_an_algorithm_whose_config_can_be_changed_is_refused():
     class Config:
         epochs: int = 4
 
-    module = ModuleType("mine")
-    module.Config, module.advantage, module.token_loss = Config, ppo.advantage, ppo.token_loss
     with pytest.raises(ValueError, match=r"'mine' .*no frozen dataclass; write @dataclass\(frozen=True"):
-        Algorithm.from_module("mine", module)
+        Algorithm.from_module("mine", module_with(Config))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,6 +13,7 @@ from cory.config.task_options import task_options
 from cory.config.values import flat
 from cory.judges.config import JudgeConfig
 from cory.judges.parsing import parse as parse_judge
+from cory.learner.critic_config import CriticConfig
 from cory.policies.lora_config import LoRAConfig
 from cory_env.payoff import Linear
 
@@ -120,6 +121,7 @@ def test_a_payoff_in_yaml_may_be_rows(tmp_path, rows):
         (("--algorithm.clip", "1.5"), "algorithm.clip is 1.5"),
         (("--kl.coef", "-1"), "kl.coef is -1"),
         (("--kl.place", "loss"), "k1 in the loss has a gradient of mean 0"),
+        (("--critic.lr", "0.01"), "critic.kind is own; take --critic.kind central, or .* --learner.value-lr"),
         (("--learner.lr", "nan"), "learner.lr is nan"),
         (("--policy.temperature", "0"), "policy.temperature is 0"),
         (("--policy.models", "a", "b", "--policy.kind", "table"), "policy.kind causal_lm"),
@@ -141,6 +143,8 @@ def test_a_central_critic_goes_with_the_algorithm_that_needed_it():
     assert Config.from_flat({"algorithm": "ppo"}, mappo).critic.kind == "own"
     assert Config.from_flat({"algorithm": "ppo", "critic.kind": "central"}, mappo).critic.kind == "central"
     assert Config.from_flat({"algorithm": "mappo"}, mappo).critic.kind == "central"
+    slow = Config.from_flat({"algorithm": "mappo", "critic.lr": 1e-4})
+    assert Config.from_flat({"algorithm": "ppo"}, slow).critic == CriticConfig()
     chosen = Config.from_flat({"critic.kind": "central"})
     assert Config.from_flat({"algorithm": "seq"}, chosen).critic.kind == "central"
 

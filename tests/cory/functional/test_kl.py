@@ -160,6 +160,17 @@ def test_an_estimator_may_be_a_function_of_a_module():
         kl.KLConfig(kind="tests.cory.functional.test_kl:missing")
 
 
+def in_place(logprobs, ref_logprobs, exact_kl):
+    return logprobs.sub_(ref_logprobs).square()
+
+
+def test_an_estimator_that_writes_into_its_arguments_changes_no_batch():
+    logprobs = LOGP.clone()
+    kind = "tests.cory.functional.test_kl:in_place"
+    assert kl.estimate(kind, logprobs, REF, LOGP).tolist() == [[1.0, 1.0]]
+    assert logprobs.equal(LOGP)
+
+
 def test_a_coefficient_of_0_cannot_be_steered_to_a_target():
     with pytest.raises(ValueError, match=r"kl\.target multiplies kl\.coef, which is 0"):
         kl.KLConfig(coef=0.0, target=6.0)

@@ -48,3 +48,29 @@ def test_invalid_settings_are_refused():
         ExchangeConfig(every=-1)
     with pytest.raises(ValueError, match="there are rotate, random"):
         ExchangeConfig(order="shuffle")
+
+
+def coin(iteration, seats, policies):
+    """Another seating at every call: no pure function."""
+    coin.calls += 1
+    return dict(zip(seats, policies[:: (-1) ** coin.calls], strict=True))
+
+
+coin.calls = 0
+
+
+def nothing(iteration, seats, policies):
+    """Forgets to return a seating."""
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        (coin, "for iteration 2; make it a pure function"),
+        (nothing, "returned None; return a dict of policies"),
+    ],
+)
+def test_an_order_of_ones_own_is_a_pure_function_to_a_seating(order, message):
+    place = f"{__name__}:{order.__name__}"
+    with pytest.raises(ValueError, match=f"exchange.order '{place}' .*{message}"):
+        seating_at(3, every=2, seats=("a", "b"), first=("llm_1", "llm_2"), order=place)

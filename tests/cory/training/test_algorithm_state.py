@@ -99,6 +99,10 @@ def test_metrics_of_a_joint_update_are_those_of_every_policy(with_mixer):
     ("spoil", "fault"),
     [
         (lambda found: list(found.values()), "seats in a list; the seats are pioneer_0, obs"),
+        (
+            lambda found: found | {"observer_1": tuple(found["observer_1"])},
+            "a tuple for observer_1; return Adv",
+        ),
         (lambda found: {"pioneer_0": found["pioneer_0"]}, "seats pioneer_0; the seats are pioneer_0, obs"),
         (
             lambda found: found | {"observer_1": found["observer_1"]._replace(advantage_BT=torch.zeros(2))},
@@ -134,6 +138,20 @@ def test_a_wrong_advantage_is_refused_before_any_weight_moves(hook, spoil, fault
         trainer.iterate(0)
     after = [weight for p in trainer.policies.values() for weight in p.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("name", ["payoff_B", "values_BT", "old_logprobs_BT"])
+def test_an_advantage_hook_that_writes_into_a_batch_is_refused(name):
+    trainer = Trainer(flagged())
+    good = trainer.algorithm.advantage
+
+    def writes(batches, *others):
+        getattr(batches["observer_1"], name).add_(1)
+        return good(batches, *others)
+
+    trainer.algorithm = replace(trainer.algorithm, advantage=writes)
+    with pytest.raises(ValueError, match="'ppo': the advantage hook wrote into the batch of observer_1"):
+        trainer.iterate(0)
 
 
 @dataclass

@@ -208,6 +208,7 @@ class Misspelt:
     [
         ([Misspelt()], r"'on_iterations', which is never called; did you mean 'on_iteration'"),
         ([Recorder], "is a class; give an object of it"),
+        ([lambda *given: None], "is a function and is never called; give an object with any of the methods"),
         (Recorder(), "give a list of objects"),
     ],
 )

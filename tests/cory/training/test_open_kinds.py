@@ -9,9 +9,12 @@ from safetensors.torch import load_file, save_file
 
 from cory.cli.main import main
 from cory.learner.central_critic import CentralCritic
+from cory.learner.critic_config import CriticConfig
 from cory.policies.table import TablePolicy
+from cory.training.trainer import Trainer
 from cory_env.tasks.echo import Task as Echo
 from tests.helpers.runs import FLAGS, same, traces, train, without_report
+from tests.helpers.tables import TABLES
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -120,6 +123,39 @@ def test_a_subclass_of_the_central_critic_trains_as_the_central_critic(tmp_path)
     assert train(tmp_path / "own", 4, "--critic.kind", f"{__name__}:OwnCritic") == 0
     assert train(tmp_path / "central", 4, "--critic.kind", "central") == 0
     assert same(traces(tmp_path / "own", 4), traces(tmp_path / "central", 4))
+
+
+class ForgetsASeat(CentralCritic):
+    """Its values are those of the first seat only."""
+
+    def value(self, batches):
+        return dict([*super().value(batches).items()][:1])
+
+
+class ReportsNothing(CentralCritic):
+    """Its `update` returns None."""
+
+    def update(self, returns):
+        super().update(returns)
+
+
+@pytest.mark.parametrize(
+    ("critic", "message"),
+    [
+        (
+            ForgetsASeat,
+            r"value of critic\.kind '.*ForgetsASeat' returned no batch of observer_1; return those",
+        ),
+        (
+            ReportsNothing,
+            r"update of critic\.kind '.*ReportsNothing' returned None; return its metrics by name",
+        ),
+    ],
+)
+def test_what_a_critic_returns_is_checked(critic, message):
+    kind = CriticConfig(kind=f"{__name__}:{critic.__name__}")
+    with pytest.raises(ValueError, match=message):
+        Trainer(replace(TABLES, critic=kind)).iterate(0)
 
 
 @pytest.mark.slow

@@ -138,6 +138,8 @@ def test_a_text_player_reads_prompts_and_its_responses_are_cut_or_ended(text, re
         (players.Failing(), r"failed to respond \(OSError: no quota left\)"),
         (players.Short(), "to 16 prompts; return a list of texts, one for each"),
         (players.Numbers(), "to 16 prompts; return a list of texts, one for each"),
+        (players.OneText(), "responded 'a+' to 16 prompts; return a list of texts, one for each"),
+        (players.Takes(), "to 16 prompts; return a list of texts, one for each"),
         (players.Foreign(), r"responded 'a\?': '\?' in 'a\?' is not in the alphabet"),
     ],
 )
@@ -246,6 +248,15 @@ def test_a_run_with_a_pool_resumes_as_if_nothing_had_happened(tmp_path, monkeypa
     shutil.rmtree(halves / "policies")
     train(POOLED, halves, resume="must", report=False)
     assert same(traces(halves, 6), traces(whole, 6))
+
+
+def test_a_run_with_a_pool_resumes_from_the_checkpoint_before_a_damaged_one(tmp_path):
+    run, settings = tmp_path / "run", replace(POOLED, keep_checkpoints=2)
+    train(settings, run, report=False)
+    whole = traces(run, 6)
+    (checkpoint.folder_of(run, 6) / checkpoint.STATE).write_text("{}")
+    train(settings, run, resume="must", report=False)
+    assert same(traces(run, 6), whole)
 
 
 @pytest.mark.parametrize("changes", [{"players": {"observer_1": "pool:1"}}, PAYOFF_SCHEDULE])

@@ -83,3 +83,14 @@ def test_a_judge_of_cases_takes_texts_as_responses_to_empty_prompts():
 
     assert Lengths()(["ab", "c"]) == [2, 1]
     assert ask(Lengths(), CASES) == [2, 2]
+
+
+def test_a_function_that_changes_its_arguments_changes_no_data():
+    def takes(prompts, completions, gold):
+        prompts[1][0]["content"] = "changed"
+        return [gold_of_one.pop() for gold_of_one in gold]
+
+    chat, gold = [{"role": "user", "content": "hi"}], ["right"]
+    cases = replace(CASES, prompts=["p", chat], columns={"gold": [gold, gold]})  # two responses to one row
+    assert ask(takes, cases) == ask(takes, cases) == ["right", "right"]
+    assert (chat, gold) == (CHAT, ["right"])
