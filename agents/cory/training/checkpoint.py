@@ -69,7 +69,8 @@ def encode(value: Any, tensors: dict[str, Tensor], where: str = "the algorithm's
     if isinstance(value, Mapping) and all(isinstance(key, str | int) for key in value):
         return {"dict": [[key, encode(item, tensors, f"{where}[{key!r}]")] for key, item in value.items()]}
     if isinstance(value, list | tuple):
-        return [encode(item, tensors, f"{where}[{i}]") for i, item in enumerate(value)]
+        items = [encode(item, tensors, f"{where}[{i}]") for i, item in enumerate(value)]
+        return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, Tensor) and bool(value.isfinite().all()):
         name = str(len(tensors))
         tensors[name] = value
@@ -83,12 +84,14 @@ def encode(value: Any, tensors: dict[str, Tensor], where: str = "the algorithm's
 
 
 def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Return what `encode` was given; tuples come back as lists."""
+    """Return what `encode` was given."""
     if isinstance(encoded, list):
         return [decode(item, tensors) for item in encoded]
     if isinstance(encoded, dict):
         if "tensor" in encoded:
             return tensors[encoded["tensor"]]
+        if "tuple" in encoded:
+            return tuple(decode(item, tensors) for item in encoded["tuple"])
         return {key: decode(item, tensors) for key, item in encoded["dict"]}
     return encoded
 

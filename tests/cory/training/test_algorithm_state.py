@@ -181,10 +181,12 @@ def test_a_state_without_its_two_methods_is_refused():
 def test_encoding_is_exact():
     content = {
         "numbers": [1, 0.1, True, None, "text"],
+        "tuples": [(1, (2, "a")), ()],
         3: {"tensor": torch.arange(3, dtype=torch.bfloat16), "empty": {}},
     }
     tensors: dict[str, Tensor] = {}
     found = decode(encode(content, tensors), tensors)
     assert found["numbers"] == content["numbers"]
+    assert found["tuples"] == content["tuples"]
     assert torch.equal(found[3]["tensor"], content[3]["tensor"])
     assert found[3]["empty"] == {}
