@@ -67,10 +67,11 @@ def hypervolume(kl_P: Sequence[float], reward_P: Sequence[float], *, kl: float, 
 
     Points that are worse than the reference point in either add nothing.
     """
-    order = np.argsort(kl_P)
+    order = np.argsort(kl_P, kind="stable")
     right_P = np.minimum(np.asarray(kl_P, dtype=float)[order], kl)
     best_P = np.maximum.accumulate(np.asarray(reward_P, dtype=float)[order])
-    return float(np.diff(right_P, append=kl) @ np.maximum(best_P - reward, 0))
+    # The exact sum, which a product of vectors is not: its last bits depend on the processor.
+    return math.fsum(np.diff(right_P, append=kl) * np.maximum(best_P - reward, 0))
 
 
 def reward_at_kl(kl_P: Sequence[float], reward_P: Sequence[float], at: float) -> float:
