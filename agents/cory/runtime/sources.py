@@ -29,8 +29,8 @@ ON_HUB = "commit "
 """What the source of a hub model begins with."""
 OURS = ("cory", "cory_env")
 ALGORITHMS = Path(__file__).parents[1] / "algorithms"
-NO_PLAYER = re.compile(r"frozen|pool:\d+")
-"""Players of `players.SEAT` that are no model."""
+NO_MODEL = re.compile(r"frozen|pool:\d+")
+"""Players of a run that are none from elsewhere."""
 BLOCK, BLOCKS = 1 << 20, 64
 """Bytes and number of the blocks that are hashed of a larger file, such as weights."""
 
@@ -45,7 +45,7 @@ def sources_of(settings: Mapping[str, Any]) -> dict[str, str]:
     hashes: dict[str, str] = {}
     for setting, value in settings.items():
         for text in value if isinstance(value, list | tuple) else (value,):
-            if not isinstance(text, str):
+            if not isinstance(text, str) or (setting.startswith("players.") and NO_MODEL.fullmatch(text)):
                 continue
             for name, path in _named(setting, text):
                 hashes[name] = _folder_sha256(path) if path.is_dir() else _file_sha256(path)
@@ -86,8 +86,7 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 def _may_be_on_hub(setting: str, name: str) -> bool:
     is_model = setting.rpartition(".")[2] in ("model", "models") or setting.startswith("players.")
     return (
-        not NO_PLAYER.fullmatch(name)
-        and (is_model or ("/" in name and not setting.endswith("data")))
+        (is_model or ("/" in name and not setting.endswith("data")))
         and name not in pocket.MODELS
         and not hub.can_only_be_a_path(name)
         and not os.path.exists(name)
@@ -110,8 +109,7 @@ def _named(setting: str, text: str) -> Iterator[tuple[str, Path]]:
             continue  # whatever the working directory has of that name
         head, _, attribute = part.rpartition(":")
         is_rule = setting == "judge" and head == "regex"
-        is_ours = setting == "algorithm" and (ALGORITHMS / f"{part}.py").exists()
-        if is_rule or is_ours or (setting.startswith("players.") and NO_PLAYER.fullmatch(part)):
+        if is_rule or (setting == "algorithm" and (ALGORITHMS / f"{part}.py").exists()):
             continue  # this package's own
         for name in filter(None, (part, head)):
             path = os.path.expanduser(name)
