@@ -57,7 +57,7 @@ def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = ()) -> dict
             f"{run} went on after its policies were exported, and no evaluation is of them; finish it with "
             f"cory train --run {run} --resume must"
         )
-    at = records.exported_after(run)
+    at = records.export_of(run).get("after", config["iterations"])
     results, intervals, measured = held_out(run, config, at=at)
     card = make_card(
         names,
@@ -101,12 +101,12 @@ def push(
 
 
 def held_out(
-    run: Path, config: Mapping[str, Any], *, at: int | None = None
+    run: Path, config: Mapping[str, Any], *, at: int
 ) -> tuple[dict[str, dict[str, float]], dict[str, Any], str]:
     """Return metrics, intervals and description of the exported policies on held-out queries.
 
     They are those of `cory evaluate` with the run's settings and the most queries, else of the run's
-    evaluation after iteration `at`, by default its last.
+    evaluation after iteration `at`.
     """
     fitting = [
         one
@@ -118,12 +118,11 @@ def held_out(
         best = max(fitting, key=lambda one: one["measured"]["queries"])
         return _finite(best["metrics"]), best["intervals"], records.describe(best["measured"])
     metrics: dict[str, dict[str, float]] = {}
-    at = None if at == config["iterations"] else at
     for key, curve in curves(read_metrics(run)).items():
         values = dict(zip(curve.iterations, curve.values, strict=True))
-        if key.place == "eval" and (last := curve.iterations[-1] if at is None else at) in values:
-            metrics.setdefault(key.policy, {})[key.quantity] = values[last]
-    when = "at the end of the run" if at is None else f"after iteration {at}"
+        if key.place == "eval" and at in values:
+            metrics.setdefault(key.policy, {})[key.quantity] = values[at]
+    when = "at the end of the run" if at == config["iterations"] else f"after iteration {at}"
     return _finite(metrics), {}, f"task {config['task']}, {when}"
 
 

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cory.runtime.files import read_json
+
 FOLDER = "evaluations"
 EXPORTED = "exported.json"
-"""In a run: how many iterations it had when its policies were exported, and after which of them they are."""
+"""In a run: what `export_of` returns."""
 
 DEFINING = (
     "task", "judge", "evaluation", "max_response", "seats", "turns", "players", "sees", "payoff", "kl.coef",
@@ -58,12 +60,12 @@ def exported(run: Path) -> dict[str, str]:
     return {path.name: files_sha256(path) for path in sorted(run.glob("policies/*")) if path.is_dir()}
 
 
-def exported_after(run: Path) -> int | None:
-    """The iteration after which a run's exported policies are; None where it is not recorded."""
+def export_of(run: Path) -> dict[str, Any]:
+    """How many `iterations` a run had when it was exported, and `after` which its policies are; {} if unknown."""
     try:
-        return int(json.loads((run / EXPORTED).read_text(encoding="utf-8"))["after"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+        return read_json(run / EXPORTED)
+    except (OSError, ValueError):
+        return {}
 
 
 def other_weights(policies: Mapping[str, str], measured: Mapping[str, Any]) -> list[str]:

@@ -147,7 +147,7 @@ def _best_checkpoint(run: Path) -> list[html.Markup]:
         iteration, score = int(best["iteration"]), float(best["score"])
     except (OSError, ValueError, TypeError, KeyError):
         return []
-    is_exported = records.exported_after(run) == iteration
+    is_exported = records.export_of(run).get("after") == iteration
     exported = "which is exported" if is_exported else "which --export-best exports"
     kind = html.alert if iteration == 0 else html.paragraph
     hurt = "Training hurt: by" if iteration == 0 else "By"

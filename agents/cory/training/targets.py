@@ -14,9 +14,8 @@ from cory.config.schema import Config, PayoffConfig
 from cory.config.values import at_home, dotted
 from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
-from cory.evaluation.records import EXPORTED
+from cory.evaluation.records import EXPORTED, export_of
 from cory.runtime import hub
-from cory.runtime.files import read_json
 from cory.training import checkpoint
 from cory.training.overwriting import MARKER
 from cory_env.contents import digest
@@ -204,7 +203,7 @@ def is_exported(run: Path) -> bool:
         return False
     written, asked = checkpoint.finished(run), settings_of(run / SETTINGS).get("iterations")
     if (run / EXPORTED).exists():
-        return read_json(run / EXPORTED).get("iterations") == asked
+        return export_of(run).get("iterations") == asked
     return not written or asked is None or checkpoint.iteration_of(written[-1]) == asked
 
 
