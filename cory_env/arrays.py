@@ -5,6 +5,7 @@ Shapes: B rows, T positions.
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -23,3 +24,20 @@ def pack(rows: Sequence[Sequence[int]], pad: int) -> tuple[np.ndarray, np.ndarra
         chain.from_iterable(rows), dtype=np.int64, count=int(lengths_B.sum())
     )
     return ids_BT, lengths_B
+
+
+def caps_of(given: Any, shape: tuple[int, ...], *, high: int) -> np.ndarray:
+    """Return caps of `shape`, in tokens, of one for all or as many as are needed.
+
+    ValueError unless they are whole numbers from 1 to `high`.
+    """
+    try:
+        caps = np.array(np.broadcast_to(np.asarray(given), shape))
+    except ValueError:  # another shape
+        caps = np.zeros(1)
+    if caps.dtype.kind not in "iu" or caps.min() < 1 or caps.max() > high:
+        raise ValueError(
+            f"caps are {given!r:.80}; give whole numbers from 1 to max_response, {high}: one for all, or of "
+            f"shape {shape}"
+        )
+    return caps

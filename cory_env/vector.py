@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cory_env.arrays import length_mask, pack
+from cory_env.arrays import caps_of, length_mask, pack
 from cory_env.payoff import Payoff, rule
 from cory_env.tasks.base import (
     MeasuresGames,
@@ -61,11 +61,7 @@ class VectorGame:
         for query in queries:
             check_query(query, max_query=self.task.max_query, vocab_size=tokenizer.vocab_size)
         shape = (len(queries), len(self.seats))
-        self.caps_BN = np.array(np.broadcast_to(high if caps is None else caps, shape))
-        if self.caps_BN.min() < 1 or self.caps_BN.max() > high:
-            raise ValueError(
-                f"caps run from {self.caps_BN.min()} to {self.caps_BN.max()}; keep them in 1 to {high}"
-            )
+        self.caps_BN = caps_of(high if caps is None else caps, shape, high=high)
         self.queries = list(queries)
         self._shown: list[list[list[int]]] = [[] for _ in queries]
         self._written: list[list[list[int]]] = []

@@ -12,6 +12,7 @@ from gymnasium.utils import seeding
 from pettingzoo import AECEnv
 from pettingzoo.utils import wrappers
 
+from cory_env.arrays import caps_of
 from cory_env.game import Game
 from cory_env.payoff import Payoff, check_one_game, rule
 from cory_env.render import game_text
@@ -124,7 +125,8 @@ class raw_env(AECEnv):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Begin a game on a query of the task; `seed` determines this game and every later one.
 
-        `options` may give the `query` (a `Query`) and the `caps` (one per seat); other entries are ignored.
+        `options` may give the `query` (a `Query`) and the `caps` (one per seat or one for all); other entries
+        are ignored.
         """
         if seed is not None:
             self.np_random, _ = seeding.np_random(seed)
@@ -132,10 +134,8 @@ class raw_env(AECEnv):
         query: Query = options["query"] if "query" in options else self.task.query(self.np_random)
         low, high = self.cap_range
         drawn = self.np_random.integers(low, high + 1, size=len(self.possible_agents))
-        caps = [int(cap) for cap in options.get("caps", drawn)]
+        caps = caps_of(options.get("caps", drawn), drawn.shape, high=high).tolist()
         check_query(query, max_query=self.max_query, vocab_size=self._vocab)
-        if max(caps) > high:
-            raise ValueError(f"caps {caps} go beyond max_response {high}, for which the spaces were made")
         self.game = Game(
             query,
             views=self.views,

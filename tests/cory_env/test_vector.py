@@ -103,8 +103,11 @@ def test_each_response_has_its_own_cap():
     g.respond("pioneer_0", *ragged([0], [0, 0, 0]))
     g.respond("observer_1", *ragged([0, 0], [0]))
     assert g.turn is None
-    with pytest.raises(ValueError, match="caps run from 1 to 4; keep them in 1 to 3"):
-        g.reset(QUERIES, np.array([[1, 2], [4, 1]]))
+    for caps in (np.array([[1, 2], [4, 1]]), 2.5, float("nan"), [1, 2, 3]):
+        with pytest.raises(
+            ValueError, match=r"(?s)caps are .*; give whole numbers from 1 to max_response, 3"
+        ):
+            g.reset(QUERIES, caps)
 
 
 def test_a_call_out_of_turn_is_refused():

@@ -284,10 +284,17 @@ def test_wrong_queries_and_caps_are_refused_and_the_env_stays_usable():
         game.reset(options={"query": Query("abcd", (0, 1, 2, 3))})
     with pytest.raises(ValueError, match="'' has 0 tokens; this game takes 1 to 3"):
         game.reset(options={"query": Query("", ())})
-    with pytest.raises(ValueError, match=r"caps \[3, 4\] go beyond max_response 3"):
-        game.reset(options={"caps": (3, 4)})
+    for caps in ((3, 4), (0, 1), (2.5, 3), (1, 2, 3), (), None, "ab", 2.5, True):
+        with pytest.raises(ValueError, match=r"caps are .*; give whole numbers from 1 to max_response, 3"):
+            game.reset(options={"caps": caps})
     game.reset()
     game.step(0)
+
+
+def test_one_cap_holds_for_every_seat():
+    game = played()
+    game.reset(options={"caps": 2})
+    assert game.game.caps == (2, 2)
 
 
 def test_the_game_is_rendered_as_text_with_scores_at_the_end():
