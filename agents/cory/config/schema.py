@@ -12,7 +12,7 @@ from tyro.conf import arg
 from cory import algorithms
 from cory.algorithms import ppo
 from cory.config.task_options import task_options
-from cory.config.values import BY_SEAT, LISTED, convert, converted, dotted, grouped_by_seat
+from cory.config.values import BY_SEAT, LISTED, convert, converted, dotted, grouped_by_seat, names_of
 from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import SAMPLED, KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
@@ -255,7 +255,9 @@ class Config:
         sees = {} if isinstance(all_see, str) else all_see
         given = grouped_by_seat(given, {"players": start.players, "sees": sees})
         if isinstance(turns := given.get("turns"), str):
-            given["turns"] = turns = turns.split(",")
+            given["turns"] = turns = names_of(turns)
+        if isinstance(places := given.get("log_to"), list | tuple):
+            given["log_to"] = ",".join(map(str, places)) or "none"
         if turns and "seats" not in given:
             given["seats"] = len(turns) + len(given.get("players", start.players))
         if isinstance(given.get("sees"), dict) and isinstance(all_see, str) and all_see != "all":

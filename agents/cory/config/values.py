@@ -14,10 +14,16 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 HOMES = ("~/", "~" + os.sep)
 
+
+def names_of(text: str) -> tuple[str, ...]:
+    """The names in a text, separated by commas and perhaps spaces."""
+    return tuple(name for word in text.split(",") if (name := word.strip()))
+
+
 LISTED: PrimitiveConstructorSpec[tuple[str, ...]] = PrimitiveConstructorSpec(
     nargs=1,
     metavar="NAME,NAME,...",
-    instance_from_str=lambda words: tuple(word for word in words[0].split(",") if word),
+    instance_from_str=lambda words: names_of(words[0]),
     is_instance=lambda value: isinstance(value, tuple),
     str_from_instance=lambda names: [",".join(names)],
 )
