@@ -160,6 +160,8 @@ def _of_union(value: Any, hint: Any, name: str) -> Any:
     kinds = get_args(hint)
     if type(value) in kinds:
         return convert(value, type(value), name)
+    if NoneType in kinds and value in ("none", "None"):  # as flags write it; YAML takes it for text
+        return None
     for kind in kinds:
         try:
             return convert(value, kind, name)
