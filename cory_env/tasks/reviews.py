@@ -15,6 +15,9 @@ from cory_env.types import Query, Response, without_end
 LONGEST_TOKEN = 32
 """Upper bound of the characters in a token, so that only the head of a review needs encoding."""
 
+LENGTHS = (2, 7)
+"""Default lengths in tokens of the openings that are cut from reviews."""
+
 COLUMNS = ("text", "review", "content", "sentence", "document")
 """Default names of the column of reviews; the first one present is used."""
 
@@ -45,7 +48,7 @@ class Task(Judged):
         judge: Judge | None = None,
         data: str | Path | None = None,
         *,
-        max_query: tuple[int, int] = (2, 7),
+        max_query: tuple[int, int] = LENGTHS,
         column: str | None = None,
         min_chars: int = 1,
     ) -> None:
@@ -72,6 +75,19 @@ class Task(Judged):
         self.tokenizer = tokenizer
         self.judge = judge
         if Path(data).suffix == ".json":
+            if unused := [
+                name
+                for name, value, default in (
+                    ("max_query", tuple(max_query), LENGTHS),
+                    ("column", column, None),
+                    ("min_chars", min_chars, 1),
+                )
+                if value != default
+            ]:
+                raise ValueError(
+                    f"{data} holds openings as they are, and {unused[0]} is about those cut from reviews; "
+                    "leave it out, or give reviews"
+                )
             given = {
                 split: [Opening(text, tuple(self.tokenizer.encode(text))) for text in texts]
                 for split, texts in _openings(Path(data)).items()

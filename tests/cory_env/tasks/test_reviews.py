@@ -191,6 +191,12 @@ def test_the_column_of_reviews_is_found_or_named(tmp_path):
         Task(LETTERS, lengths, tmp_path / "r.jsonl", column="label")
 
 
+@pytest.mark.parametrize("options", [{"max_query": (2, 3)}, {"column": "text"}, {"min_chars": 101}])
+def test_options_about_whole_reviews_are_refused_for_a_file_of_openings(tmp_path, options):
+    with pytest.raises(ValueError, match=f"holds openings as they are, and {next(iter(options))} is about"):
+        Task(LETTERS, lengths, openings(tmp_path, ["so"], ["the"]), **options)
+
+
 def test_reviews_shorter_than_min_chars_are_left_out(tmp_path):
     jsonl(tmp_path / "train.jsonl", ["a" * 101, "b" * 100])
     jsonl(tmp_path / "test.jsonl", ["c" * 101, "d" * 100])
