@@ -66,7 +66,9 @@ def game_metrics(
     for seat, batch in batches.items():
         if seat not in team.seating:
             of_player = batch_metrics(batch, kl_coef=0.0, eos=())
-            metrics |= {f"{seat}/{names[seat]}/{quantity}": of_player[quantity] for quantity in UNSCORED}
+            scored = {f"{seat}/{names[seat]}/{quantity}": of_player[quantity] for quantity in UNSCORED}
+            check_new(metrics, scored, f"measure_games of {type(game.task).__module__}")
+            metrics |= scored
     return metrics
 
 

@@ -108,3 +108,13 @@ def test_a_measure_by_the_name_of_another_quantity_is_refused(monkeypatch):
     trainer = Trainer(flagged("--evaluation.queries", "8"), task=Takes())
     with pytest.raises(ValueError, match="reports 'length', which is a quantity of every run"):
         HeldOut(trainer).play_as_team(0)
+
+
+@pytest.mark.parametrize("flags", [(), ("--players.observer_1", "frozen")])
+def test_a_measure_by_the_name_of_a_quantity_of_training_is_refused(flags):
+    class Takes(OddGames):
+        def measure_games(self, queries, responses):
+            return {"observer_1": {"payoff": [1.0] * len(queries)}}
+
+    with pytest.raises(ValueError, match=r"reports 'observer_1/.*/payoff', which is a quantity"):
+        Trainer(flagged("--batch", "4", *flags), task=Takes()).iterate(0)
