@@ -8,15 +8,13 @@ may be given.
 Shapes: B games, N seats.
 """
 
-import inspect
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from cory_env.registry import Registry
+from cory_env.registry import Registry, check_call
 
 Mix = str | float | Sequence[Sequence[float]] | np.ndarray
 """A name of a matrix, a weight lambda of the others' scores, or the matrix itself."""
@@ -126,11 +124,7 @@ def rule(kind: Payoff, seats: int, *, iteration: int = 0) -> Callable[[np.ndarra
     if function is None:
         return partial(pay, matrix(kind, seats, iteration=iteration))
     name = kind if isinstance(kind, str) else repr(kind)
-    try:
-        with suppress(ValueError):  # what is written in C may have no signature
-            inspect.signature(function).bind(None, iteration)
-    except TypeError as error:
-        raise ValueError(f"payoff {name} cannot be called with (scores, iteration): {error}") from error
+    check_call(f"payoff {name}", function, "scores", "iteration")
     return partial(_checked, function, name, iteration)
 
 
@@ -144,7 +138,13 @@ def _is_number(text: str) -> bool:
 
 def _checked(function: PayoffFunction, name: str, iteration: int, scores_BN: np.ndarray) -> np.ndarray:
     """Call a payoff function; ValueError if it does not return finite payoffs of the scores' shape."""
-    payoffs_BN = np.asarray(function(scores_BN.copy(), iteration), dtype=np.float64)
+    returned = function(scores_BN.copy(), iteration)
+    try:
+        payoffs_BN = np.asarray(returned, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"payoff {name} returned {returned!r:.80}; return a number for every game and seat"
+        ) from error
     if payoffs_BN.shape != scores_BN.shape or not np.isfinite(payoffs_BN).all():
         raise ValueError(
             f"payoff {name} returned shape {payoffs_BN.shape} for scores of shape {scores_BN.shape}, or "

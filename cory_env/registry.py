@@ -3,8 +3,10 @@
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -91,6 +93,15 @@ class Modules(Registry[ModuleType]):
             return True  # importing it says what is wrong
         except ValueError:
             return False
+
+
+def check_call(what: str, function: Callable[..., Any], *parameters: str) -> None:
+    """Raise ValueError for a function, called `what`, that does not take these parameters in this order."""
+    try:
+        with suppress(ValueError):  # what is written in C may have no signature
+            inspect.signature(function).bind(*parameters)
+    except TypeError as error:
+        raise ValueError(f"{what} cannot be called with ({', '.join(parameters)}): {error}") from error
 
 
 REGISTERED: dict[str, list[Any]] = {}

@@ -161,6 +161,11 @@ def test_a_registered_payoff_has_a_name_of_its_own(monkeypatch):
     [
         (lambda scores_BN, _: scores_BN[:, :1], r"returned shape \(1, 1\) for scores of shape \(1, 2\)"),
         (lambda scores_BN, _: scores_BN / 0, "not finite"),
+        (
+            lambda _scores, _: [["much", "little"]],
+            r"<lambda>.* returned .*'much'.*; return a number for every",
+        ),
+        (lambda _scores, _: [[1.0], [1.0, 2.0]], r"returned \[\[1.0\], \[1.0, 2.0\]\]; return a number"),
         (f"{__name__}:absent", "cannot be imported"),
         ("no_such_module:function", "cannot be imported"),
         (f"{__name__}:SCORES", "SCORES' is a ndarray, not a function"),

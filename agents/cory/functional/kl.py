@@ -103,7 +103,13 @@ def registry() -> Registry[Estimator]:
 @cache
 def estimator(kind: str) -> Estimator:
     """The estimator called `kind`: one of `ESTIMATORS`, or a plug-in (`cory_env.registry`)."""
-    return ESTIMATORS[kind] if kind in ESTIMATORS else registry().load(kind)
+    if kind in ESTIMATORS:
+        return ESTIMATORS[kind]
+    from cory_env.registry import check_call
+
+    found = registry().load(kind)
+    check_call(f"kl.kind {kind!r}", found, "logprobs", "ref_logprobs", "exact_kl")
+    return found
 
 
 def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_BT: Tensor) -> Tensor:

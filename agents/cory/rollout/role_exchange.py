@@ -66,6 +66,9 @@ def seating_at(
         )
     turns = iteration // every if every else 0  # exchanges before it, one at its start included
     if (own_order := registry().load(order)) is not None:
+        from cory_env.registry import check_call
+
+        check_call(f"exchange.order {order!r}", own_order, "iteration", "seats", "policies")
         seating, again = (
             _checked(own_order(turns * every, tuple(seats), tuple(first)), order, seats, first)
             for _ in range(2)

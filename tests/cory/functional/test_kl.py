@@ -174,3 +174,14 @@ def test_an_estimator_that_writes_into_its_arguments_changes_no_batch():
 def test_a_coefficient_of_0_cannot_be_steered_to_a_target():
     with pytest.raises(ValueError, match=r"kl\.target multiplies kl\.coef, which is 0"):
         kl.KLConfig(coef=0.0, target=6.0)
+
+
+def of_one(logprobs):
+    return logprobs
+
+
+def test_an_estimator_that_cannot_be_called_is_refused_in_the_settings():
+    with pytest.raises(
+        ValueError, match=r"of_one' cannot be called with \(logprobs, ref_logprobs, exact_kl\)"
+    ):
+        kl.KLConfig(kind=f"{__name__}:of_one")

@@ -74,3 +74,12 @@ def test_an_order_of_ones_own_is_a_pure_function_to_a_seating(order, message):
     place = f"{__name__}:{order.__name__}"
     with pytest.raises(ValueError, match=f"exchange.order '{place}' .*{message}"):
         seating_at(3, every=2, seats=("a", "b"), first=("llm_1", "llm_2"), order=place)
+
+
+def of_one(iteration):
+    return {}
+
+
+def test_an_order_that_cannot_be_called_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"of_one' cannot be called with \(iteration, seats, policies\)"):
+        seating_at(0, seats=("pioneer_0",), first=("llm_1",), every=1, order=f"{__name__}:of_one")
