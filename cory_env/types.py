@@ -24,6 +24,14 @@ class Query:
     row: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """The row of the data set, from which a scorer takes the gold answer."""
 
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "ids", tuple(map(operator.index, self.ids)))
+        except TypeError as error:
+            raise ValueError(
+                f"the query {self.text!r} has ids {self.ids!r:.80}; give whole numbers"
+            ) from error
+
 
 @dataclass(frozen=True)
 class Response:

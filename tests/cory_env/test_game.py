@@ -1,5 +1,6 @@
 """The rules of `Game`, and the checks of seats, caps and queries."""
 
+import numpy as np
 import pytest
 
 import cory_env
@@ -149,6 +150,16 @@ def test_what_is_no_task_and_no_payoff_function_is_refused_with_what_to_give():
 def test_a_query_that_is_a_text_is_refused():
     with pytest.raises(ValueError, match=r"the query 'abc' is no cory_env\.Query"):
         cory_env.env("echo").reset(options={"query": "abc"})
+
+
+@pytest.mark.parametrize("ids", [(0, 1.5), ("a",), "ab", [None]])
+def test_ids_of_a_query_are_whole_numbers(ids):
+    with pytest.raises(ValueError, match=r"the query 'abc' has ids .*; give whole numbers"):
+        Query("abc", ids)
+
+
+def test_ids_of_a_query_may_be_an_array():
+    assert Query("abc", np.array([0, 1])) == Query("abc", (0, 1))
 
 
 def test_a_response_has_eos_in_its_ids_and_not_in_its_text():
