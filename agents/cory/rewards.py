@@ -13,6 +13,7 @@ name.
 # ruff: noqa: ARG001 (every function takes all that a reward function is given)
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -182,13 +183,13 @@ def _is_right(text: str, gold: str) -> bool:
 
 def _words_and_signs(text: str) -> list[str]:
     """`C++` is c, +, +, and `**Yes!**` is yes."""
-    return re.findall(r"[^\W_]+|[^\w\s.,;:!?'\"()\[\]{}*`-]", text.lower())
+    return re.findall(r"[^\W_]+|[^\w\s.,;:!?'\"()\[\]{}*`-]", _lower(text))
 
 
 def _formula_parts(text: str) -> list[str]:
     r"""`$-2x + 3$` is -, 2x, +, 3, and `\left(5, 6\right)` is (, 5, 6, )."""
     plain = re.sub(
-        r"\\[()\[\],;! ]|\\(?:left|right)(?![a-z])|\$|\*\*", " ", text.lower().replace("\u2212", "-")
+        r"\\[()\[\],;! ]|\\(?:left|right)(?![a-z])|\$|\*\*", " ", _lower(text).replace("\u2212", "-")
     )
     return re.findall(r"[^\W_]+|[^\w\s.,;:!?'\"`]", plain)
 
@@ -214,4 +215,9 @@ def _text(text: Text) -> str:
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"[^\W_]+", text.lower())
+    return re.findall(r"[^\W_]+", _lower(text))
+
+
+def _lower(text: str) -> str:
+    """The text in small letters, in which a letter and its accent are one character, however it is stored."""
+    return unicodedata.normalize("NFC", text).lower()

@@ -160,6 +160,14 @@ def test_overlap_is_rouge_l_by_hand():
     assert rewards.overlap(["-"] * 3, ["", "dog", chat("cat")], ["cat", "", "cat"], more=[0] * 3) == [0, 0, 1]
 
 
+def test_a_letter_with_an_accent_is_one_letter_in_either_encoding():
+    one, two = "caf\u00e9", "cafe\u0301"  # composed and decomposed
+    assert rewards.accuracy([""], [f"The answer is {one}."], answer=[two]) == [1.0]
+    assert rewards.accuracy([""], [one], answer=["cafe"]) == [0.0]
+    assert rewards.overlap([""], [two], summary=[one]) == [1.0]
+    assert rewards.length([""], [f"{two}s"], most=1) == [1.0]
+
+
 def test_repetition_is_minus_the_share_of_ngrams_that_were_there_before():
     # a b a b a b: four groups of three, two different; a b c: one; of pairs in `no no no`, one of two
     texts = ["a b a b a b", "a b c", "a b", ""]
