@@ -130,6 +130,15 @@ def test_runs_of_unequal_length_are_compared_with_a_warning_at_the_top(tmp_path,
     assert page.index(warning) < page.index("<table")
 
 
+def test_a_comparison_says_by_which_kl_coefficient_it_has_combined_reward(tmp_path):
+    strong = write_run(tmp_path / "strong", **{"kl.coef": 0.5})  # its own report: 0.5 - 0.5 * 1 = 0
+    folders = [write_run(tmp_path / "weak", **{"kl.coef": 0.1}), strong]
+    line = "Combined reward is task reward less 0.1 KL for all, the kl.coef of weak (others: strong 0.5)."
+    assert pages.check_runs(folders) == [line]
+    page = pages.write_comparison(folders).read_text(encoding="utf-8")
+    assert page.index(line) < page.index("<table")
+
+
 def test_runs_may_differ_in_how_often_they_are_evaluated(tmp_path):
     folders = [write_run(tmp_path / "a"), write_run(tmp_path / "b", **{"evaluation.every": 2})]
     assert pages.check_runs(folders) == []

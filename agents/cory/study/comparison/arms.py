@@ -131,6 +131,18 @@ def unequal_lengths(arms: Sequence[Arm]) -> list[str]:
     return [f"The runs are of unequal length (iterations: {listed}): each has its numbers at its own end."]
 
 
+def unequal_penalties(arms: Sequence[Arm]) -> list[str]:
+    """A line on runs of several KL coefficients, whose own reports have other combined rewards."""
+    first, *others = ((arm.name, arm.settings["kl.coef"]) for arm in arms)
+    unlike = [f"{name} {coef}" for name, coef in others if coef != first[1]]
+    if not unlike:
+        return []
+    return [
+        f"Combined reward is task reward less {first[1]} KL for all, the kl.coef of {first[0]} (others: "
+        f"{', '.join(unlike)})."
+    ]
+
+
 def _names(arms: Sequence[tuple[Mapping[str, Any], Mapping[int, Path]]], parent: Path) -> list[str]:
     """Names of arms: their folders without task and seed where those tell them apart, else what differs."""
     stems = [

@@ -25,6 +25,7 @@ from cory.study.comparison.arms import (
     arms_of,
     common_parent,
     unequal_lengths,
+    unequal_penalties,
     unlike_evaluations,
 )
 from cory.study.report import DEFINITIONS, how_it_was_made, origin, result_tables, tables_and_figures
@@ -78,7 +79,7 @@ def write_comparison(folders: Sequence[Path], out: Path | None = None) -> Path:
 def check_runs(folders: Sequence[Path]) -> list[str]:
     """What makes runs incomparable, a line each; ValueError as `write_comparison`. Reads settings only."""
     arms = arms_of(folders)
-    return [*unlike_evaluations(arms), *unequal_lengths(arms)]
+    return [*unlike_evaluations(arms), *unequal_lengths(arms), *unequal_penalties(arms)]
 
 
 def _checked(out: Path | None, folders: Sequence[Path], name: str) -> Path:
