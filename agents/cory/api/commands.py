@@ -159,6 +159,7 @@ def evaluate(
     if not targets:
         raise ValueError("cory evaluate takes runs and models; name one or more")
     check_names(settings, evaluate)
+    _check_used(settings, UNUSED)
     if (path := _path(out)) is not None:
         check_output(path)
     with known_here(reward) as judge:
@@ -187,12 +188,27 @@ def cross_play(
     if not targets:
         raise ValueError("cross-play takes runs and models; name one or more")
     check_names(settings, cross_play)
+    _check_used(settings, {**UNUSED, "evaluation.threshold": "the matrix is of scores"})
     if (path := _path(out)) is not None:
         report.check_output(path)
     result = playing.cross_play(_targets(targets, preset, settings), on_progress=on_progress)
     if path is not None:
         report.write(path, result)
     return result
+
+
+UNUSED = {
+    "evaluation.team": "it is for evaluations during training; here games are played, unless `game` is off",
+    "evaluation.average": "it is for evaluations during training; name the folder of an average",
+}
+"""Settings without an effect on an evaluation of finished policies, and why."""
+
+
+def _check_used(settings: Mapping[str, Any], unused: Mapping[str, str]) -> None:
+    given = dotted(settings)
+    for name, why in unused.items():
+        if given.get(name):
+            raise ValueError(f"{name} changes nothing here: {why}; leave it out")
 
 
 def _targets(

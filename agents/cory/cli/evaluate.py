@@ -74,6 +74,8 @@ def command(argv: Sequence[str]) -> None:
         f"evaluation.{name}": value for name in names if (value := getattr(options, name)) is not None
     }
     if options.cross_play:
+        if not options.game:
+            raise ValueError("cross-play is games between policies; leave out --no-game or --cross-play")
         with progress() as show:
             result = cross_play(
                 *options.targets, preset=options.preset, out=options.out, on_progress=show, **settings

@@ -35,6 +35,27 @@ def test_targets_of_unlike_games_are_refused(runs, tmp_path):
     assert cory.cross_play(runs[0], tmp_path / "blind", sees="all")["pairs"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (
+            ("--evaluation.team",),
+            "evaluation.team changes nothing here: it is for evaluations during training",
+        ),
+        (("--evaluation.average",), "evaluation.average changes nothing here"),
+        (("--cross-play", "--evaluation.team"), "evaluation.team changes nothing here"),
+        (
+            ("--cross-play", "--threshold", "0.5"),
+            "evaluation.threshold changes nothing here: the matrix is of",
+        ),
+        (("--cross-play", "--no-game"), "leave out --no-game or --cross-play"),
+    ],
+)
+def test_options_that_would_change_nothing_are_refused(capsys, flags, reason):
+    assert main(["evaluate", "runs/nowhere", *flags]) == 2
+    assert reason in capsys.readouterr().err
+
+
 def test_every_ordered_pair_is_played_once_and_its_kind_is_said(result):
     names = ["first:llm_1", "first:llm_2", "second:llm_1", "second:llm_2"]
     assert result["policies"] == names
