@@ -85,6 +85,12 @@ def load(name: str, **given: Any) -> Task:
     if unknown := [] if takes_any else sorted(set(given) - set(known)):
         hint = did_you_mean(unknown[0], known)
         raise ValueError(f"task {name} has no option {unknown[0]!r}; it has {', '.join(known)}{hint}")
+    try:
+        inspect.signature(kind(name)).bind(**given)
+    except TypeError as error:
+        raise ValueError(
+            f"task {name} cannot be made: {error}; give it, or a default in the class"
+        ) from error
     task: Task = kind(name)(**given)
     parts = [part for part in vars(Task) if not part.startswith("_")]
     if missing := [part for part in parts if not hasattr(task, part)]:

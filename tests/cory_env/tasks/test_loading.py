@@ -110,3 +110,15 @@ def test_a_task_object_with_slots_has_a_name():
             return self.inner.queries(split)
 
     assert "Slots@" in tasks.remember(Slots())
+
+
+class NeedsTokenizer(echo.Task):
+    def __init__(self, tokenizer):
+        super().__init__(tokenizer)
+
+
+def test_an_argument_that_is_missing_is_named_with_what_to_do():
+    """Lookup tables pass no tokenizer."""
+    fault = "NeedsTokenizer cannot be made: missing a required argument: 'tokenizer'; give it, or a default"
+    with pytest.raises(ValueError, match=fault):
+        tasks.load(f"{__name__}:NeedsTokenizer")
