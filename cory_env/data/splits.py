@@ -33,8 +33,10 @@ def in_validation(text: str) -> bool:
     return 10 * text_hash(text) < 2**64
 
 
-def separate(rows: Mapping[str, Sequence[R]], key: str, *, where: str | Path) -> dict[str, list[R]]:
-    """Return train, test and given validation rows that share no text under `key`.
+def separate(
+    rows: Mapping[str, Sequence[R]], key: str, *, where: str | Path
+) -> tuple[dict[str, list[R]], list[str]]:
+    """Return train, test and given validation rows that share no text under `key`, and lines on the others.
 
     Of rows with the same text the first stays; validation leaves out the texts of both other splits, test
     those of train. `WHOLE` is divided 80/20 by the sha256 of the text, so that a row's split does not depend
@@ -59,7 +61,7 @@ def separate(rows: Mapping[str, Sequence[R]], key: str, *, where: str | Path) ->
                 "give more"
             )
     given = [row for text, row in validation.items() if text not in train and text not in test]
-    return unique | ({"validation": given} if given else {})
+    return unique | ({"validation": given} if given else {}), _left_out(rows, key)
 
 
 def _by_text(rows: Sequence[R], key: str) -> dict[str, R]:
@@ -70,12 +72,18 @@ def _by_text(rows: Sequence[R], key: str) -> dict[str, R]:
     return first
 
 
-def repeats(rows: Mapping[str, Sequence[R]], key: str) -> list[str]:
-    """A line about rows that have the text under `key` of an earlier one and are not equal to it, if any."""
-    every = [row for of_split in rows.values() for row in of_split]
-    first = _by_text(every, key)
-    count = sum(row != first[row[key]] for row in every)
-    return [f"{count} rows repeat an earlier {key} with other values, and are left out"] if count else []
+def _left_out(rows: Mapping[str, Sequence[R]], key: str) -> list[str]:
+    """Lines about the rows that `separate` leaves out, but for those that only repeat one of their split."""
+    firsts = {split: _by_text(of_split, key) for split, of_split in rows.items()}
+    lines = []
+    for split, where in (("validation", "train or test"), ("test", "train")):
+        others = [firsts[name] for name in (*where.split(" or "), WHOLE) if name in firsts]
+        if shared := sum(any(text in other for other in others) for text in firsts.get(split, ())):
+            lines.append(f"{shared} {split} rows have a {key} of {where}, and are left out")
+    count = sum(row != firsts[split][row[key]] for split, of_split in rows.items() for row in of_split)
+    if count:
+        lines.append(f"{count} rows repeat an earlier {key} with other values, and are left out")
+    return lines
 
 
 def take_validation(train: Sequence[T], text: Callable[[T], str]) -> tuple[list[T], list[T]]:

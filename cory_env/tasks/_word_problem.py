@@ -77,10 +77,10 @@ class Problems(Pool):
                 where, self.columns, config=self.config, listed=("answer",)
             ).items()
         }
-        rows = splits.separate(problems, "question", where=where)
+        rows, left_out = splits.separate(problems, "question", where=where)
         every = {split: [self._query(row, where) for row in of_split] for split, of_split in rows.items()}
         self.keep(every, longest=max_query, where=where)
-        self.left_out = [*splits.repeats(problems, "question"), *self.left_out]
+        self.left_out = [*left_out, *self.left_out]
 
     def problem(self, row: tables.Row) -> tables.Row:
         """Return `question` and `answer` of a row of `columns`; a subclass may rewrite them."""

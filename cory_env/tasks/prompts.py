@@ -86,7 +86,7 @@ class Task(Judged):
         assert judge is not None
         assert data is not None
         self.tokenizer, self.judge = tokenizer, judge
-        rows, self.column, self.columns, repeats = _read(
+        rows, self.column, self.columns, left_out = _read(
             data, COLUMNS if column is None else (column,), config
         )
         self.chat = chat or any(not isinstance(row[self.column], str) for row in rows["train"])
@@ -103,7 +103,7 @@ class Task(Judged):
             )
         every = {split: [self._query(row, data) for row in of_split] for split, of_split in rows.items()}
         self.keep(every, longest=max_query, where=data)
-        self.left_out = [*repeats, *self.left_out]
+        self.left_out = [*left_out, *self.left_out]
 
     def _query(self, row: tables.Row, where: str | Path) -> Query:
         prompt: Prompt = row[self.column]
@@ -170,7 +170,7 @@ def _chat_suffix(tokenizer: Tokenizer) -> str:
 def _read(
     data: str | Path, choices: Sequence[str], config: str | None
 ) -> tuple[dict[str, list[tables.Row]], str, list[str], list[str]]:
-    """The rows by split, the column of the prompts, the other columns, and a line about repeated prompts."""
+    """The rows by split, the column of the prompts, the other columns, and lines on rows left out."""
     by_split = tables.read_tables(data, config=config)
     every = [table for of_split in by_split.values() for table in of_split]
     column = every[0].pick(choices)
@@ -186,10 +186,10 @@ def _read(
         raise ValueError(
             f"{data} mixes texts and chats in column {column!r}; give all prompts as one of them"
         )
-    separated = splits.separate(keyed, "prompt", where=data)
+    separated, left_out = splits.separate(keyed, "prompt", where=data)
     rows_by_split = {split: [row["row"] for row in rows] for split, rows in separated.items()}
     others = [name for name in names if name != column]
-    return rows_by_split, column, others, splits.repeats(keyed, "prompt")
+    return rows_by_split, column, others, left_out
 
 
 def _keyed_rows(table: tables.Table, column: str, names: Sequence[str]) -> Iterator[tables.Row]:

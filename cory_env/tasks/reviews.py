@@ -75,25 +75,23 @@ class Task(Judged):
         self.tokenizer = tokenizer
         self.judge = judge
         if Path(data).suffix == ".json":
-            if unused := [
-                name
-                for name, value, default in (
-                    ("max_query", tuple(max_query), LENGTHS),
-                    ("column", column, None),
-                    ("min_chars", min_chars, 1),
-                )
-                if value != default
-            ]:
-                raise ValueError(
-                    f"{data} holds openings as they are, and {unused[0]} is about those cut from reviews; "
-                    "leave it out, or give reviews"
-                )
+            for name, value, default in (
+                ("max_query", tuple(max_query), LENGTHS),
+                ("column", column, None),
+                ("min_chars", min_chars, 1),
+            ):
+                if value != default:
+                    raise ValueError(
+                        f"{data} holds openings as they are, and {name} {value} is about those cut from "
+                        f"reviews; set it to {default}, which a preset may have changed, or give reviews"
+                    )
+            left_out: list[str] = []
             given = {
                 split: [Opening(text, tuple(self.tokenizer.encode(text))) for text in texts]
                 for split, texts in _openings(Path(data)).items()
             }
         else:
-            texts = _reviews(data, COLUMNS if column is None else (column,), min_chars)
+            texts, left_out = _reviews(data, COLUMNS if column is None else (column,), min_chars)
             given = {
                 split: [self._opening(t, max_query) for t in reviews] for split, reviews in texts.items()
             }
@@ -110,7 +108,7 @@ class Task(Judged):
         self._queries = {split: self._make_queries(openings, data) for split, openings in divided.items()}
         either = " or validation" if self._queries["validation"] else ""
         others = {"validation": "train or test", "test": f"train{either}"}
-        self.left_out = [
+        self.left_out = left_out + [
             f"{dropped} of the {split} openings ({self.overlap[split]:.1%}) are in {others[split]} too "
             "and left out"
             for split, dropped in self.dropped.items()
@@ -198,8 +196,13 @@ def _openings(path: Path) -> dict[str, list[str]]:
     return by_split
 
 
-def _reviews(data: str | Path, columns: Sequence[str], min_chars: int) -> dict[str, list[str]]:
-    """Read the texts by split, each once, with line breaks as spaces; blank and shorter ones are left out."""
+def _reviews(
+    data: str | Path, columns: Sequence[str], min_chars: int
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Read the texts by split, each once, with line breaks as spaces, and lines on those left out.
+
+    Blank and shorter ones are left out too.
+    """
     reviews = {
         split: [
             {"text": row["text"].replace("<br />", " ")}
@@ -211,7 +214,5 @@ def _reviews(data: str | Path, columns: Sequence[str], min_chars: int) -> dict[s
     for split, rows in reviews.items():
         if not rows and split != "validation":
             raise ValueError(f"{data}: the split {split!r} has no review of {min_chars} characters or more")
-    return {
-        split: [row["text"] for row in rows]
-        for split, rows in splits.separate(reviews, "text", where=data).items()
-    }
+    separated, left_out = splits.separate(reviews, "text", where=data)
+    return {split: [row["text"] for row in rows] for split, rows in separated.items()}, left_out

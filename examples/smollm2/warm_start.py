@@ -73,7 +73,7 @@ class Config:
 
 def pairs_by_split(data: Path) -> dict[str, list[tables.Row]]:
     """Prompts and completions of train and validation, divided as the tasks divide; test is left alone."""
-    rows = splits.separate(tables.read_rows(data, COLUMNS), "prompt", where=data)
+    rows, _ = splits.separate(tables.read_rows(data, COLUMNS), "prompt", where=data)
     train, validation = rows["train"], rows.get("validation", [])
     if not validation:
         train, validation = splits.take_validation(train, lambda row: row["prompt"])

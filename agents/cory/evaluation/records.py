@@ -61,7 +61,7 @@ def exported(run: Path) -> dict[str, str]:
 
 
 def export_of(run: Path) -> dict[str, Any]:
-    """How many `iterations` a run had when it was exported, and `after` which its policies are; {} if unknown."""
+    """A run's `iterations` when it was exported, and `after` which its policies are; {} if not recorded."""
     try:
         return read_json(run / EXPORTED)
     except (OSError, ValueError):

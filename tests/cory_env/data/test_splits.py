@@ -12,7 +12,10 @@ def test_a_single_file_is_divided_by_the_sha256_of_the_text():
     # sha256("a") begins with ca978112ca1bbdca, sha256("b") with 3e23e8160039594a; modulo 5 that is the sum of
     # the hexadecimal digits, 130 and 91, since 16 is 1 modulo 5: only "a" is divisible, so it is for test
     rows = [{"t": "a", "n": 1}, {"t": "b", "n": 2}, {"t": "a", "n": 3}]
-    assert separate({"whole": rows}, "t", where="here") == {"train": [rows[1]], "test": [rows[0]]}
+    assert separate({"whole": rows}, "t", where="here") == (
+        {"train": [rows[1]], "test": [rows[0]]},
+        ["1 rows repeat an earlier t with other values, and are left out"],
+    )
 
 
 def test_too_few_different_texts_are_refused_with_the_number_that_is_needed():
@@ -26,10 +29,10 @@ def test_too_few_different_texts_are_refused_with_the_number_that_is_needed():
 
 def test_a_text_of_train_is_not_in_test_and_order_is_kept():
     rows = {"train": [{"t": "z"}, {"t": "a"}, {"t": "z"}], "test": [{"t": "y"}, {"t": "a"}, {"t": "b"}]}
-    assert separate(rows, "t", where="here") == {
-        "train": [{"t": "z"}, {"t": "a"}],
-        "test": [{"t": "y"}, {"t": "b"}],
-    }
+    assert separate(rows, "t", where="here") == (
+        {"train": [{"t": "z"}, {"t": "a"}], "test": [{"t": "y"}, {"t": "b"}]},
+        ["1 test rows have a t of train, and are left out"],
+    )
     with pytest.raises(
         ValueError, match=r"here has no rows for test \(1 read, less those that train has too\)"
     ):
@@ -41,12 +44,19 @@ def test_given_validation_rows_leave_out_the_texts_of_train_and_test_and_never_c
         name: [{"t": text} for text in texts]
         for name, texts in {"train": "zaz", "validation": "vyavw", "test": "yab"}.items()
     }
-    assert separate(rows, "t", where="here") == {
-        "train": [{"t": "z"}, {"t": "a"}],
-        "validation": [{"t": "v"}, {"t": "w"}],
-        "test": [{"t": "y"}, {"t": "b"}],
-    }
-    assert "validation" not in separate(rows | {"validation": [{"t": "y"}, {"t": "z"}]}, "t", where="here")
+    assert separate(rows, "t", where="here") == (
+        {
+            "train": [{"t": "z"}, {"t": "a"}],
+            "validation": [{"t": "v"}, {"t": "w"}],
+            "test": [{"t": "y"}, {"t": "b"}],
+        },
+        [
+            "2 validation rows have a t of train or test, and are left out",
+            "1 test rows have a t of train, and are left out",
+        ],
+    )
+    shared = rows | {"validation": [{"t": "y"}, {"t": "z"}]}
+    assert "validation" not in separate(shared, "t", where="here")[0]
 
 
 TEXTS = [f"text {n}" for n in range(2000)]

@@ -156,6 +156,17 @@ def test_rows_that_repeat_a_prompt_with_another_answer_are_counted(tmp_path):
     assert load(write(tmp_path / "b.jsonl", rows[:60] * 2)).left_out == []
 
 
+def test_rows_that_another_split_has_too_are_counted(tmp_path):
+    for split, numbers in (("train", range(30)), ("validation", range(28, 70)), ("test", range(20, 60))):
+        write(tmp_path / f"{split}.jsonl", [{"prompt": f"Item {i} is", "of": split} for i in numbers])
+    task = load(tmp_path)
+    assert [len(task.queries(split)) for split in SPLITS] == [30, 10, 30]
+    assert task.left_out == [
+        "32 validation rows have a prompt of train or test, and are left out",
+        "10 test rows have a prompt of train, and are left out",
+    ]
+
+
 def test_chats_are_split_like_texts(tmp_path, chat_tokenizer):
     task = load(write(tmp_path / "a.jsonl", chats(40)), tokenizer=HFTokenizer(chat_tokenizer))
     numbers = {split: {q.row["gold"] for q in task.queries(split)} for split in SPLITS}

@@ -125,7 +125,10 @@ def test_files_of_a_folder_give_the_validation_split(tmp_path, name, file):
     longest = {"max_query": (12, 12)} if name == "reviews" else {}
     task = build(name, tmp_path, **longest)
     # of the 14 validation rows two are in train and two in test, which keep them
-    assert counted(task) == {"train": 40, "validation": 10, "test": 10, "left_out": []}
+    counts = counted(task)
+    key = {"prompts": "prompt", "reviews": "text"}.get(name, "question")
+    assert counts.pop("left_out") == [f"4 validation rows have a {key} of train or test, and are left out"]
+    assert counts == {"train": 40, "validation": 10, "test": 10}
     every = [query.text for split in SPLITS for query in task.queries(split)]
     assert len(set(every)) == 60
 
