@@ -6,7 +6,7 @@ summed. Rank 0 writes the run directory. One process is rank 0 of 1, for which e
 """
 
 import os
-import sys
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -173,19 +173,20 @@ def checksums(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error itself if another process can make it from class and arguments, else one with its text."""
+    """The error itself if another process can make it from class, plain arguments and attributes.
+
+    Else one with its text, of the builtin class by which runs decide whether they save.
+    """
     try:
-        reduced: Any = error.__reduce__()
-        kind, arguments = reduced[:2]
-        importable = getattr(sys.modules.get(type(error).__module__), type(error).__qualname__, None)
-        if importable is type(error) and all(
-            isinstance(argument, str | int | float | bytes | None) for argument in arguments
-        ):
-            kind(*arguments)
+        arguments = error.__reduce__()[1]
+        if all(isinstance(argument, str | int | float | bytes | None) for argument in arguments):
+            pickle.loads(pickle.dumps(error))
             return error
     except Exception:  # it cannot be made from what it holds
         pass
-    return RuntimeError(f"{type(error).__name__}: {error}")
+    kinds = (ValueError, OSError, ArithmeticError, MemoryError)
+    kind = next((kind for kind in kinds if isinstance(error, kind)), RuntimeError)
+    return kind(f"{type(error).__name__}: {error}")
 
 
 def _raised_elsewhere(error: Exception, other: int) -> Exception:

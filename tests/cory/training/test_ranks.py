@@ -1,8 +1,10 @@
 """Two processes train as one does: tokens, gradients, metrics, runs and their ends."""
 
 import os
+import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ import torch
 
 from cory.config.schema import Config
 from cory.distributed import ranks
+from cory.runtime import signals
 from cory.runtime.memory import BYTES_PER_LOGIT
 from cory.tracking.tracker import read, read_lines
 from cory.training import checkpoint
@@ -238,6 +241,37 @@ def test_error_of_a_rank_ends_all_ranks_with_the_same_error(found, what, error):
 def test_the_run_is_saved_where_its_ranks_were_stopped(folder, run, iteration):
     assert checkpoint.finished(folder / run)[-1] == checkpoint.folder_of(folder / run, iteration)
     checkpoint.verify(checkpoint.folder_of(folder / run, iteration))
+
+
+class LockError(ValueError):
+    """An error that cannot be pickled."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+class StatusError(OSError):
+    """An error that is not made from its text alone."""
+
+    def __init__(self, text: str, *, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (LockError("no answer"), ValueError, "LockError: no answer"),
+        (StatusError("no answer", status=503), OSError, "StatusError: no answer"),
+        (KeyError(("a", "b")), RuntimeError, "KeyError: ('a', 'b')"),
+        (signals.Stopped(15), signals.Stopped, "stopped by SIGTERM"),
+    ],
+)
+def test_an_error_that_cannot_be_sent_reaches_the_others_as_text_of_its_kind(error, kind, text):
+    sent = pickle.loads(pickle.dumps(ranks._portable(error)))
+    assert type(sent) is kind
+    assert str(sent) == text
 
 
 def test_an_environment_that_names_several_processes_and_no_meeting_place_is_refused(monkeypatch):
