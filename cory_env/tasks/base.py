@@ -3,6 +3,7 @@
 Shapes: B responses, Q query tokens, T response tokens.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeGuard, runtime_checkable
@@ -256,28 +257,30 @@ class Pool:
     def keep(
         self, queries: Mapping[str, Sequence[Query]], *, longest: int | None = None, where: object = ""
     ) -> None:
-        """Keep the queries of up to `longest` tokens; a tenth of train is validation if there is none.
+        """Keep the queries of one to `longest` tokens; a tenth of train is validation if there is none.
 
-        ValueError that names the data, `where`, if no query of train or test is short enough.
+        ValueError that names the data, `where`, if there is none in train or test.
         """
-        fitting = {
-            s: [q for q in of_split if longest is None or len(q.ids) <= longest]
-            for s, of_split in queries.items()
-        }
-        dropped = {split: len(queries[split]) - len(kept) for split, kept in fitting.items()}
+        most = math.inf if longest is None else longest
+        fitting = {s: [q for q in of_split if 1 <= len(q.ids) <= most] for s, of_split in queries.items()}
         for split in ("train", "test"):
             if not fitting[split]:
-                shortest = min((len(query.ids) for query in queries[split]), default=0)
+                shortest = min((len(query.ids) for query in queries[split] if query.ids), default=0)
                 raise ValueError(
                     f"{where}: every one of {len(queries[split])} {split} queries is longer than max_query, "
                     f"{longest} tokens; raise it to at least {shortest}"
+                    if shortest
+                    else f"{where}: the {split} queries have no tokens; give others"
                 )
-        if longest is not None:
-            self.left_out = [
-                f"{count} {split} queries of more than {longest} tokens are left out"
-                for split, count in dropped.items()
-                if count
-            ]
+        self.left_out = [
+            f"{count} {split} queries of {what} are left out"
+            for split, of_split in queries.items()
+            for what, count in (
+                ("no tokens", sum(not query.ids for query in of_split)),
+                (f"more than {longest} tokens", sum(len(query.ids) > most for query in of_split)),
+            )
+            if count
+        ]
         if not fitting.get("validation"):
             fitting["train"], fitting["validation"] = take_validation(fitting["train"], lambda q: q.text)
         self._queries = {split: fitting[split] for split in ("train", "validation", "test")}

@@ -167,6 +167,25 @@ def test_rows_that_another_split_has_too_are_counted(tmp_path):
     ]
 
 
+class Vowels(CharTokenizer):
+    """A tokenizer that drops what it does not know, as normalisers drop zero-width spaces."""
+
+    def encode(self, text):
+        return super().encode("".join(character for character in text if character in self.alphabet))
+
+
+def test_prompts_without_a_token_are_left_out_before_a_game_starts_from_one(tmp_path):
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "train.jsonl", [{"prompt": text} for text in ("ae", "\u200b", "xyz", "io")])
+    write(tmp_path / "data" / "test.jsonl", [{"prompt": "u"}])
+    task = load(tmp_path / "data", tokenizer=Vowels("aeiou"))
+    assert [query.text for query in task.queries("train")] == ["ae", "io"]
+    assert task.left_out == ["2 train queries of no tokens are left out"]
+    write(tmp_path / "data" / "test.jsonl", [{"prompt": "zzz"}])
+    with pytest.raises(ValueError, match="the test queries have no tokens; give others"):
+        load(tmp_path / "data", tokenizer=Vowels("aeiou"))
+
+
 def test_chats_are_split_like_texts(tmp_path, chat_tokenizer):
     task = load(write(tmp_path / "a.jsonl", chats(40)), tokenizer=HFTokenizer(chat_tokenizer))
     numbers = {split: {q.row["gold"] for q in task.queries(split)} for split in SPLITS}

@@ -193,7 +193,8 @@ def test_the_column_of_reviews_is_found_or_named(tmp_path):
 
 @pytest.mark.parametrize("options", [{"max_query": (2, 3)}, {"column": "text"}, {"min_chars": 101}])
 def test_options_about_whole_reviews_are_refused_for_a_file_of_openings(tmp_path, options):
-    with pytest.raises(ValueError, match=f"openings as they are, and {next(iter(options))} .* is about .* or give reviews"):
+    name = next(iter(options))
+    with pytest.raises(ValueError, match=f"openings as they are, and {name} .* is about .* or give reviews"):
         Task(LETTERS, lengths, openings(tmp_path, ["so"], ["the"]), **options)
 
 
