@@ -35,15 +35,21 @@ class HeldOut:
         self.measures = make_measures(trainer.config)
         self._of_references: dict[tuple[Split, str], Responses] = {}
 
-    def evaluate(self, on_policy: OnPolicy = lambda name: None) -> dict[str, Responses]:
-        """Responses of references, policies and their average to test queries; none for teams only."""
+    def evaluate_references(self, on_policy: OnPolicy = lambda name: None) -> dict[str, Responses]:
+        """Responses of the references to test queries, computed once; none for teams only."""
         if team_only(self.trainer.task):
             return {}
-        trainer, evaluate = self.trainer, partial(self._standalone, split="test", on_policy=on_policy)
-        references: dict[str, Policy] = {one.name: one for one in trainer.references.values()}
+        references: dict[str, Policy] = {one.name: one for one in self.trainer.references.values()}
         if len(references) > 1:
-            references = {f"reference_{name}": one for name, one in trainer.references.items()}
-        evaluated = evaluate(references | trainer.policies)
+            references = {f"reference_{name}": one for name, one in self.trainer.references.items()}
+        return self._standalone(references, split="test", on_policy=on_policy)
+
+    def evaluate(self, on_policy: OnPolicy = lambda name: None) -> dict[str, Responses]:
+        """Responses of references, policies and their average to test queries; none for teams only."""
+        if not (evaluated := self.evaluate_references(on_policy)):
+            return {}
+        trainer, evaluate = self.trainer, partial(self._standalone, split="test", on_policy=on_policy)
+        evaluated |= evaluate(trainer.policies)
         if trainer.config.averages:
             with averaged(trainer) as average:
                 evaluated |= evaluate({averaging.NAME: average})

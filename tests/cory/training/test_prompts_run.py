@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from cory.cli.main import main
 from cory.tracking.tracker import read, read_lines
+from tests.helpers.runs import same, traces, without_report
 from tests.helpers.tables import letters
 
 REWARDS = '''
@@ -108,6 +110,17 @@ def test_a_users_chats_and_rewards_train_in_one_command(flags, capsys):
         assert len(row["response"]) % 9 == 0
     assert "warning: judge 'my_rewards:sometimes': ZeroDivisionError" in printed
     assert "Responses that a judge failed on" in Path("run/report.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_resumed_run_counts_what_a_judge_said_of_the_reference_once(flags, monkeypatch):
+    without_report(monkeypatch)
+    judge = ("--judge", "my_rewards:kind + 2*my_rewards:sometimes", "--judge.max-failures", "1")
+    assert main([*flags, *judge, "--checkpoint-every", "1"]) == 0
+    whole = traces(Path("run"), 2)
+    shutil.rmtree("run/checkpoints/step-000002")
+    assert main(["train", "--run", "run", "--resume", "must"]) == 0
+    assert same(traces(Path("run"), 2), whole)
 
 
 def test_a_reward_that_always_fails_stops_the_run_and_leaves_its_failures(flags, capsys):
