@@ -11,6 +11,7 @@ Shapes: B games, N seats.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 
 import numpy as np
 
@@ -185,7 +186,7 @@ def matrix(kind: Payoff, seats: int, *, iteration: int = 0) -> np.ndarray:
                 f"payoff {kind!r} is a function of the scores; schedules go from one matrix to another"
             )
         kind = float(kind)
-    mix = np.where(own == 1, 1.0, kind) if isinstance(kind, int | float) else kind
+    mix = np.where(own == 1, 1.0, kind) if isinstance(kind, Real) else kind
     try:
         W = np.array(mix, dtype=np.float64)
     except ValueError as error:
