@@ -153,7 +153,8 @@ def convert(value: Any, hint: Any, name: str) -> Any:
                 return kind(value)
         except ValueError:
             pass
-    raise ValueError(f"{name} is {value!r}; give {_described(hint)}")
+    named = ", the name under which you cory.register it" if kind is str and callable(value) else ""
+    raise ValueError(f"{name} is {value!r}; give {_described(hint)}{named}")
 
 
 def _of_union(value: Any, hint: Any, name: str) -> Any:

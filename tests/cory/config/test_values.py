@@ -79,6 +79,7 @@ def test_a_value_is_converted_to_the_type_of_its_setting(value, hint, expected):
         ({"batch": True}, "batch is True; give a whole number"),
         ({"batch": 2.5}, "batch is 2.5; give a whole number"),
         ({"judge": None}, "judge is None; give text"),
+        ({"payoff": max}, "<built-in function max>; give text, the name under which you cory.register it"),
         ({"kl.target": "never"}, "kl.target is 'never'; give a number or none"),
         ({"policy.precision": "half"}, "policy.precision is 'half'; give 'auto' or 'float32' or 'bfloat16'"),
         ({"max_response": 3}, "max_response is 3; give 2 values, each a whole number"),
