@@ -8,15 +8,14 @@ Shapes: K tokens, L tokens of a row, D width, V vocabulary.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 SMALLEST, LARGEST = 2.0**-14, 2.0**20
 """Known logits at which a soft cap changes nothing, and at which nothing but the cap is left."""
+NO_HEAD = "no module of it turns the last hidden states of its trunk into logits"
 
 
 class LogitTransform(NamedTuple):
@@ -39,16 +38,6 @@ class Head(NamedTuple):
     transform: LogitTransform
 
 
-class _Pass:
-    """What one pass of the model shows of its head."""
-
-    module: str | None = None
-    factor: float = 1.0
-    """What the last hidden states are multiplied by before they enter the module."""
-    given_LV: Tensor | None = None
-    """The logits that the module was made to return."""
-
-
 @torch.no_grad()
 def measure(model: Any, ids_1L: Tensor) -> Head:
     """The module and the transform that lead from last hidden states to `model(ids).logits`.
@@ -58,55 +47,45 @@ def measure(model: Any, ids_1L: Tensor) -> Head:
     """
     if model.base_model is model:
         raise ValueError("its transformer without the head is no module of its own")
+    module = _module_of_head(model)
     states_1LD = model.base_model(input_ids=ids_1L, use_cache=False).last_hidden_state
-    with _known_logits(model, states_1LD) as seen:
-        out_LV = model(input_ids=ids_1L, use_cache=False).logits[0].cpu().double()
-    if seen.module is None or seen.given_LV is None:
-        raise ValueError("no module of it turns the last hidden states of its trunk into logits")
-    if seen.given_LV.shape != out_LV.shape:
-        raise ValueError("several modules, one after the other, turn the last hidden states into logits")
-    if seen.factor != 1.0 and getattr(model.get_submodule(seen.module), "bias", None) is not None:
-        raise ValueError("it scales the states that enter a head with a bias")
-    given_LV = seen.given_LV.cpu().double()
-    scale, largest = _rounded(float(out_LV[0, -1] / given_LV[0, -1])), float(out_LV[-1, -1])
-    transform = LogitTransform(scale, math.inf if largest > 0.5 * abs(scale) * LARGEST else largest)
-    if not (scale > 0 and torch.allclose(out_LV, transform(given_LV), rtol=1e-4, atol=SMALLEST * 1e-3)):
-        raise ValueError("it changes its logits in a way that is neither a scale nor a soft cap")
-    return Head(seen.module, transform._replace(scale=_rounded(scale * seen.factor)))
+    passes: list[tuple[Tensor, Tensor]] = []
 
-
-@contextmanager
-def _known_logits(model: Any, states_1LD: Tensor) -> Iterator[_Pass]:
-    """Inside, the head returns logits from -`LARGEST` to `LARGEST`, larger at every token of the row."""
-    seen = _Pass()
-
-    def enter(name: str, args: tuple[Any, ...]) -> None:
-        if seen.module is not None or not args:
-            return
-        factor = _multiple(args[0], states_1LD)
-        if factor is not None:
-            seen.module, seen.factor = name, factor
-
-    def leave(name: str, out: Any) -> Tensor | None:
-        if name != seen.module or not isinstance(out, Tensor):
+    def known_logits(_: nn.Module, args: tuple[Any, ...], out: Any) -> Tensor | None:
+        """Logits from -`LARGEST` to `LARGEST`, larger at every token of the row, for those of the head."""
+        if not args or not isinstance(out, Tensor):
             return None
         L, V = out.shape[-2:]
         size_L = torch.logspace(math.log2(SMALLEST), math.log2(LARGEST), L, base=2.0, device=out.device)
-        seen.given_LV = size_L[:, None] * torch.linspace(-1, 1, V, device=out.device)
-        return seen.given_LV.expand(out.shape)
+        given_LV = size_L[:, None] * torch.linspace(-1, 1, V, device=out.device)
+        passes.append((args[0], given_LV.cpu().double()))
+        return given_LV.expand(out.shape)
 
-    inside, handles = set(model.base_model.modules()), []
-    for name, module in model.named_modules():
-        if module not in inside and module is not model:
-            handles += [
-                module.register_forward_pre_hook(lambda _, args, name=name: enter(name, args)),
-                module.register_forward_hook(lambda _, __, out, name=name: leave(name, out)),
-            ]
+    hook = model.get_submodule(module).register_forward_hook(known_logits)
     try:
-        yield seen
+        out_LV = model(input_ids=ids_1L, use_cache=False).logits[0].cpu().double()
     finally:
-        for handle in handles:
-            handle.remove()
+        hook.remove()
+    if not passes or (factor := _multiple(passes[0][0], states_1LD)) is None:
+        raise ValueError(NO_HEAD)
+    given_LV = passes[0][1]
+    if factor != 1.0 and getattr(model.get_submodule(module), "bias", None) is not None:
+        raise ValueError("it scales the states that enter a head with a bias")
+    scale, largest = _rounded(float(out_LV[0, -1] / given_LV[0, -1])), float(out_LV[-1, -1])
+    transform = LogitTransform(scale, math.inf if largest > 0.5 * abs(scale) * LARGEST else largest)
+    alike = out_LV.shape == given_LV.shape and scale > 0
+    if not (alike and torch.allclose(out_LV, transform(given_LV), rtol=1e-4, atol=SMALLEST * 1e-3)):
+        raise ValueError("it changes its logits in a way that is neither a scale nor a soft cap")
+    return Head(module, transform._replace(scale=_rounded(scale * factor)))
+
+
+def _module_of_head(model: Any) -> str:
+    """The part of a model beside its trunk that holds the output embeddings."""
+    embeddings = model.get_output_embeddings()
+    for name, part in model.named_children():
+        if part is not model.base_model and any(module is embeddings for module in part.modules()):
+            return str(name)
+    raise ValueError(NO_HEAD)
 
 
 def _multiple(inputs: Any, states_1LD: Tensor) -> float | None:
