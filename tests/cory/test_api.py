@@ -17,10 +17,12 @@ import cory
 from cory.api.datasets import _is_splits
 from cory.api.rewards import name_of
 from cory.cli.main import main
+from cory.config import presets
 from cory.functional.kl import KLConfig
 from cory.judges import parsing
 from cory.policies.table import TablePolicy
 from cory.training import checkpoint
+from cory.training.factory import check_judge_used
 from cory_env import tasks
 from cory_env.tasks.echo import Task as Echo
 from tests.helpers.models import make_model
@@ -490,6 +492,28 @@ def test_a_task_object_stays_the_task_of_its_run(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="was an object of another session; pass it again"):
         cory.evaluate(run.path)
     assert cory.evaluate(run.path, task="echo", game=False)["metrics"]["llm_1"]["task_reward"] != 0.25
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"task": Echo(), "reward": len}, "takes no judge; leave out the judge or reward"),
+        ({"task": "echo", "judge.label": "negative"}, r"takes no judge; leave out judge\.label"),
+        ({"judge": "regex:a", "judge.label": "negative"}, r"judge\.label is for classifiers, and 'regex:a'"),
+        ({"judge": "pocket", "judge.timeout": 3}, r"judge\.timeout is for functions in worker processes"),
+    ],
+)
+def test_a_reward_or_an_option_of_it_that_would_change_nothing_is_refused(tmp_path, given, message):
+    with pytest.raises(ValueError, match=message):
+        cory.train(run=tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_of_a_preset_and_of_any_term_of_a_sum_are_accepted():
+    imdb = presets.get("imdb")
+    check_judge_used(cory.Config.from_flat({"judge": "regex:a"}, imdb), {"judge": "regex:a"})
+    several = {"judge": "pocket + regex:a", "judge.label": "negative", "judge.timeout": 3}
+    check_judge_used(cory.Config.from_flat(several), several)
 
 
 def test_evaluate_gives_what_the_command_writes(tmp_path):

@@ -219,6 +219,8 @@ def _targets(
     named = find_all(
         [os.fspath(target) for target in targets], preset=preset, settings=with_players(settings)
     )
+    for target in named:
+        factory.check_judge_used(target.config, dotted(settings))
     factory.configure_runtime(named[0].config)
     return named
 
@@ -271,14 +273,16 @@ def _prepared(
     with known_here(reward) as judge:
         if judge is not None:
             given["judge"] = judge
-    preset, start = base_settings(given, options)
+        preset, start = base_settings(given, options)
+        config = Config.from_flat(given, start)
+        factory.check_judge_used(config, given)
     task_object = None if isinstance(task, str) else task
 
     def make(config: Config) -> Trainer:
         with named_as_given(dataset, str(given.get("task.data"))), known_here(reward):
             return Trainer(config, task=task_object)
 
-    return preset, Config.from_flat(given, start), make
+    return preset, config, make
 
 
 def _saved(model: Any, tokenizer: Any, folder: Path) -> Path:

@@ -13,6 +13,7 @@ A WEIGHT is any finite number, 1 if left out. Quote patterns that contain " + ".
 import math
 import os
 import re
+from collections.abc import Collection
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +42,10 @@ TERM = re.compile(
     r"(?P<judge>regex:(?P<quote>['\"]).*?(?P=quote)|\S.*?)(?:\s+\+(?=\s)|\s*$)",
     re.DOTALL,
 )
+
+
+OF_CLASSIFIERS = ("label", "output", "template")
+"""Options that classifiers have; the others are of functions in worker processes."""
 
 
 class ParsedTerm(NamedTuple):
@@ -79,6 +84,14 @@ def is_classifier(spec: str) -> bool:
     """Whether the judge is a single classifier with weight 1."""
     first, *others = parse(spec)
     return not others and first.weight == 1 and first.source is None and first.name not in REGISTRY.items
+
+
+def without_effect(spec: str, options: Collection[str]) -> list[str]:
+    """Those of the options, fields of `JudgeConfig`, that no judge of a specification has."""
+    terms = parse(spec)
+    classifiers = any(term.source is None and term.name not in REGISTRY.items for term in terms)
+    workers = any(term.source is not None for term in terms)
+    return [name for name in options if not (classifiers if name in OF_CLASSIFIERS else workers)]
 
 
 def source_of(judge: str) -> Source | None:

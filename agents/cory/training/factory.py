@@ -1,7 +1,7 @@
 """Build the parts of a run from its settings: task, judge, policies, game, learners, critic."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +14,7 @@ from cory.evaluation.evaluator import Measure
 from cory.evaluation.external import Player
 from cory.judges import parsing
 from cory.judges.classifier import Classifier
+from cory.judges.config import JudgeConfig
 from cory.judges.ngrams import NGrams
 from cory.learner import central_critic
 from cory.learner.central_critic import CentralCritic
@@ -283,6 +284,25 @@ def make_task(config: Config, tokenizer: Tokenizer | None = None) -> Task:
     if config.task == "reviews" and options["data"] is None:
         options = options | {"data": pocket.OPENINGS}
     return tasks.load(config.task, **options)
+
+
+def check_judge_used(config: Config, given: Collection[str]) -> None:
+    """Raise ValueError for a judge, or an option of one, among the settings `given` that changes nothing.
+
+    Defaults and what a preset or a file says are no error: they may be for several tasks and judges.
+    """
+    default, options = JudgeConfig(), config.judge_options
+    changed = [
+        one.name for one in fields(default) if getattr(options, one.name) != getattr(default, one.name)
+    ]
+    named = [name for name in changed if f"judge.{name}" in given]
+    if "judge" not in tasks.options(config.task):
+        if named or ("judge" in given and config.judge != "pocket"):
+            setting = f"judge.{named[0]}" if named else "the judge or reward"
+            raise ValueError(f"task {config.task} scores by itself and takes no judge; leave out {setting}")
+    elif unused := parsing.without_effect(config.judge, named) if named else ():
+        users = "classifiers" if unused[0] in parsing.OF_CLASSIFIERS else "functions in worker processes"
+        raise ValueError(f"judge.{unused[0]} is for {users}, and {config.judge!r} names none; leave it out")
 
 
 def make_measures(config: Config) -> dict[str, Measure]:
