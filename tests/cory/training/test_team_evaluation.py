@@ -8,7 +8,8 @@ from cory.config.schema import Config
 from cory.evaluation.evaluator import Responses
 from cory.report import plots
 from cory.tracking.curves import Curves
-from cory.tracking.tracker import Curve, Key
+from cory.tracking.tracker import Curve, Key, read
+from cory.training import checkpoint
 from cory.training.evaluate import target_metrics
 from cory.training.held_out import HeldOut
 from cory.training.metrics import team_metrics
@@ -88,6 +89,22 @@ def test_games_of_a_finished_run_are_paid_as_its_last_evaluation_was(tmp_path):
     total = first["team/pioneer_0/task_reward"] + first["team/observer_1/task_reward"]
     halfway = (first["team/observer_1/task_reward"] + total) / 2
     assert first["team/observer_1/payoff"] == pytest.approx(halfway)
+
+
+def test_the_best_checkpoint_plays_in_the_seats_that_it_had(tmp_path):
+    settings = {
+        **{"task": "echo", "policy.kind": "table", "learner.lr": 0.1, "batch": 16, "iterations": 3},
+        **{"exchange.every": 1, "checkpoint_every": 1, "keep_checkpoints": 9},
+        **{"evaluation.every": 1, "evaluation.team": True, "evaluation.queries": 16},
+    }
+    run = cory.train(run=tmp_path / "run", quiet=True, **settings)
+    checkpoint.write_best(run.path, 2, 9.0)
+    cory.train(run=run.path, quiet=True, resume="must", export_best=True)
+    evaluated = [row for row in read(run.path) if "time/evaluate/seconds" in row]
+    (row,) = (row for row in evaluated if row["iteration"] == 2)
+    again = target_metrics(find(str(run.path)))
+    assert again["team/pioneer_0/kl"] == row["team/pioneer_0/kl"] > 0
+    assert again["team/observer_1/kl"] == row["team/observer_1/kl"] > 0
 
 
 @pytest.mark.parametrize("load", ["copy", "two"])
