@@ -5,8 +5,9 @@ and advantages of all rows; of each learning pass a rank computes its share of t
 summed. Rank 0 writes the run directory. One process is rank 0 of 1, for which everything here is free.
 """
 
+import copy
 import os
-import pickle
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -178,9 +179,12 @@ def _portable(error: Exception) -> Exception:
     Else one with its text, of the builtin class by which runs decide whether they save.
     """
     try:
-        arguments = error.__reduce__()[1]
-        if all(isinstance(argument, str | int | float | bytes | None) for argument in arguments):
-            pickle.loads(pickle.dumps(error))
+        reduced: Any = error.__reduce__()
+        importable = getattr(sys.modules.get(type(error).__module__), type(error).__qualname__, None)
+        if importable is type(error) and all(
+            isinstance(argument, str | int | float | bytes | None) for argument in reduced[1]
+        ):
+            copy.deepcopy(error)  # fails with locks and the like, as sending does
             return error
     except Exception:  # it cannot be made from what it holds
         pass

@@ -271,7 +271,7 @@ def make_task(config: Config, tokenizer: Tokenizer | None = None) -> Task:
                 "class an argument `tokenizer`, or play it with --policy.kind table"
             )
         options = options | {"tokenizer": tokenizer}
-    if config.task == "prompts" and config.judge == "pocket":
+    if _lacks_judge(config):
         raise ValueError(
             "the prompts task has no reward of its own; name one with --judge: module:function, "
             "regex:PATTERN, math-verify:COLUMN, a classifier (folder or hub name), or a weighted sum"
@@ -284,6 +284,11 @@ def make_task(config: Config, tokenizer: Tokenizer | None = None) -> Task:
     if config.task == "reviews" and options["data"] is None:
         options = options | {"data": pocket.OPENINGS}
     return tasks.load(config.task, **options)
+
+
+def _lacks_judge(config: Config) -> bool:
+    """Whether the settings pose prompts and name no judge, which `make_task` refuses."""
+    return config.task == "prompts" and config.judge == "pocket"
 
 
 def check_judge_used(config: Config, given: Collection[str]) -> None:
@@ -300,7 +305,7 @@ def check_judge_used(config: Config, given: Collection[str]) -> None:
         if named or ("judge" in given and config.judge != "pocket"):
             setting = f"judge.{named[0]}" if named else "the judge or reward"
             raise ValueError(f"task {config.task} scores by itself and takes no judge; leave out {setting}")
-    elif unused := parsing.without_effect(config.judge, named) if named else ():
+    elif named and not _lacks_judge(config) and (unused := parsing.without_effect(config.judge, named)):
         users = "classifiers" if unused[0] in parsing.OF_CLASSIFIERS else "functions in worker processes"
         raise ValueError(f"judge.{unused[0]} is for {users}, and {config.judge!r} names none; leave it out")
 
