@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -20,13 +20,22 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """The plug-ins of one kind: `name`, an entry point, `module:NAME` or `path/to/file.py:NAME`."""
 
-    def __init__(self, setting: str, group: str, built_in: Mapping[str, T | str], *, form: str) -> None:
+    def __init__(
+        self,
+        setting: str,
+        group: str,
+        built_in: Mapping[str, T | str],
+        *,
+        form: str,
+        takes: Sequence[str] = (),
+    ) -> None:
         """`setting` names the kind in errors, as `kl.kind`; `group` is that of its entry points.
 
         A text in `built_in` is the place of what is imported when it is asked for. `form` says how a plug-in
-        of the user is named: `module:function or file.py:function`; those of functions must be callable.
+        of the user is named: `module:function or file.py:function`; those of functions must be callable, and
+        with the arguments `takes` where it names some.
         """
-        self.setting, self.group, self.form = setting, group, form
+        self.setting, self.group, self.form, self.takes = setting, group, form, takes
         self.items: dict[str, T | str] = dict(built_in)
 
     def names(self) -> list[str]:
@@ -41,7 +50,13 @@ class Registry(Generic[T]):
         REGISTERED.setdefault(name, []).append(item)
 
     def load(self, name: str) -> T:
-        """What has the name; ValueError if nothing has, or if it cannot be imported."""
+        """What has the name; ValueError if nothing has, or if it cannot be imported or called."""
+        found = self._found(name)
+        if self.takes and callable(found):
+            check_call(f"{self.setting} {name!r}", found, *self.takes)
+        return found
+
+    def _found(self, name: str) -> T:
         if name in self.items:  # before entry points: to find those takes 20 ms
             item = self.items[name]
             return self._imported(name, item) if isinstance(item, str) else item

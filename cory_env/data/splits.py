@@ -45,7 +45,7 @@ def separate(
     split = {name: list(rows.get(name, ())) for name in ("train", "validation", "test")}
     for row in rows.get(WHOLE, ()):
         split["test" if in_test(row[key]) else "train"].append(row)
-    train, validation, test = (_by_text(of_split, key) for of_split in split.values())
+    train, validation, test = firsts = [_by_text(of_split, key) for of_split in split.values()]
     unique = {"train": [*train.values()], "test": [row for text, row in test.items() if text not in train]}
     for name, of_split in unique.items():
         if not of_split and WHOLE in rows:
@@ -61,7 +61,17 @@ def separate(
                 "give more"
             )
     given = [row for text, row in validation.items() if text not in train and text not in test]
-    return unique | ({"validation": given} if given else {}), _left_out(rows, key)
+    counts = {
+        f"validation rows have a {key} of train or test,": len(validation) - len(given),
+        f"test rows have a {key} of train,": len(test) - len(unique["test"]),
+        f"rows repeat an earlier {key} with other values,": sum(
+            row != first[row[key]]
+            for of_split, first in zip(split.values(), firsts, strict=True)
+            for row in of_split
+        ),
+    }
+    lines = [f"{count} {what} and are left out" for what, count in counts.items() if count]
+    return unique | ({"validation": given} if given else {}), lines
 
 
 def _by_text(rows: Sequence[R], key: str) -> dict[str, R]:
@@ -70,20 +80,6 @@ def _by_text(rows: Sequence[R], key: str) -> dict[str, R]:
     for row in rows:
         first.setdefault(row[key], row)
     return first
-
-
-def _left_out(rows: Mapping[str, Sequence[R]], key: str) -> list[str]:
-    """Lines about the rows that `separate` leaves out, but for those that only repeat one of their split."""
-    firsts = {split: _by_text(of_split, key) for split, of_split in rows.items()}
-    lines = []
-    for split, where in (("validation", "train or test"), ("test", "train")):
-        others = [firsts[name] for name in (*where.split(" or "), WHOLE) if name in firsts]
-        if shared := sum(any(text in other for other in others) for text in firsts.get(split, ())):
-            lines.append(f"{shared} {split} rows have a {key} of {where}, and are left out")
-    count = sum(row != firsts[split][row[key]] for split, of_split in rows.items() for row in of_split)
-    if count:
-        lines.append(f"{count} rows repeat an earlier {key} with other values, and are left out")
-    return lines
 
 
 def take_validation(train: Sequence[T], text: Callable[[T], str]) -> tuple[list[T], list[T]]:

@@ -86,7 +86,7 @@ def load(name: str, **given: Any) -> Task:
         hint = did_you_mean(unknown[0], known)
         raise ValueError(f"task {name} has no option {unknown[0]!r}; it has {', '.join(known)}{hint}")
     try:
-        inspect.signature(kind(name)).bind(**given)
+        inspect.Signature([*known.values()]).bind(**given)
     except TypeError as error:
         raise ValueError(
             f"task {name} cannot be made: {error}; give it, or a default in the class"

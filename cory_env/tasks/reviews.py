@@ -1,9 +1,10 @@
 """reviews: continue the opening of a movie review; a judge scores how positive the whole reads."""
 
+import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cory_env.data import splits, tables
 from cory_env.grading.reward_functions import Cases, Judge
@@ -14,9 +15,6 @@ from cory_env.types import Query, Response, without_end
 
 LONGEST_TOKEN = 32
 """Upper bound of the characters in a token, so that only the head of a review needs encoding."""
-
-LENGTHS = (2, 7)
-"""Default lengths in tokens of the openings that are cut from reviews."""
 
 COLUMNS = ("text", "review", "content", "sentence", "document")
 """Default names of the column of reviews; the first one present is used."""
@@ -48,7 +46,7 @@ class Task(Judged):
         judge: Judge | None = None,
         data: str | Path | None = None,
         *,
-        max_query: tuple[int, int] = LENGTHS,
+        max_query: tuple[int, int] = (2, 7),
         column: str | None = None,
         min_chars: int = 1,
     ) -> None:
@@ -75,16 +73,7 @@ class Task(Judged):
         self.tokenizer = tokenizer
         self.judge = judge
         if Path(data).suffix == ".json":
-            for name, value, default in (
-                ("max_query", tuple(max_query), LENGTHS),
-                ("column", column, None),
-                ("min_chars", min_chars, 1),
-            ):
-                if value != default:
-                    raise ValueError(
-                        f"{data} holds openings as they are, and {name} {value} is about those cut from "
-                        f"reviews; set it to {default}, which a preset may have changed, or give reviews"
-                    )
+            _check_unused(data, max_query=tuple(max_query), column=column, min_chars=min_chars)
             left_out: list[str] = []
             given = {
                 split: [Opening(text, tuple(self.tokenizer.encode(text))) for text in texts]
@@ -174,6 +163,17 @@ def _without(openings: Sequence[Opening], others: Sequence[Opening]) -> list[Ope
     """Return the openings whose ids are not among those of the others."""
     known = {opening.ids for opening in others}
     return [opening for opening in openings if opening.ids not in known]
+
+
+def _check_unused(data: str | Path, **options: Any) -> None:
+    """Raise ValueError for an option about whole reviews that is not its default."""
+    parameters = inspect.signature(Task).parameters
+    for name, value in options.items():
+        if value != (default := parameters[name].default):
+            raise ValueError(
+                f"{data} holds openings as they are, and {name} {value} is about those cut from reviews; set "
+                f"it to {default}, which a preset may have changed, or give reviews"
+            )
 
 
 def _openings(path: Path) -> dict[str, list[str]]:

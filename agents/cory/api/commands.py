@@ -219,8 +219,9 @@ def _targets(
     named = find_all(
         [os.fspath(target) for target in targets], preset=preset, settings=with_players(settings)
     )
+    given = dotted(settings)
     for target in named:
-        factory.check_judge_used(target.config, dotted(settings))
+        factory.check_judge_used(target.config, given)
     factory.configure_runtime(named[0].config)
     return named
 

@@ -97,19 +97,15 @@ def registry() -> Registry[Estimator]:
     """The estimators by name; the loader of plug-ins is imported when one is asked for."""
     from cory_env.registry import Registry
 
-    return Registry("kl.kind", "cory.kl", ESTIMATORS, form="module:function or file.py:function")
+    form = "module:function or file.py:function"
+    takes = ("logprobs", "ref_logprobs", "exact_kl")
+    return Registry("kl.kind", "cory.kl", ESTIMATORS, form=form, takes=takes)
 
 
 @cache
 def estimator(kind: str) -> Estimator:
     """The estimator called `kind`: one of `ESTIMATORS`, or a plug-in (`cory_env.registry`)."""
-    if kind in ESTIMATORS:
-        return ESTIMATORS[kind]
-    from cory_env.registry import check_call
-
-    found = registry().load(kind)
-    check_call(f"kl.kind {kind!r}", found, "logprobs", "ref_logprobs", "exact_kl")
-    return found
+    return ESTIMATORS[kind] if kind in ESTIMATORS else registry().load(kind)
 
 
 def estimate(kind: str, logprobs_BT: Tensor, ref_logprobs_BT: Tensor, exact_kl_BT: Tensor) -> Tensor:

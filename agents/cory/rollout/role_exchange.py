@@ -66,9 +66,6 @@ def seating_at(
         )
     turns = iteration // every if every else 0  # exchanges before it, one at its start included
     if (own_order := registry().load(order)) is not None:
-        from cory_env.registry import check_call
-
-        check_call(f"exchange.order {order!r}", own_order, "iteration", "seats", "policies")
         seating, again = (
             _checked(own_order(turns * every, tuple(seats), tuple(first)), order, seats, first)
             for _ in range(2)
@@ -93,7 +90,9 @@ def registry() -> Registry[Order | None]:
     from cory_env.registry import Registry
 
     kinds: dict[str, Order | None] = {"rotate": None, "random": None}
-    return Registry("exchange.order", "cory.exchanges", kinds, form="module:function or file.py:function")
+    form = "module:function or file.py:function"
+    takes = ("iteration", "seats", "policies")
+    return Registry("exchange.order", "cory.exchanges", kinds, form=form, takes=takes)
 
 
 def _checked(seating: object, order: str, seats: Sequence[str], first: Sequence[str]) -> Mapping[str, str]:

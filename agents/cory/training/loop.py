@@ -134,11 +134,15 @@ class Loop:
     def evaluate(self, iteration: int, on_progress: OnProgress) -> None:
         """Evaluate policies standalone and as a team, log sample games, keep the best checkpoint so far."""
         start = time.perf_counter()
-        self.held_out.evaluate_references(lambda name: on_progress(f"evaluating {name}", {}))
-        if iteration:  # a run that resumed logged what its judge said of them at iteration 0
+
+        def on_policy(name: str) -> None:
+            on_progress(f"evaluating {name}", {})
+
+        if iteration:  # a run that resumed logged what its judge said of the references at iteration 0
+            self.held_out.evaluate_references(on_policy)
             self.judge.metrics()
             self.judge.failures()
-        responses = self.held_out.evaluate(lambda name: on_progress(f"evaluating {name}", {}))
+        responses = self.held_out.evaluate(on_policy)
         kl_coef = self.config.kl.coef
         row = metrics.evaluation_metrics(responses, kl_coef=kl_coef)
         if self.config.evaluation.team or not responses:

@@ -53,9 +53,16 @@ UNSCORED = ("task_reward", "payoff", "response_length")
 
 
 def game_metrics(
-    game: VectorGame, batches: Mapping[str, Batch], names: Mapping[str, str], team: Team
+    game: VectorGame,
+    batches: Mapping[str, Batch],
+    names: Mapping[str, str],
+    team: Team,
+    known: Mapping[str, float],
 ) -> dict[str, float]:
-    """Metrics of players that do not learn, and means of what the task measures over all ranks' games."""
+    """Metrics of players that do not learn, and means of what the task measures over all ranks' games.
+
+    ValueError for what it measures by a name of these or of the metrics that are `known`.
+    """
     metrics: dict[str, float] = {}
     if isinstance(game.task, MeasuresGames):
         parts = ranks.gather_object("what the task measures", game.measures())
@@ -63,13 +70,13 @@ def game_metrics(
             for quantity in measured:
                 values = np.concatenate([part[seat][quantity] for part in parts])
                 metrics[f"{seat}/{names[seat]}/{quantity}"] = float(values.mean())
+    of_players: dict[str, float] = {}
     for seat, batch in batches.items():
         if seat not in team.seating:
             of_player = batch_metrics(batch, kl_coef=0.0, eos=())
-            scored = {f"{seat}/{names[seat]}/{quantity}": of_player[quantity] for quantity in UNSCORED}
-            check_new(metrics, scored, f"measure_games of {type(game.task).__module__}")
-            metrics |= scored
-    return metrics
+            of_players |= {f"{seat}/{names[seat]}/{quantity}": of_player[quantity] for quantity in UNSCORED}
+    check_new(metrics, {**known, **of_players}, f"measure_games of {type(game.task).__module__}")
+    return metrics | of_players
 
 
 def value_metrics(batch: Batch, advantage: Advantage) -> dict[str, float]:

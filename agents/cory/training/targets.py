@@ -171,8 +171,7 @@ def find(
         config = _at(config, checkpoint.iteration_of(saved))
         folders = {policy: str(saved / policy) for policy in dict.fromkeys(config.policy_names)}
     elif run is not None:
-        if (after := export_of(run).get("after")) not in (None, config.iterations):
-            config = _at(config, after)  # the best checkpoint's
+        config = _at(config, export_of(run).get("after", config.iterations))  # perhaps the best checkpoint's
         exported = {path.name: str(path) for path in sorted(folder.glob("policies/*/"))}
         folders = {name: exported[name] for name in (*config.policy_names, *exported) if name in exported}
     else:

@@ -24,7 +24,6 @@ from cory.learner.team import Team
 from cory.policies.base import Policy
 from cory.policies.causal_lm import shard_policies
 from cory.rollout.rollout import RolloutSpec, play_shared
-from cory.runtime.checks import check_new
 from cory.runtime.clock import Clock, OnPhase
 from cory.runtime.device import synchronize
 from cory.runtime.memory import agree_on_smallest
@@ -121,8 +120,7 @@ class Trainer:
         of_critic = self._update_critic(advantages, clock)
         self.end_iteration(iteration)
         row = metrics.iteration_metrics(team, batches, advantages, updates, clock.seconds, self.config)
-        of_game = metrics.game_metrics(self.game, played, self.names(iteration), team)
-        check_new(of_game, row, f"measure_games of {type(self.task).__module__}")
+        of_game = metrics.game_metrics(self.game, played, self.names(iteration), team, row)
         return of_game | row | of_critic | weighted_sum.of_task(self.task).metrics()
 
     def example(self) -> str:
