@@ -25,7 +25,7 @@ from cory.rng import check_seed
 from cory.rollout.role_exchange import ExchangeConfig, seating_at
 from cory.runtime.checks import check_fields
 from cory.tracking.alerts import AlertsConfig as AlertsConfig
-from cory.tracking.external import split
+from cory.tracking.external import check_places
 from cory_env.nearest import did_you_mean
 from cory_env.payoff import Linear, Mix, Payoff, rule
 from cory_env.types import one_of, response_range, seat_names
@@ -221,7 +221,7 @@ class Config:
 
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
 
-    log_to: str = "tensorboard"
+    log_to: Annotated[tuple[str, ...], LISTED] = ("tensorboard",)
     """Where metrics go beside metrics.jsonl: `tensorboard`, `wandb`, `trackio`, `mlflow`, several separated
     by commas, or `none`."""
 
@@ -254,11 +254,10 @@ class Config:
         all_see = given.get("sees", start.sees)
         sees = {} if isinstance(all_see, str) else all_see
         given = grouped_by_seat(given, {"players": start.players, "sees": sees})
-        if isinstance(turns := given.get("turns"), str):
-            given["turns"] = turns = names_of(turns)
-        if isinstance(places := given.get("log_to"), list | tuple):
-            given["log_to"] = ",".join(map(str, places)) or "none"
-        if turns and "seats" not in given:
+        for name in ("turns", "log_to"):
+            if isinstance(given.get(name), str):
+                given[name] = names_of(given[name])
+        if (turns := given.get("turns")) and "seats" not in given:
             given["seats"] = len(turns) + len(given.get("players", start.players))
         if isinstance(given.get("sees"), dict) and isinstance(all_see, str) and all_see != "all":
             seats = seat_names(convert(given.get("seats", start.seats), int, "seats"))
@@ -306,7 +305,7 @@ class Config:
                 f"lora.{name} is of adapters, and policy.kind {self.policy.kind} trains none; take "
                 "policy.kind lora_team, or leave it out"
             )
-        split(self.log_to)
+        check_places(self.log_to)
         response_range(self.max_response)
         rule(self.payoff_rule, self.seats)
         policies = len(set(self.policy_names))

@@ -16,8 +16,8 @@ HOMES = ("~/", "~" + os.sep)
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """The names in a text, separated by commas and perhaps spaces."""
-    return tuple(name for word in text.split(",") if (name := word.strip()))
+    """The names in a text, separated by commas and perhaps spaces; `none` is no names."""
+    return () if text == "none" else tuple(name for word in text.split(",") if (name := word.strip()))
 
 
 LISTED: PrimitiveConstructorSpec[tuple[str, ...]] = PrimitiveConstructorSpec(

@@ -8,7 +8,7 @@ or `eval`, is the section that these tools fold. A run that resumes goes on with
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,19 +86,15 @@ class ExternalTrackers:
                 self._warn(f"warning: {tracker.name} failed ({reason:.200}); metrics.jsonl has all metrics")
 
 
-def split(text: str) -> tuple[str, ...]:
-    """The places that `--log-to` names, separated by commas; ValueError for an unknown or a repeated one."""
-    names = tuple(name.strip() for name in text.split(","))
-    if names == ("none",):
-        return ()
+def check_places(names: Sequence[str]) -> None:
+    """Raise ValueError for a place of `log_to` that is unknown or there twice."""
     known = (TENSORBOARD, *EXTERNAL)
     if wrong := [name for name in names if name not in known]:
         raise ValueError(
             f"log_to names {wrong[0]!r}; give {', '.join(known)}, several separated by commas, or none"
         )
     if len(set(names)) < len(names):
-        raise ValueError(f"log_to is {text!r}; name each place once")
-    return names
+        raise ValueError(f"log_to is {', '.join(names)}; name each place once")
 
 
 def check_installed(places: Iterable[str]) -> None:

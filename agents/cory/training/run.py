@@ -83,7 +83,7 @@ def train(
     configure_runtime(config)
     silence_transformers()
     run, is_main = join_ranks(config, run), ranks.is_main_process()
-    places = external.split(config.log_to) if is_main else ()
+    places = config.log_to if is_main else ()
     external.check_installed(places)
     with ExitStack() as stack:
         ranks.on_main_process(stack.enter_context)(locked(run))

@@ -221,7 +221,7 @@ def test_lists_of_names_may_be_lists_or_texts_with_commas_and_spaces(tmp_path):
         (tmp_path / "c.yaml").write_text(text)
         return Config.from_flat(settings_of(tmp_path / "c.yaml"))
 
-    assert of_file("log_to: [tensorboard, wandb]").log_to == "tensorboard,wandb"
-    assert of_file("log_to: []").log_to == "none"
+    assert of_file("log_to: [tensorboard, wandb]").log_to == ("tensorboard", "wandb")
+    assert of_file("log_to: []").log_to == of_file("log_to: none").log_to == ()
     assert of_file("turns: llm_1, llm_1").turns == ("llm_1", "llm_1")
     assert config_of("--turns", "llm_1, llm_1").turns == ("llm_1", "llm_1")

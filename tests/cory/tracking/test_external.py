@@ -6,6 +6,8 @@ import math
 import pytest
 from accelerate import tracking
 
+from cory.config.command_line import parse_settings
+from cory.config.schema import Config
 from cory.tracking import external
 from cory.tracking.tracker import Tracker, read
 from tests.helpers.runs import train, without_report
@@ -136,13 +138,15 @@ def curves_by_iteration(rows):
     [("none", ()), ("tensorboard", ("tensorboard",)), ("wandb, mlflow", ("wandb", "mlflow"))],
 )
 def test_places_are_separated_by_commas(text, names):
-    assert external.split(text) == names
+    given = parse_settings(["--log-to", text], default=Config(), command="cory train")
+    assert given["log_to"] == list(names)
+    assert Config.from_flat({"log_to": text}).log_to == names
 
 
-@pytest.mark.parametrize(("text", "message"), [("wnadb", "'wnadb'"), ("", "''"), ("wandb,wandb", "once")])
+@pytest.mark.parametrize(("text", "message"), [("wnadb", "'wnadb'"), ("wandb,wandb", "once")])
 def test_an_unknown_or_repeated_place_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
-        external.split(text)
+        Config.from_flat({"log_to": text})
 
 
 @pytest.fixture
