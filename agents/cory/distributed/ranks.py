@@ -5,13 +5,12 @@ and advantages of all rows; of each learning pass a rank computes its share of t
 summed. Rank 0 writes the run directory. One process is rank 0 of 1, for which everything here is free.
 """
 
-import copy
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
@@ -174,19 +173,14 @@ def checksums(tensors: Sequence[Tensor]) -> list[int]:
 
 
 def _portable(error: Exception) -> Exception:
-    """The error itself if another process can make it from class, plain arguments and attributes.
+    """The error if another process can make it from what it holds.
 
     Else one with its text, of the builtin class by which runs decide whether they save.
     """
     try:
-        reduced: Any = error.__reduce__()
-        importable = getattr(sys.modules.get(type(error).__module__), type(error).__qualname__, None)
-        if importable is type(error) and all(
-            isinstance(argument, str | int | float | bytes | None) for argument in reduced[1]
-        ):
-            copy.deepcopy(error)  # fails with locks and the like, as sending does
-            return error
-    except Exception:  # it cannot be made from what it holds
+        made: Exception = ForkingPickler.loads(ForkingPickler.dumps(error))  # as sending does
+        return made
+    except Exception:  # a class, a lock or a function that only this process has
         pass
     kinds = (ValueError, OSError, ArithmeticError, MemoryError)
     kind = next((kind for kind in kinds if isinstance(error, kind)), RuntimeError)

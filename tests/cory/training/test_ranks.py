@@ -251,6 +251,14 @@ class LockError(ValueError):
         self.lock = threading.Lock()
 
 
+class CheckError(ArithmeticError):
+    """An error that holds a function of its own."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.check = lambda: text
+
+
 class StatusError(OSError):
     """An error that is not made from its text alone."""
 
@@ -264,7 +272,8 @@ class StatusError(OSError):
     [
         (LockError("no answer"), ValueError, "LockError: no answer"),
         (StatusError("no answer", status=503), OSError, "StatusError: no answer"),
-        (KeyError(("a", "b")), RuntimeError, "KeyError: ('a', 'b')"),
+        (CheckError("no answer"), ArithmeticError, "CheckError: no answer"),
+        (KeyError(("a", "b")), KeyError, "('a', 'b')"),
         (signals.Stopped(15), signals.Stopped, "stopped by SIGTERM"),
     ],
 )
