@@ -26,15 +26,20 @@ Scores = Mapping[str, np.ndarray]
 
 
 def scores_of(results: Results) -> dict[str, Scores]:
-    """The scores of every arm that has runs on all tasks of the suite; best arm first."""
+    """The scores of every arm for the seeds that it has on all tasks, so that each task counts the same.
+
+    Best arm first; without those that have no such seed.
+    """
     scores: dict[str, Scores] = {}
-    for arm in results["arms"]:
-        of_arm = {}
-        for task, scale in results.get("suite", {}).items():
-            values_n = np.array([*values_by_seed(results, arm, task, scale["metric"]).values()])
-            of_arm[task] = (values_n - scale["reference"]) / (scale["best"] - scale["reference"])
-        if of_arm and all(map(len, of_arm.values())):
-            scores[arm] = of_arm
+    suite = results.get("suite", {})
+    for arm in results["arms"] if suite else ():
+        values = {task: values_by_seed(results, arm, task, scale["metric"]) for task, scale in suite.items()}
+        if seeds := set.intersection(*map(set, values.values())):
+            scores[arm] = {
+                task: (np.array([values[task][seed] for seed in sorted(seeds)]) - scale["reference"])
+                / (scale["best"] - scale["reference"])
+                for task, scale in suite.items()
+            }
     return dict(sorted(scores.items(), key=lambda item: -interquartile_mean(item[1])))
 
 
@@ -68,7 +73,7 @@ def estimate(statistic: Callable[..., np.ndarray], *arms: Scores) -> Estimate:
 
 
 def table(results: Results) -> list[Table]:
-    """The table of the suite, best arm first; none without a suite, or without an arm that has all tasks."""
+    """The table of the suite, best arm first; none without an arm that has scores (`scores_of`)."""
     scores = scores_of(results)
     if not scores:
         return []
@@ -83,9 +88,9 @@ def table(results: Results) -> list[Table]:
         rows.append([arm, str(sum(map(len, of_arm.values()))), *[*cells, "-"][:2], *by_task])
     missing = [arm for arm in results["arms"] if arm not in scores]
     note = (
-        "Scores: 0 is the reference, 1 the best known. Interquartile mean over the runs of all tasks, and "
-        f"the probability that a run is ahead of one of {first} on the same task, with 95 % intervals of a "
-        "bootstrap within tasks; for each task the mean score."
+        "Scores: 0 is the reference, 1 the best known. Interquartile mean over the runs of all tasks, for "
+        f"the seeds that an arm has on every task, and the probability that a run is ahead of one of {first} "
+        "on the same task, with 95 % intervals of a bootstrap within tasks; for each task the mean score."
         + (f" Without runs on every task: {', '.join(missing)}." if missing else "")
     )
     head = ["arm", "runs", "interquartile mean", f"ahead of {first}", *results["suite"]]

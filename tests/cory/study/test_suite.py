@@ -61,6 +61,14 @@ def test_score_is_zero_at_the_reference_and_one_at_the_best_value():
     assert scores["ppo"]["far"] == pytest.approx([0.0, 0.25, 0.5, 2.0])
 
 
+def test_every_task_counts_the_same_where_an_arm_has_more_seeds_on_one():
+    more = {("a2c", "near"): [3.0, 3.0, 1.0, 1.0, 1.0], ("ppo", "near"): [1.0]}
+    scores = suite.scores_of(results_of(BOTH | more))
+    assert scores["a2c"]["near"] == pytest.approx([1.0, 1.0])
+    assert scores["ppo"]["far"] == pytest.approx([0.0])
+    assert suite.interquartile_mean(scores["a2c"]) == pytest.approx(1.0)
+
+
 def test_interquartile_mean_is_that_of_the_middle_half_of_all_runs():
     scores = suite.scores_of(results_of(BOTH))
     assert suite.interquartile_mean(scores["ppo"]) == pytest.approx((0.25 + 0.5 + 0.5 + 1.0) / 4)
