@@ -1,9 +1,9 @@
 """Gradient checkpointing: recompute transformer layers in the backward pass."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from torch.utils.checkpoint import checkpoint
 
@@ -35,6 +35,18 @@ def recomputable_layers(model: Any) -> list[Any]:
     return layers
 
 
+class _Anew(ExitStack):
+    """A context that is made at each entry: a second derivative runs a layer again more than once."""
+
+    def __init__(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
+        super().__init__()
+        self._context = context
+
+    def __enter__(self) -> Self:
+        self.enter_context(self._context())
+        return self
+
+
 @contextmanager
 def recomputing(model: Any, context: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
     """Inside, every layer keeps only its inputs and runs again, within `context()`, in the backward pass.
@@ -47,7 +59,7 @@ def recomputing(model: Any, context: Callable[[], AbstractContextManager[Any]]) 
         checkpoint,
         use_reentrant=False,
         preserve_rng_state=False,
-        context_fn=lambda: (nullcontext(), context()),
+        context_fn=lambda: (nullcontext(), _Anew(context)),
     )
     for layer in layers:
         layer._gradient_checkpointing_func = rerun

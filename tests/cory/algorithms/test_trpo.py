@@ -191,6 +191,16 @@ def test_adapters_take_the_step_and_no_other_weights_move(tiny_folder):
         assert torch.equal(parameter, before[name]) == (id(parameter) not in own), name
 
 
+def test_recomputed_layers_give_the_same_step(tiny_folder):
+    weights = []
+    for recomputes in (False, True):
+        team = make_team(tiny_folder, gradient_checkpointing=recomputes)
+        policy = team.policies["llm_1"]
+        assert update(learner_of(policy), make_lm_batch(policy))["line_search"] > 0
+        weights.append([parameter.detach() for parameter in policy.adapter.parameters()])
+    torch.testing.assert_close(*weights, atol=1e-5, rtol=1e-4)
+
+
 def test_a_policy_that_cannot_be_differentiated_twice_is_named(monkeypatch):
     monkeypatch.setattr(trpo, "sdpa_kernel", lambda kernel: nullcontext())
     policy = pair("gpt2")
