@@ -91,24 +91,18 @@ def train(
     folder = Path("runs") if options.run is None else options.run.parent
     name, final, make = _prepared(model, dataset, reward, task, options, settings, beside=folder)
     path = options.run or free_name(folder / f"{name}-{final.seats}-seats-seed-{final.seed}")
-    trainers: list[Trainer] = []
-
-    def make_trainer(config: Config) -> Trainer:
-        trainers.append(make(config))
-        return trainers[0]
-
-    report = training_run.train(
+    report, trainer = training_run.train(
         final,
         path,
         overwrite=overwrite,
         resume=resume,
-        make_trainer=make_trainer,
+        make_trainer=make,
         callbacks=callbacks,
         quiet=quiet,
         about=own_model.lines(name, final),
     )
     is_team = final.policy.kind == "lora_team"  # its models are one, with the adapters off
-    return Run(report.parent, policies=None if is_team else trainers[0].policies)
+    return Run(report.parent, policies=None if is_team else trainer.policies)
 
 
 def check(
@@ -133,7 +127,6 @@ def check(
     with TemporaryDirectory() as folder:
         name, final, make = _prepared(model, dataset, reward, task, options, settings, beside=Path(folder))
         factory.configure_runtime(final)
-        factory.silence_transformers()
         trainer = make(few_games(final))
         with closing(trainer.task):
             return check_run(trainer, batch=final.batch, about=own_model.lines(name, final))
@@ -159,7 +152,6 @@ def evaluate(
     if not targets:
         raise ValueError("cory evaluate takes runs and models; name one or more")
     check_names(settings, evaluate)
-    _check_used(settings, UNUSED)
     if (path := _path(out)) is not None:
         check_output(path)
     with known_here(reward) as judge:
@@ -188,10 +180,10 @@ def cross_play(
     if not targets:
         raise ValueError("cross-play takes runs and models; name one or more")
     check_names(settings, cross_play)
-    _check_used(settings, {**UNUSED, "evaluation.threshold": "the matrix is of scores"})
     if (path := _path(out)) is not None:
         report.check_output(path)
-    result = playing.cross_play(_targets(targets, preset, settings), on_progress=on_progress)
+    unused = {**UNUSED, "evaluation.threshold": "the matrix is of scores"}
+    result = playing.cross_play(_targets(targets, preset, settings, unused), on_progress=on_progress)
     if path is not None:
         report.write(path, result)
     return result
@@ -204,22 +196,18 @@ UNUSED = {
 """Settings without an effect on an evaluation of finished policies, and why."""
 
 
-def _check_used(settings: Mapping[str, Any], unused: Mapping[str, str]) -> None:
-    given = dotted(settings)
+def _targets(
+    targets: Sequence[Run | str | Path],
+    preset: str | None,
+    settings: Mapping[str, Any],
+    unused: Mapping[str, str] = UNUSED,
+) -> list[Target]:
+    """The targets with these settings, in a process that is set up for them; ValueError for `unused` ones."""
+    given = with_players(settings)
     for name, why in unused.items():
         if given.get(name):
             raise ValueError(f"{name} changes nothing here: {why}; leave it out")
-
-
-def _targets(
-    targets: Sequence[Run | str | Path], preset: str | None, settings: Mapping[str, Any]
-) -> list[Target]:
-    """The targets with these settings, in a process that is set up for them."""
-    factory.silence_transformers()
-    named = find_all(
-        [os.fspath(target) for target in targets], preset=preset, settings=with_players(settings)
-    )
-    given = dotted(settings)
+    named = find_all([os.fspath(target) for target in targets], preset=preset, settings=given)
     for target in named:
         factory.check_judge_used(target.config, given)
     factory.configure_runtime(named[0].config)

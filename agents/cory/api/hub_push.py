@@ -1,6 +1,5 @@
 """Upload of a run's policies to the Hugging Face hub, with a model card made from the run."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import yaml
 from cory.config.schema import Config
 from cory.config.values import flat
 from cory.evaluation import records
+from cory.policies.lora_config import base_of
 from cory.report.model_card import HUB_NAME, is_hub_name, make_card, without_folders
 from cory.runtime import hub, yaml_files
 from cory.runtime.files import read_json
@@ -37,7 +37,7 @@ def prepare(run: str | Path, repo: str, *, policies: Sequence[str] = ()) -> dict
     run = Path(run).expanduser()
     if not HUB_NAME.fullmatch(repo):
         raise ValueError(f"{repo!r} is no name of a repository; give owner/name")
-    folders = {path.name: path for path in sorted(run.glob("policies/*")) if path.is_dir()}
+    folders = records.policies_of(run)
     if not folders:
         raise ValueError(f"{run} holds no exported policies; name the directory of a finished run")
     if unknown := [name for name in policies if name not in folders]:
@@ -144,11 +144,8 @@ def _finite(metrics: Mapping[str, Mapping[str, float | None]]) -> dict[str, dict
 
 def _check_base(folder: Path) -> None:
     """Raise ValueError for an adapter whose base is not on the hub."""
-    path = folder / "adapter_config.json"
-    if path.is_file():
-        base = json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path") or ""
-        if not is_hub_name(base):
-            raise ValueError(
-                f"the adapter {folder} is based on {base!r}, which is not on the hub; export whole models "
-                f"first: cory train --run {folder.parents[1]} --resume must --export merged"
-            )
+    if (base := base_of(folder)) is not None and not is_hub_name(base):
+        raise ValueError(
+            f"the adapter {folder} is based on {base!r}, which is not on the hub; export whole models first: "
+            f"cory train --run {folder.parents[1]} --resume must --export merged"
+        )

@@ -12,9 +12,8 @@ from cory.evaluation.bootstrap import as_json
 from cory.evaluation.config import ProbeConfig
 from cory.evaluation.probe_games import OBSERVER, PIONEER, play_probe
 from cory.judges import weighted_sum
-from cory.policies.causal_lm import check_same_tokenizer
 from cory.training.evaluate import conditions, edited, evaluate_alone, load_target
-from cory.training.factory import configure_runtime, make_game, silence_transformers
+from cory.training.factory import configure_runtime, make_game
 from cory.training.targets import Target, find
 
 
@@ -36,7 +35,6 @@ def probe(
     the result. ValueError for a target without two seats, or with a player that does not learn.
     """
     sizes = ProbeConfig(queries=queries, pioneers=pioneers, observers=observers, seed=seed)
-    silence_transformers()
     probed = find_target(fspath(target), preset=preset, **settings)
     config = probed.config
     configure_runtime(config)
@@ -45,7 +43,6 @@ def probe(
     loaded = load_target(probed)
     task, references, policies = loaded
     everyone = {policy.name: policy for policy in (*references.values(), *policies.values())}
-    check_same_tokenizer(everyone.values())
     game = make_game(config, task, policies)
     alone = replace(config.evaluation, queries=queries, samples=pioneers * observers, sampling="own")
     first, *_, last = [*policies, *policies]

@@ -11,12 +11,11 @@ from cory.config.parsing import settings_of
 from cory.config.schema import Config
 from cory.policies.base import Policy
 from cory.report.page import write_report
-from cory.tracking.tracker import METRICS, read_samples
+from cory.tracking.tracker import check_run, read_samples
 from cory.tracking.tracker import read as read_metrics
 from cory.training import factory
 from cory.training.targets import find
 from cory_env.envs import token
-from cory_env.nearest import did_you_mean_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,11 +28,7 @@ class Run:
     def __init__(self, path: str | Path, *, policies: Mapping[str, Policy] | None = None) -> None:
         """`policies` are the trained ones if they are in memory; else they are loaded at first use."""
         self.path = Path(path).expanduser()
-        if not (self.path / METRICS).is_file():
-            raise ValueError(
-                f"{self.path} holds no {METRICS}; name the directory of a run, such as runs/<name>"
-                + did_you_mean_path(self.path)
-            )
+        check_run(self.path)
         self._policies = dict(policies) if policies is not None else None
 
     @cached_property

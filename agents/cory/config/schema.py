@@ -292,8 +292,7 @@ class Config:
         check_integers(self)
         algorithm = algorithms.load(self.algorithm)
         self._check_seats()
-        check_fields(self, "", count="iterations batch keep_checkpoints")
-        check_fields(self, "", natural="checkpoint_every threads")
+        check_fields(self, "", count="iterations batch keep_checkpoints", natural="checkpoint_every threads")
         if self.memory != "auto" and self.memory < 1:
             raise ValueError(f"memory is {self.memory}; give the bytes of a pass, from 1, or auto")
         unused = replace(LoRAConfig(), adapter=self.lora.adapter)

@@ -1,4 +1,4 @@
-"""Evaluations in a run directory, one file per measurement, and what each of them measured.
+"""The JSON files of a run directory, and what each of the evaluations among them measured.
 
 Imports no game, so that the report can read the files.
 """
@@ -14,7 +14,7 @@ from cory.runtime.files import read_json
 
 FOLDER = "evaluations"
 EXPORTED = "exported.json"
-"""In a run: what `export_of` returns."""
+BEST = "checkpoints/best.json"
 
 DEFINING = (
     "task", "judge", "evaluation", "max_response", "seats", "turns", "players", "sees", "payoff", "kl.coef",
@@ -55,17 +55,42 @@ def other_settings(measured: Mapping[str, Any], config: Mapping[str, Any]) -> li
     return [f"{name} {values[name]} (run: {config[name]})" for name in names]
 
 
+def policies_of(run: Path) -> dict[str, Path]:
+    """The folder of each exported policy of a run."""
+    return {path.name: path for path in sorted(run.glob("policies/*/"))}
+
+
 def exported(run: Path) -> dict[str, str]:
     """The sha256 of each exported policy of a run."""
-    return {path.name: files_sha256(path) for path in sorted(run.glob("policies/*")) if path.is_dir()}
+    return {name: files_sha256(folder) for name, folder in policies_of(run).items()}
+
+
+def environment_of(run: Path) -> dict[str, Any]:
+    """The `environment.json` of a run, {} without the file; ValueError if it is damaged."""
+    path = run / "environment.json"
+    return read_json(path) if path.is_file() else {}
 
 
 def export_of(run: Path) -> dict[str, Any]:
     """A run's `iterations` when it was exported, and `after` which its policies are; {} if not recorded."""
+    return read_whole(run / EXPORTED) or {}
+
+
+def best_of(run: Path) -> dict[str, Any] | None:
+    """The `iteration` and validation `score` of the best checkpoint so far.
+
+    None if none was recorded or the file is damaged: the next evaluation records it again.
+    """
+    return read_whole(run / BEST, "iteration", "score")
+
+
+def read_whole(path: Path, *parts: str) -> dict[str, Any] | None:
+    """A JSON object; None for a file that is missing, damaged, or lacks one of the parts."""
     try:
-        return read_json(run / EXPORTED)
+        content = read_json(path)
     except (OSError, ValueError):
-        return {}
+        return None
+    return content if content.keys() >= set(parts) else None
 
 
 def other_weights(policies: Mapping[str, str], measured: Mapping[str, Any]) -> list[str]:
@@ -88,15 +113,8 @@ def path_of(run: Path, measured: Mapping[str, Any]) -> Path:
 
 def read_all(run: Path) -> list[dict[str, Any]]:
     """The evaluation summaries in a run directory by file name, without incomplete files."""
-    results = []
-    for path in sorted((run / FOLDER).glob("*.json")):
-        try:
-            result = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(result, dict) and {"measured", "data"} <= result.keys():
-            results.append(result)
-    return results
+    paths = sorted((run / FOLDER).glob("*.json"))
+    return [one for path in paths if (one := read_whole(path, "measured", "data")) is not None]
 
 
 def describe(measured: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cory.batch import Batch, Rows, stack
+from cory.distributed.sharding import Shards
 from cory.functional import kl
 from cory.generation import SamplingStrategy
 from cory.generation.acting import Turn, finish
@@ -70,6 +71,8 @@ class Policy(nn.Module):
     """Optimiser steps taken: identifies the weights a rollout was played with."""
     budget: MemoryBudget | None = None
     """Memory for passes and logits, that of the run; None = that of `memory` auto."""
+    shards: Shards | None = None
+    """Its layers, where ranks share them out; policies on one model share this too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -237,11 +240,11 @@ class Policy(nn.Module):
     @property
     def is_sharded(self) -> bool:
         """Whether each rank holds a part of its weights."""
-        return False
+        return self.shards is not None
 
     def unsharded(self) -> AbstractContextManager[None]:
         """A context in which this rank holds all weights; all ranks must enter it together."""
-        return nullcontext()
+        return nullcontext() if self.shards is None else self.shards.gathered()
 
     def joined(self, policies: Sequence["Policy"]) -> AbstractContextManager[None]:
         """A context in which the adapters of `policies` act with its own; here there are none."""

@@ -7,7 +7,7 @@ Shapes: B rows, P prompt tokens, L tokens of prompt + response, K chosen tokens,
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -81,8 +81,6 @@ class CausalLMPolicy(Policy):
             recomputable_layers(model)
         self.gradient_checkpointing = gradient_checkpointing
         self._precision = precision
-        self.shards: Shards | None = None
-        """Its layers, where ranks share them out; policies on one model share this too."""
         self.compiled: CompiledBlocks | None = None
         conformance.fit(self)
 
@@ -149,13 +147,6 @@ class CausalLMPolicy(Policy):
                 f"shape than its {type(self.model).__name__}; name the folder this policy was saved to"
             ) from error
         load_value_head(self.value_head, folder)
-
-    @property
-    def is_sharded(self) -> bool:
-        return self.shards is not None
-
-    def unsharded(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.shards is None else self.shards.gathered()
 
     def never_sharded(self) -> list[nn.Parameter]:
         """Parameters inside the layers that stay whole on every rank."""

@@ -58,6 +58,14 @@ def shared_name(path: str | Path) -> str:
     return embedded.get(folder.resolve(), str(folder.resolve()))
 
 
+def base_of(folder: str | Path) -> str | None:
+    """The base model that a PEFT folder names, empty if it names none; None for any other folder."""
+    path = Path(folder) / SETTINGS
+    if not path.is_file():
+        return None
+    return json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path") or ""
+
+
 def weights_sha256(path: Path) -> str:
     """Return the SHA-256 of a GGUF file, or of a folder's safetensors files in the order of their names."""
     digest = hashlib.sha256()

@@ -20,12 +20,10 @@ Intervals = Mapping[str, Mapping[str, Sequence[float | None]]]
 """95 % intervals of results, by policy and quantity."""
 
 
-def write_card(
-    folder: Path, name: str, settings: Mapping[str, Any], *, iterations: int | None = None
-) -> None:
+def write_card(folder: Path, name: str, settings: Mapping[str, Any], *, iterations: int) -> None:
     """Write README.md beside the weights of policy `name`; `settings` are the run's, by flag.
 
-    `iterations` is the number after which the weights were saved; by default all of the run's.
+    `iterations` is the number after which the weights were saved.
     """
     text = make_card([name], settings, iterations=iterations)
     (folder / "README.md").write_text(text, encoding="utf-8")
@@ -35,7 +33,7 @@ def make_card(
     names: Sequence[str],
     settings: Mapping[str, Any],
     *,
-    iterations: int | None = None,
+    iterations: int,
     repo: str | None = None,
     results: Results | None = None,
     intervals: Intervals | None = None,
@@ -77,7 +75,7 @@ def make_card(
         average=list(names) == [AVERAGE],
         models=[f"`{without_folders(model) if repo else model}`" for model in models],
         kind=kind,
-        iterations=settings["iterations"] if iterations is None else iterations,
+        iterations=iterations,
         signs=_signs(names, settings, results),
         repo=repo,
         measured=measured,

@@ -3,7 +3,6 @@
 Works on unfinished runs too: missing parts are left out or reported as missing.
 """
 
-import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,12 +13,11 @@ from typing import Any
 from cory.evaluation import records
 from cory.report import html, samples
 from cory.report.summary import change, number
-from cory.runtime.files import check_output, read_json, write_text
+from cory.runtime.files import check_output, write_text
 from cory.runtime.yaml_files import read_mapping
 from cory.tracking.curves import Curves, exchanges, policies, quantities, references, seatings, seats
 from cory.tracking.labels import defined, label
-from cory.tracking.tracker import METRICS, NO_CURVE, Key, curves, read, read_samples
-from cory_env.nearest import did_you_mean_path
+from cory.tracking.tracker import NO_CURVE, Key, check_run, curves, read, read_samples
 
 
 def write_report(run: Path, out: Path | None = None) -> Path:
@@ -42,14 +40,11 @@ def _write(run: Path, path: Path, folder: Path) -> Path:
     from cory.report.figures import section
     from cory.report.plots import draw
 
-    if not (run / METRICS).is_file():
-        raise ValueError(
-            f"{run} holds no {METRICS}; name the folder of a run, such as runs/<name>{did_you_mean_path(run)}"
-        )
+    check_run(run)
     logged = read(run)
     run_curves = curves(logged)
     games, failures = read_samples(run)
-    config, environment = read_config(run), read_environment(run)
+    config, environment = read_config(run), records.environment_of(run)
     continues = config.get("task") == "reviews"  # the responses of other tasks answer their queries
     plots = {}
     for plot in draw(run_curves, folder):
@@ -87,12 +82,6 @@ def read_config(run: Path) -> dict[str, Any]:
         return read_mapping(run / "config.yaml", "settings file")
     except ValueError:
         return {}
-
-
-def read_environment(run: Path) -> dict[str, Any]:
-    """The content of `environment.json`; empty without the file."""
-    path = run / "environment.json"
-    return read_json(path) if path.is_file() else {}
 
 
 def _head(config: Mapping[str, Any], curves: Curves) -> list[html.Markup]:
@@ -142,18 +131,16 @@ def _command(words: Sequence[str]) -> str:
 
 def _best_checkpoint(run: Path) -> list[html.Markup]:
     """A sentence on the best checkpoint; empty if none was recorded."""
-    try:
-        best = json.loads((run / "checkpoints/best.json").read_text(encoding="utf-8"))
-        iteration, score = int(best["iteration"]), float(best["score"])
-    except (OSError, ValueError, TypeError, KeyError):
+    if (best := records.best_of(run)) is None:
         return []
+    iteration, score = best["iteration"], best["score"]
     is_exported = records.export_of(run).get("after") == iteration
     exported = "which is exported" if is_exported else "which --export-best exports"
     kind = html.alert if iteration == 0 else html.paragraph
     hurt = "Training hurt: by" if iteration == 0 else "By"
     return [
         kind(
-            f"{hurt} combined reward on the {best.get('split', 'validation')} split, iteration {iteration} "
+            f"{hurt} combined reward on the validation split, iteration {iteration} "
             f"was best ({score:.3f}, checkpoints/step-{iteration:06d}), {exported}."
         )
     ]

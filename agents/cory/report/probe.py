@@ -1,6 +1,5 @@
 """Results of `cory probe`: tables for the terminal and a section of the report page."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,16 +48,6 @@ ROWS = {
 """Rows of each table; columns are pairs of policies, and in the last one policies."""
 
 
-def read(run: Path) -> dict[str, Any] | None:
-    """The probe in a run directory; None if there is none or it is incomplete."""
-    try:
-        result = json.loads((run / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    complete = isinstance(result, dict) and {"measured", "pairs", "free_riding"} <= result.keys()
-    return result if complete else None
-
-
 def describe(result: Mapping[str, Any]) -> str:
     """Task, judge and size of a probe in one line."""
     measured = result["measured"]
@@ -93,8 +82,8 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
 
 
 def sections(run: Path) -> list[html.Markup]:
-    """The section of a run's probe; empty without a probe."""
-    result = read(run)
+    """The section of a run's probe; empty without a probe, and for an incomplete one."""
+    result = records.read_whole(run / FILE, "measured", "pairs", "free_riding")
     if result is None:
         return []
     others = records.other_weights(records.exported(run), result["measured"])

@@ -21,25 +21,23 @@ def located(name: str | Path) -> str | Path:
     """
     if Path(name).is_dir() or is_reachable():
         return name
-    from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub import constants
 
-    try:
-        return snapshot_download(str(name), local_files_only=True)
-    except (LocalEntryNotFoundError, HFValidationError) as error:
+    if not (folder := cached(str(name))):
         raise ValueError(
             f"{name} is neither a folder nor a model in the hub's cache, and the hub ({constants.ENDPOINT}) "
             "cannot be reached; name a model folder, or go online"
-        ) from error
+        )
+    return folder
 
 
-def commit(name: str) -> str:
-    """The commit of a model of the hub that is in the cache, which is the one last loaded; empty for none."""
+def cached(name: str) -> str:
+    """The folder of a hub model in the cache, of the commit that was last loaded; empty for none."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, local_files_only=True)).name
+        return snapshot_download(name, local_files_only=True)
     except (HFValidationError, LocalEntryNotFoundError):
         return ""
 

@@ -58,7 +58,7 @@ def sources_of(settings: Mapping[str, Any]) -> dict[str, str]:
                     hashes |= {f"{name} ({module.name})": _file_sha256(module) for module in _imported(path)}
             hashes |= {name: digest(REGISTERED[name]) for name in _parts(text) if name in REGISTERED}
             for name in set(_parts(text)) - hashes.keys():
-                if _may_be_on_hub(setting, name) and (commit := hub.commit(name)):
+                if _may_be_on_hub(setting, name) and (commit := Path(hub.cached(name)).name):
                     hashes[name] = ON_HUB + commit
     return dict(sorted(hashes.items()))
 

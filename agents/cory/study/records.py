@@ -7,6 +7,7 @@ from typing import Any
 
 from cory.evaluation import averaging
 from cory.evaluation.collapse import SIGNS
+from cory.evaluation.records import environment_of
 from cory.runtime.files import read_json
 from cory.runtime.provenance import LEARNING_VERSION
 from cory.runtime.sources import changed, sources_of
@@ -67,8 +68,7 @@ def why_holds_another(folder: Path, planned: PlannedRun) -> str:
     settings = settings_in(folder)
     if settings is None:
         return ""
-    path = folder / "environment.json"
-    made = read_json(path) if path.exists() else {"sources": planned.sources}  # killed before it began
+    made = environment_of(folder) or {"sources": planned.sources}  # killed before it began
     return why_another(settings, (made, *made.get("resumed", ())), planned)
 
 

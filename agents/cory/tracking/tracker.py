@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from cory.tracking.external import ExternalTrackers
+from cory_env.nearest import did_you_mean_path
 
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
@@ -85,6 +86,14 @@ class Tracker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def check_run(run: Path) -> None:
+    """Raise ValueError for what is no run directory, or one in which no run has begun."""
+    if not (run / METRICS).is_file():
+        raise ValueError(
+            f"{run} holds no {METRICS}; name the folder of a run, such as runs/<name>{did_you_mean_path(run)}"
+        )
 
 
 def read(run: Path) -> list[dict[str, Any]]:

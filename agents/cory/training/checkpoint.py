@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cory.distributed import sharding
+from cory.evaluation.records import BEST, best_of
 from cory.runtime.files import let_read, move_aside, read_json, remove, sync, system_errors, write_text
 
 MANIFEST = "MANIFEST.json"
@@ -136,7 +137,8 @@ def save(
     not written again.
     """
     final = folder_of(run, iteration)
-    if final.exists() and is_whole(final):
+    with suppress(ValueError):  # missing or damaged
+        verify(final)
         return final
     part = final.with_name(final.name + ".part")
     remove(part)
@@ -239,15 +241,6 @@ def _unlike(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def is_whole(folder: Path) -> bool:
-    """Whether `verify` passes."""
-    try:
-        verify(folder)
-    except ValueError:
-        return False
-    return True
-
-
 def finished(run: Path) -> list[Path]:
     """Return the checkpoints that were completely written, oldest first; `verify` detects later damage."""
     named = [path for path in (run / "checkpoints").glob("step-*") if NAME.fullmatch(path.name)]
@@ -261,7 +254,7 @@ def keep_last(run: Path, count: int, *, also: Iterable[int] = ()) -> list[Path]:
 
     Files that no manifest names, and damaged checkpoints, are moved aside, not removed.
     """
-    best = read_best(run)
+    best = best_of(run)
     needed = {folder_of(run, at) for at in (*also, *([best["iteration"]] if best else ()))}
     folders = finished(run)
     kept = [_discard(folder) for folder in folders[: max(0, len(folders) - count)] if folder not in needed]
@@ -289,24 +282,10 @@ def _discard(folder: Path) -> Path | None:
     return None
 
 
-def read_best(run: Path) -> dict[str, Any] | None:
-    """Return iteration and score of the best checkpoint so far.
-
-    None if none was recorded or the file is damaged: the next evaluation records it again.
-    """
-    try:
-        best = json.loads((run / "checkpoints/best.json").read_text(encoding="utf-8"))
-        return {"iteration": int(best["iteration"]), "score": float(best["score"])}
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
 def write_best(run: Path, iteration: int, score: float) -> None:
     """Record a checkpoint as the best."""
-    write_text(
-        run / "checkpoints/best.json",
-        json.dumps({"iteration": iteration, "score": score, "split": "validation"}),
-    )
+    content = {"iteration": iteration, "score": score, "split": "validation"}
+    write_text(run / BEST, json.dumps(content))
 
 
 def _trained(learners: Mapping[str, Any], critic: Any) -> dict[str, tuple[Any, torch.optim.Optimizer]]:

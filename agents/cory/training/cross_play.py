@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from cory.config.values import flat
-from cory.evaluation import records
 from cory.evaluation.bootstrap import as_json, estimates
 from cory.evaluation.evaluator import evaluate_in_game
 from cory.evaluation.external import Player
 from cory.judges.weighted_sum import closing, of_task
 from cory.policies.causal_lm import check_same_tokenizer
-from cory.training.evaluate import check_comparable, edited, load_target
+from cory.training.evaluate import check_comparable, conditions, edited, load_target
 from cory.training.factory import make_game
 from cory.training.targets import Target, labels, trained_in
 
@@ -80,13 +78,9 @@ def cross_play(
     sum_Q = {kind: np.mean(of_kind, axis=0) for kind, of_kind in sums.items() if of_kind}
     if {"partners", "strangers"} <= sum_Q.keys():
         sum_Q["partners minus strangers"] = sum_Q["partners"] - sum_Q["strangers"]
-    queries = responses[game.seats[0]].queries
     return {
         "means": as_json(estimates(sum_Q)),
-        "task": config.task,
-        "queries": len(queries),
-        "queries_sha256": records.texts_sha256(queries),
-        "settings": records.defining(flat(config)),
+        **conditions(config, responses[game.seats[0]].queries),
         "targets": {label: target.name for label, target in zip(names, targets, strict=True)},
         "policies": list(policies),
         "pairs": pairs,

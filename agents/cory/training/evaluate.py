@@ -19,8 +19,6 @@ from cory.evaluation.external import Player
 from cory.evaluation.summary import EvaluatedTarget, sample_lines, summary
 from cory.judges import weighted_sum
 from cory.policies.base import Policy
-from cory.policies.causal_lm import check_same_tokenizer
-from cory.runtime.files import read_json
 from cory.runtime.sources import changed, last_of, sources_of
 from cory.training import metrics
 from cory.training.factory import (
@@ -146,9 +144,9 @@ def evaluate_target(
 
 def edited(target: Target) -> list[str]:
     """A line if a file that the settings of a run name is no longer what the run was trained with."""
-    if target.run is None or not (target.run / "environment.json").exists():
+    if target.run is None:
         return []
-    before = last_of(read_json(target.run / "environment.json"))
+    before = last_of(records.environment_of(target.run))
     now = {name: sha256 for name, sha256 in sources_of(flat(target.config)).items() if name in before}
     words = changed({name: before[name] for name in now}, now)
     return [f"{words} since {target.name} was trained: it is evaluated by what is there now"] if words else []
@@ -175,11 +173,8 @@ def load_target(target: Target) -> Evaluated:
             cap = target.config.max_response
             evaluate_standalone(player, loaded.task, once, max_response=cap, measures={})
         return loaded
-    players = make_players(target.config, folders=target.folders)
-    references = {name: players.references[name] for name in players.policies}
-    for name, policy in players.policies.items():
-        check_same_tokenizer([references[name], policy])
-    return Evaluated(players.task, references, {**players.policies})
+    task, references, policies = make_players(target.config, folders=target.folders)
+    return Evaluated(task, references, {**policies})
 
 
 def _with_players(target: Target) -> Evaluated:

@@ -61,7 +61,8 @@ class Players(NamedTuple):
 
 
 def configure_runtime(config: Config) -> None:
-    """Threads, allocator and arithmetic of this process, by the settings of a run."""
+    """Threads, allocator and arithmetic of this process, by the settings of a run; transformers is silent."""
+    silence_transformers()
     cpu.configure_runtime(threads=config.threads)
     configure_arithmetic(deterministic=config.deterministic)
 
@@ -181,7 +182,7 @@ def make_players(
             name: load_policy(name, config, path, merge=merge or path == start[name])
             for name, path in (saved or start).items()
         }
-        check_same_tokenizer(made.values())
+        check_same_tokenizer((*made.values(), *references.values()))
         for policy in () if saved else made.values():
             if isinstance(policy, CausalLMPolicy):
                 policy.begin_training()

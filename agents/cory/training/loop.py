@@ -13,6 +13,7 @@ import torch
 from cory.batch import Batch, columns
 from cory.config.schema import Config
 from cory.distributed import ranks
+from cory.evaluation.records import best_of
 from cory.judges import weighted_sum
 from cory.runtime import signals
 from cory.runtime.memory import NoSmallerPassError
@@ -175,7 +176,7 @@ class Loop:
         scores = [row[key] for key in keys if key in row]
         if validation_count(self.trainer) < LEAST_VALIDATION or not scores:
             return
-        score, best = sum(scores) / len(scores), checkpoint.read_best(self.run)
+        score, best = sum(scores) / len(scores), best_of(self.run)
         if best is None or score > best["score"]:
             self.save(iteration)
             ranks.on_main_process(checkpoint.write_best)(self.run, iteration, score)

@@ -18,7 +18,7 @@ from cory.runtime.signals import Signals
 from cory.tracking import external
 from cory.tracking.progress import RunProgress
 from cory.tracking.tracker import Tracker
-from cory.training.factory import configure_runtime, silence_transformers
+from cory.training.factory import configure_runtime
 from cory.training.loop import Loop
 from cory.training.overwriting import locked
 from cory.training.run_directory import (
@@ -71,8 +71,10 @@ def train(
     validate: bool = True,
     quiet: bool = False,
     about: Sequence[str] = (),
-) -> Path:
-    """Train by `config` in `run`, from the start or from its newest checkpoint; the path of the report.
+) -> tuple[Path, Trainer]:
+    """Train by `config` in `run`, from the start or from its newest checkpoint.
+
+    Returns the path of the report, and the trainer after the last iteration.
 
     `make_trainer` gets the settings, with what a resumed run measured. `callbacks`: see docs/python.md.
     Without `report` no page is drawn; without `validate` no best checkpoint is kept, unless it is exported.
@@ -81,7 +83,6 @@ def train(
     """
     check_callbacks(callbacks)
     configure_runtime(config)
-    silence_transformers()
     run, is_main = join_ranks(config, run), ranks.is_main_process()
     places = config.log_to if is_main else ()
     external.check_installed(places)
@@ -131,7 +132,7 @@ def train(
         path = ranks.on_main_process(write_report)(run) if report else run / "report.html"
         for line in headline(run) if is_main else ():
             progress.say(line)
-    return path
+    return path, trainer
 
 
 def join_ranks(config: Config, run: Path) -> Path:

@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from cory.config.parsing import MEASURED, changes, completed
+from cory.config.parsing import MEASURED, as_json, changes, completed
 from cory.config.schema import Config
 from cory.config.values import flat
 from cory.distributed import ranks
-from cory.evaluation.records import EXPORTED
+from cory.evaluation.records import BEST, EXPORTED, best_of
 from cory.report.model_card import write_card
 from cory.runtime.files import (
     let_read,
@@ -127,7 +127,7 @@ def check_settings_unchanged(run: Path, folder: Path, config: Config) -> None:
     Also for fewer iterations than the checkpoint has.
     """
     before = completed(read_yaml(folder / "config.yaml"))
-    now = yaml.safe_load(yaml.safe_dump(flat(config)))
+    now = as_json(config)
     if config.iterations < (done := checkpoint.iteration_of(folder)):
         raise ValueError(
             f"{run} has {done} iterations, and iterations is {config.iterations}; give {done} or more, or "
@@ -195,9 +195,9 @@ def go_back(config: Config, run: Path, folder: Path, iteration: int) -> list[str
             write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     late = [path for path in checkpoint.finished(run) if path > folder]  # their names are needed again
     lines = [f"the skipped checkpoint is kept as {move_aside(path, 'damaged')}" for path in late]
-    best = checkpoint.read_best(run)
+    best = best_of(run)
     if best is not None and best["iteration"] > iteration:
-        (run / "checkpoints/best.json").unlink()
+        (run / BEST).unlink()
     history = read_json(folder / "environment.json")
     resumed: dict[str, Any] = {
         "iteration": iteration,
@@ -241,7 +241,7 @@ def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
     Returns the iteration whose policies are to be exported, and a line on how last and best compare: None if
     there is no best checkpoint, since the task has no validation split or checkpoints are off.
     """
-    best, last = checkpoint.read_best(run), trainer.config.iterations
+    best, last = best_of(run), trainer.config.iterations
     if best is None:
         count = validation_count(trainer)
         return last, None if not trainer.config.export_best else (
@@ -266,8 +266,8 @@ def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
 
 
 @ranks.on_main_process
-def export(trainer: Trainer, run: Path, *, iteration: int | None = None) -> list[str]:
-    """Write every policy, as it is after `iteration` (by default the last), with its model card.
+def export(trainer: Trainer, run: Path, *, iteration: int) -> list[str]:
+    """Write every policy, as it is after `iteration`, with its model card.
 
     Returns a line for a folder of older policies that was moved aside, as it holds other files.
     """
@@ -283,8 +283,7 @@ def export(trainer: Trainer, run: Path, *, iteration: int | None = None) -> list
     if (run / EXPORTED).exists():  # files are replaced one by one
         write_text(run / EXPORTED, "{}\n")
     moved = _renamed(part, run / "policies")
-    last = trainer.config.iterations
-    content = {"iterations": last, "after": last if iteration is None else iteration}
+    content = {"iterations": trainer.config.iterations, "after": iteration}
     write_text(run / EXPORTED, json.dumps(content) + "\n")
     return moved
 

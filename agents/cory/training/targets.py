@@ -1,7 +1,6 @@
 """Targets of evaluation and play: runs, checkpoints, model folders, adapters, hub names, players."""
 
 import inspect
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +13,8 @@ from cory.config.schema import Config, PayoffConfig
 from cory.config.values import at_home, dotted
 from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
-from cory.evaluation.records import EXPORTED, export_of
+from cory.evaluation.records import EXPORTED, export_of, policies_of
+from cory.policies.lora_config import base_of
 from cory.runtime import hub
 from cory.training import checkpoint
 from cory.training.overwriting import MARKER
@@ -117,7 +117,8 @@ def load_external(name: str, config: Config) -> Target:
         raise ValueError(f"{source} is {load!r:.80}; give a function that returns a player")
     try:
         takes_seed = "seed" in inspect.signature(load).parameters
-        made = load(seed=config.seed) if takes_seed else load()
+        with hub.quiet():
+            made = load(seed=config.seed) if takes_seed else load()
     except Exception as error:
         raise ValueError(f"{source} cannot load its player ({type(error).__name__}: {error})") from error
     module = name.rpartition(":")[0]
@@ -172,8 +173,10 @@ def find(
         folders = {policy: str(saved / policy) for policy in dict.fromkeys(config.policy_names)}
     elif run is not None:
         config = _at(config, export_of(run).get("after", config.iterations))  # perhaps the best checkpoint's
-        exported = {path.name: str(path) for path in sorted(folder.glob("policies/*/"))}
-        folders = {name: exported[name] for name in (*config.policy_names, *exported) if name in exported}
+        exported = policies_of(run)
+        folders = {
+            name: str(exported[name]) for name in (*config.policy_names, *exported) if name in exported
+        }
     else:
         folders = {f"model_{folder.name}" if folder.name.startswith("reference") else folder.name: name}
     return Target(name=name, config=config, folders=folders, run=run)
@@ -200,7 +203,7 @@ def labels(names: Sequence[str]) -> list[str]:
 
 def is_exported(run: Path) -> bool:
     """Whether a run has policies and did not go on after them."""
-    if not any(run.glob("policies/*/")):
+    if not policies_of(run):
         return False
     written, asked = checkpoint.finished(run), settings_of(run / SETTINGS).get("iterations")
     if (run / EXPORTED).exists():
@@ -250,19 +253,11 @@ def _names_code(value: Any) -> bool:
 
 def _of_a_model(name: str, preset: str | None, settings: Mapping[str, Any]) -> Config:
     given = dotted(settings)
-    model = given.get("policy.model") or _base(name)
+    model = given.get("policy.model") or base_of(name) or name
     start = own_model.start(preset, {**given, "policy.model": model})
     if preset is None:
         start = replace(start, policy=replace(start.policy, model=model))
     return Config.from_flat(given, start)
-
-
-def _base(name: str) -> str:
-    """The base model of an adapter; any other model is its own."""
-    adapter = Path(name) / "adapter_config.json"
-    if not adapter.exists():
-        return name
-    return json.loads(adapter.read_text(encoding="utf-8")).get("base_model_name_or_path") or name
 
 
 def _holds_model(folder: Path) -> bool:

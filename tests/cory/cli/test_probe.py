@@ -9,6 +9,7 @@ from cory.api.probe import probe
 from cory.cli.main import main
 from cory.report import probe as report
 from cory.report.page import write_report
+from cory.runtime.files import read_json
 from tests.helpers.runs import assert_refused
 
 TABLES = ["--task", "echo", "--policy.kind", "table", "--max-response", "3", "3", "--learner.lr", "0.1"]
@@ -66,7 +67,7 @@ def test_a_run_is_probed_in_both_seatings_and_its_page_has_a_section(place, caps
 def test_the_same_numbers_in_python_and_after_reading_the_file(place):
     assert main(["probe", "runs/two", *SMALL]) == 0
     result = probe("runs/two", queries=9, pioneers=2, observers=3)
-    assert report.read(place / "runs/two") == result
+    assert read_json(place / "runs/two" / report.FILE) == result
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     other = probe("runs/two", queries=9, pioneers=2, observers=3, seed=1)
     assert other["pairs"] != result["pairs"]
@@ -122,5 +123,4 @@ def test_refused(place, capsys, argv, why):
 
 def test_an_incomplete_file_is_no_probe(place):
     (place / "runs/two/probe.json").write_text('{"measured": {}')
-    assert report.read(place / "runs/two") is None
     assert report.sections(place / "runs/two") == []

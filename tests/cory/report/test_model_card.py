@@ -22,7 +22,7 @@ CONFIG = replace(TABLES, batch=8, iterations=7, seed=3, kl=KLConfig(kind="full",
 def exported(config, tmp_path):
     """The folder of an exported policy, and its card in one line."""
     trainer = Trainer(config)
-    export(trainer, tmp_path)
+    export(trainer, tmp_path, iteration=config.iterations)
     folder = tmp_path / "policies/llm_1"
     return folder, " ".join((folder / "README.md").read_text(encoding="utf-8").split())
 
@@ -61,10 +61,10 @@ def test_the_card_of_a_lora_team_names_the_loader_that_works(tmp_path, tiny_fold
 
 def test_the_average_of_a_lora_team_is_a_whole_model():
     settings = flat(replace(CONFIG, policy=PolicyConfig(kind="lora_team", model="pocket")))
-    card = make_card(["average"], settings)
+    card = make_card(["average"], settings, iterations=7)
     assert "library_name: transformers" in card
     assert "PEFT" not in card
-    assert "library_name: peft" in make_card(["llm_1"], settings)
+    assert "library_name: peft" in make_card(["llm_1"], settings, iterations=7)
 
 
 def test_the_card_after_rloo_claims_no_trained_value_head(tmp_path, tiny_folder):
@@ -86,7 +86,7 @@ def test_the_card_of_one_seat_is_of_single_agent_training(tmp_path, tiny_folder)
     assert "1 seats" not in card
 
 
-def card_of(tmp_path, *, iterations=None, **settings) -> str:
+def card_of(tmp_path, *, iterations=CONFIG.iterations, **settings) -> str:
     write_card(tmp_path, "llm_2", {**flat(CONFIG), **settings}, iterations=iterations)
     return " ".join((tmp_path / "README.md").read_text(encoding="utf-8").split())
 
@@ -103,7 +103,7 @@ def test_signs_of_collapse_are_against_the_reference_of_the_policys_model():
     names = ["llm_1", "llm_2", "llm_3"]
     for references in (("llm_1", "llm_2"), names):
         results = dict.fromkeys(names, collapsed) | {f"reference_{name}": fine for name in references}
-        card = make_card(names, settings, results=results)
+        card = make_card(names, settings, iterations=7, results=results)
         (signs,) = re.findall(r"Signs of collapse.*", card)
         assert all(f"{name}: " in signs for name in names)
         assert all(f" reference_{name} |" in card for name in references)

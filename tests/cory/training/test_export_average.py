@@ -15,7 +15,7 @@ from cory.cli.main import main
 from cory.config.values import flat
 from cory.evaluation.config import EvaluationConfig
 from cory.learner.optimizer import LearnerConfig
-from cory.training import checkpoint
+from cory.training import checkpoint, run_directory
 from cory.training.factory import start_models
 from cory.training.run import train
 from cory.training.targets import find
@@ -62,7 +62,7 @@ def test_the_mean_of_both_policies_is_exported_and_evaluated_like_a_policy(confi
 @pytest.mark.slow
 def test_with_export_best_it_is_the_mean_of_the_best(config, tmp_path, monkeypatch):
     run = tmp_path / "run"
-    monkeypatch.setattr(checkpoint, "read_best", lambda run: {"iteration": 1, "score": 0.0})
+    monkeypatch.setattr(run_directory, "best_of", lambda run: {"iteration": 1, "score": 0.0})
     learner = replace(config.learner, ema=0.5)
     best = replace(config, export_best=True, learner=learner, checkpoint_every=1, keep_checkpoints=9)
     train(best, run)

@@ -8,6 +8,7 @@ import pytest
 
 import cory
 from cory.cli.main import main
+from cory.evaluation.records import best_of
 from cory.runtime.files import read_json, remove
 from cory.tracking.tracker import read, read_lines, read_samples
 from cory.training import checkpoint, run_directory
@@ -76,7 +77,7 @@ def test_a_skipped_checkpoint_is_kept_for_good(run, capsys):
     assert f"the skipped checkpoint is kept as {kept}" in printed
     assert (kept / "llm_1/table.safetensors").read_text() == "damaged"
     assert (kept / "llm_2/table.safetensors").exists()
-    assert before not in checkpoint.finished(run) or checkpoint.read_best(run)
+    assert before not in checkpoint.finished(run) or best_of(run)
 
 
 def test_pruning_keeps_what_a_user_has_put_into_a_checkpoint(run):

@@ -12,6 +12,7 @@ import yaml
 from cory.cli.main import main
 from cory.config.schema import Config
 from cory.config.values import flat
+from cory.evaluation.records import best_of
 from cory.learner.learner import Learner
 from cory.rollout import rollout
 from cory.runtime import signals as signals_module
@@ -278,7 +279,7 @@ VALIDATION = "validation/llm_{}/combined_reward"
 def test_the_best_checkpoint_outlives_newer_ones(tmp_path):
     run = tmp_path / "run"
     assert train(run, 9, "--keep-checkpoints", "1", "--learner.lr", "0.3") == 0
-    best = checkpoint.read_best(run)
+    best = best_of(run)
     kept = [int(path.name.removeprefix("step-")) for path in checkpoint.finished(run)]
     assert set(kept) == {best["iteration"], 9}
     scores = {

@@ -10,6 +10,7 @@ import yaml
 
 from cory.cli.main import main
 from cory.config.schema import Config
+from cory.evaluation.records import best_of
 from cory.runtime.signals import Signals, Stopped
 from cory.training import checkpoint
 from tests.helpers.runs import finished_run, same, traces, train, without_report
@@ -127,14 +128,14 @@ def test_the_best_checkpoint_is_chosen_on_validation_queries(tmp_path, monkeypat
     monkeypatch.setattr(metrics, "validation_metrics", falling)
     run = tmp_path / "run"
     assert train(run, 6) == 0
-    assert checkpoint.read_best(run)["iteration"] == 0
+    assert best_of(run)["iteration"] == 0
 
 
 def test_export_best_leaves_the_policies_of_the_best_checkpoint(tmp_path, capsys):
     run = tmp_path / "run"
     flags = ("--learner.lr", "5", "--kl.coef", "1", "--evaluation.every", "1")  # it only gets worse
     assert train(run, 3, *flags, "--export-best") == 0
-    best = checkpoint.folder_of(run, checkpoint.read_best(run)["iteration"])
+    best = checkpoint.folder_of(run, best_of(run)["iteration"])
     for name in ("llm_1", "llm_2"):
         exported = (run / "policies" / name / "table.safetensors").read_bytes()
         assert exported == (best / name / "table.safetensors").read_bytes()

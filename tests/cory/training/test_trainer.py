@@ -256,7 +256,7 @@ def test_a_run_leaves_everything_behind(tmp_path, tiny_folder):
         evaluation=EvaluationConfig(queries=8, every=2),
         checkpoint_every=2,
     )
-    report = train(config, run)
+    report, _ = train(config, run)
     rows = read(run)
     assert report.stat().st_size > 10_000
     assert "%) are in train or validation too and left out." in report.read_text(encoding="utf-8")

@@ -8,8 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cory.evaluation.records import IRRELEVANT, differing, written
-from cory.report.page import read_environment
+from cory.evaluation.records import IRRELEVANT, differing, environment_of, written
 from cory.runtime.sources import changed, last_of
 from cory.study import records
 from cory.study.plan import PlannedRun, completed, evaluated_unlike, settings_in
@@ -96,7 +95,7 @@ def unlike_evaluations(arms: Sequence[Arm]) -> list[str]:
     first, lines = arms[0], []
     sources_of_arm = []
     for arm in arms:
-        by_run = {run: last_of(read_environment(run)) for run in arm.runs.values()}
+        by_run = {run: last_of(environment_of(run)) for run in arm.runs.values()}
         begun, sources = next(iter(by_run.items()))
         sources_of_arm.append(sources)
         lines += [

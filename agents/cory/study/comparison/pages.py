@@ -10,10 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cory.evaluation.records import differing
+from cory.evaluation.records import differing, environment_of
 from cory.report import html, samples
 from cory.report.figures import section
-from cory.report.page import read_environment
 from cory.report.tables import on_page as table_on_page
 from cory.runtime.files import check_output, write_text
 from cory.runtime.provenance import LEARNING_VERSION
@@ -97,7 +96,7 @@ def write_paper_figures(folders: Sequence[Path], out: Path | None = None) -> Pat
     """
     path, arms = _checked(out, folders, PAPER_PAGE), arms_of(folders)
     tasks = list(dict.fromkeys(str(arm.settings["task"]) for arm in arms))
-    made = [read_environment(run) for arm in arms for run in arm.runs.values()]
+    made = [environment_of(run) for arm in arms for run in arm.runs.values()]
     check_one_learning_version([{"learning_version": LEARNING_VERSION, **one} for one in made])
     parts = [
         html.heading(f"The paper's figures and tables, from {len(folders)} runs", level=1),
@@ -177,7 +176,7 @@ def _unfinished(arms: Sequence[Arm]) -> list[html.Markup]:
 def _runs(arms: Sequence[Arm]) -> list[html.Markup]:
     """The table of run directories."""
     rows = [
-        [arm.name, str(seed), str(folder), read_environment(folder).get("commit") or ""]
+        [arm.name, str(seed), str(folder), environment_of(folder).get("commit") or ""]
         for arm in arms
         for seed, folder in arm.runs.items()
     ]

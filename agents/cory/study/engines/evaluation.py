@@ -17,7 +17,7 @@ from cory.study.plan import PlannedRun, make_target
 from cory.study.records import CROSS, STRANGERS, cross_evaluations, evaluated_after, finished
 from cory.tracking.tracker import METRICS, Tracker
 from cory.training.evaluate import target_metrics, team_with_observers_of
-from cory.training.factory import configure_runtime, silence_transformers
+from cory.training.factory import configure_runtime
 from cory.training.overwriting import is_empty, is_marked, mark
 from cory.training.run_directory import write_settings
 from cory.training.targets import find
@@ -29,7 +29,6 @@ def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
     The metrics stand at every iteration at which a run with these settings is evaluated: a level line beside
     the learning curves of the other arms.
     """
-    silence_transformers()
     target = make_target(settings)
     config = target.config
     configure_runtime(config)
@@ -49,7 +48,6 @@ def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
 
 def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
     """Evaluate a run's exported policies standalone by every entry of `run.cross`, where not done yet."""
-    silence_transformers()
     with Signals():
         for name, settings in run.cross.items():
             if name not in cross_evaluations(run, folder):
@@ -70,7 +68,6 @@ def evaluate_with_strangers(folder: Path, run: PlannedRun) -> None:
     done = set(others) <= set(evaluated_after(folder, STRANGERS).get("seeds", ()))
     if done or not others or not all(finished(other, run) for other in others.values()):
         return
-    silence_transformers()
     with Signals():
         target = find(str(folder))
         configure_runtime(target.config)
