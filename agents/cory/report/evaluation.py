@@ -95,8 +95,6 @@ def make_tables(result: Mapping[str, Any]) -> list[Table]:
         name: {"metrics": metrics, "intervals": result["intervals"][name]}
         for name, metrics in result["metrics"].items()
     }
-    quantities = in_order(quantity for metrics in result["metrics"].values() for quantity in metrics)
-    in_game = in_order(quantity for of_seat in result["in_game"].values() for quantity in of_seat["metrics"])
     samples = "" if result["samples"] == 1 else f" x {result['samples']} samples"
     correct = "" if result["threshold"] is None else f", correct from a reward of {result['threshold']:g}"
     conditions = (
@@ -105,12 +103,10 @@ def make_tables(result: Mapping[str, Any]) -> list[Table]:
         f"KL coefficient {result['kl_coef']:g}{correct}; 95 % intervals"
     )
     tables = [
-        _table(f"standalone: {conditions}", quantities, _measured(standalone)),
-        _table(
-            "gain over the reference, query by query", quantities, result["gain_over_reference"], sign="+"
-        ),
-        _table("in the game", in_game, _measured(result["in_game"])),
-        _table("differences, query by query", quantities, result["comparison"], sign="+"),
+        _table(f"standalone: {conditions}", _measured(standalone)),
+        _table("gain over the reference, query by query", result["gain_over_reference"], sign="+"),
+        _table("in the game", _measured(result["in_game"])),
+        _table("differences, query by query", result["comparison"], sign="+"),
     ]
     return [table for table in tables if table.rows]
 
@@ -126,9 +122,7 @@ def _measured(columns: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, d
     }
 
 
-def _table(
-    title: str, quantities: Sequence[str], columns: Mapping[str, Mapping[str, Any]], *, sign: str = ""
-) -> Table:
+def _table(title: str, columns: Mapping[str, Mapping[str, Any]], *, sign: str = "") -> Table:
     """Make a table with a column of estimates per name and a row per quantity that any of them has."""
 
     def text(estimate: Mapping[str, float | None] | None) -> str:
@@ -137,5 +131,6 @@ def _table(
         value = estimate.get("value", estimate.get("gain"))
         return cell(value, estimate["low"], estimate["high"], sign=sign)
 
+    quantities = in_order(quantity for of in columns.values() for quantity in of)
     rows = [[quantity, *(text(of.get(quantity)) for of in columns.values())] for quantity in quantities]
     return Table(title, ["", *columns], [row for row in rows if any(cell != "-" for cell in row[1:])])

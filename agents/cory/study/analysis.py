@@ -32,6 +32,11 @@ CLAIMS = {"higher": "is better than", "lower": "is lower than", "equal": "is equ
 Run = Mapping[str, Any]
 
 
+def runs_of(results: Results, task: str, *arms: str) -> list[Run]:
+    """The runs on a task, of these arms; of all where none is given."""
+    return [run for run in results["runs"] if run["task"] == task and (not arms or run["arm"] in arms)]
+
+
 def run_value(
     run: Run, metric: str, *, kl_coef: float, frontier: Mapping[str, Any], horizon: float = math.inf
 ) -> float:
@@ -78,17 +83,10 @@ def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[
             for seed in sorted(set.intersection(*map(set, arms)))
         }
     kl_coef = results["kl_coef"].get(tested_on(metric)[0], results["kl_coef"][task])
-    runs = [run for run in results["runs"] if run["task"] == task]
+    horizon = min((run.get("iterations", math.inf) for run in runs_of(results, task)), default=math.inf)
     values = {
-        run["seed"]: run_value(
-            run,
-            metric,
-            kl_coef=kl_coef,
-            frontier=results["frontier"],
-            horizon=min(other.get("iterations", math.inf) for other in runs),
-        )
-        for run in runs
-        if run["arm"] == name
+        run["seed"]: run_value(run, metric, kl_coef=kl_coef, frontier=results["frontier"], horizon=horizon)
+        for run in runs_of(results, task, name)
     }
     return {seed: value for seed, value in sorted(values.items()) if math.isfinite(value)}
 
@@ -219,14 +217,13 @@ def _lives(
     """The lives of the compared runs on both sides, up to the task's shortest run; none for other metrics."""
     if comparison["metric"] not in survival.METRICS:
         return [[], []]
-    runs = [run for run in results["runs"] if run["task"] == task]
-    horizon = min((run["iterations"] for run in runs), default=math.inf)
+    horizon = min((run["iterations"] for run in runs_of(results, task)), default=math.inf)
     members = results["pools"] | {name: sweep["arms"] for name, sweep in results["sweeps"].items()}
     return [
         [
             survival.lifetime(run, comparison["metric"], horizon)
-            for run in runs
-            if run["seed"] in seeds and run["arm"] in members.get(name, (name,))
+            for run in runs_of(results, task, *members.get(name, (name,)))
+            if run["seed"] in seeds
         ]
         for name in (comparison["arm"], comparison["baseline"])
     ]
@@ -249,11 +246,7 @@ def _sweep_values(results: Results, sweep: Mapping[str, Any], task: str, metric:
     for seed in sorted(seeds):
         points = [[values[seed] for values in table] for table in tables]
         if frontier:
-            run = next(
-                run
-                for run in results["runs"]
-                if run["arm"] in sweep["arms"] and (run["task"], run["seed"]) == (task, seed)
-            )
+            run = next(run for run in runs_of(results, task, *sweep["arms"]) if run["seed"] == seed)
             kl, reward = points
             by_seed[seed] = _frontier_value(
                 kl, reward, metric, results["frontier"], run, trained(run["eval"])

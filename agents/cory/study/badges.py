@@ -5,8 +5,8 @@ from typing import Any
 
 from cory.report import html
 from cory.study import statistics, suite, survival
-from cory.study.analysis import judged_by_team, values_by_seed
-from cory.study.plan import setting_value
+from cory.study.analysis import judged_by_team, runs_of, values_by_seed
+from cory.study.plan import payoff_weight
 from cory.study.plots.payoff import collective_by_payoff
 from cory.study.records import references
 from cory.study.results import Results
@@ -22,7 +22,7 @@ def badges(results: Results) -> html.Markup:
     """Verdicts if claims were declared, arms whose objective rose, signs of collapse, and cooperation."""
     rows: list[tuple[str, str, str] | None] = [*suite.badge(results)]
     declared = [row["result"] for row in results["statistics"] if row["n"] and row["claim"]]
-    if "study" in results and results["verdicts"]:
+    if results["verdicts"]:
         counts = {word: declared.count(word) for word in ("supported", "refuted", "undecided")}
         text = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         rows.append(("claims", text or "no runs yet", "open"))
@@ -59,8 +59,8 @@ def _objective(results: Results) -> tuple[str, str, str] | None:
     verdicts, known = [], 0
     for task in results["kl_coef"]:
         for arm in results["arms"]:
-            runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
-            starts = [one["task_reward"][0][1] for run in runs for one in references(run["eval"])]
+            of_references = [one for run in runs_of(results, task, arm) for one in references(run["eval"])]
+            starts = [one["task_reward"][0][1] for one in of_references]
             values = list(values_by_seed(results, arm, task, "combined_reward").values())
             if starts and values:
                 low, high = statistics.interval(values)
@@ -93,14 +93,6 @@ def _cooperation(results: Results) -> tuple[str, str, str] | None:
     return "cooperation", "not compared", "open"
 
 
-def _pays_for_others(arm: Mapping[str, Any]) -> bool:
-    """Whether the payoff rises with the others' scores; one that is no number, such as `best`, does."""
-    try:
-        return setting_value(arm, "payoff") > 0
-    except ValueError:
-        return True
-
-
 def _is_of_cooperation(results: Results, row: Mapping[str, Any]) -> bool:
     sides = [
         results["arms"].get(row[side], {}).get("config", {}).get(row["task"]) for side in ("arm", "baseline")
@@ -109,11 +101,8 @@ def _is_of_cooperation(results: Results, row: Mapping[str, Any]) -> bool:
     if None in sides or row["baseline_metric"] or place == "apart" or quantity in NEUTRAL:
         return False
     arm, baseline = sides
+    more, less = payoff_weight(arm), payoff_weight(baseline)
     if arm["seats"] > 1 and baseline["seats"] == 1:
-        return _pays_for_others(arm)
-    try:
-        more = setting_value(arm, "payoff") > setting_value(baseline, "payoff")
-    except ValueError:  # a payoff that is no number
-        return False
+        return more is None or more > 0  # a payoff that is no number, such as `best`, is for others too
     others = {name for name in arm if arm[name] != baseline.get(name)} - {"payoff"}
-    return more and not others
+    return more is not None and less is not None and more > less and not others

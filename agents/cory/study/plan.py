@@ -242,6 +242,14 @@ def setting_value(settings: Mapping[str, Any], name: str, *, log: bool = False) 
     return number
 
 
+def payoff_weight(settings: Mapping[str, Any]) -> float | None:
+    """The weight λ of the others' scores in an arm's payoff; None for a payoff that has no such number."""
+    try:
+        return setting_value(settings, "payoff")
+    except ValueError:
+        return None
+
+
 def _weight_of_one_seat(matrix: str) -> float:
     """The lambda of a payoff that pays one of two seats own + lambda * other; ValueError for others."""
     match json.loads(matrix):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cory.evaluation import averaging
 from cory.evaluation.collapse import SIGNS
@@ -21,6 +21,8 @@ WINDOW, WINDOWS = 10, 20
 
 CROSS, STRANGERS = "cross", "strangers"
 """Folder in a run directory of evaluations on other tasks, a file for each, and with strangers."""
+
+T = TypeVar("T")
 
 Points = list[list[float]]
 """[[iteration, value], ...]"""
@@ -73,8 +75,10 @@ def why_holds_another(folder: Path, planned: PlannedRun) -> str:
 
 
 def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
-    """The finished run as a row of `runs` in the results."""
+    """The run as a row of `runs` in the results; one that is unfinished as far as it was trained."""
     rows = read(folder)
+    is_finished = finished(folder, planned)
+    iterations = planned.iterations if is_finished else sum("time/update/seconds" in row for row in rows)
     made = read_json(folder / "environment.json")
     evaluated = evaluations(rows)
     team = evaluations(rows, place="team")
@@ -84,16 +88,16 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         "seed": planned.seed,
         **({"sources": dict(planned.sources)} if planned.sources else {}),
         "learning_version": made.get("learning_version", 1),
-        "status": "finished",
+        "status": "finished" if is_finished else "unfinished",
         "seconds": round(sum(v for row in rows for k, v in row.items() if k.startswith("time/")), 1),
         "commit": made["commit"],
         "processor": (not planned.is_on_cpu and made.get("gpu")) or made.get("processor"),
-        "iterations": planned.iterations,
+        "iterations": iterations,
         "collapsed_at": collapsed_at(evaluated),
         "budget": budget(rows, planned.settings),
         "eval": evaluated,
         "team": team | with_strangers(planned, folder, team.get("all", {})),
-        "game": game(rows, planned.iterations),
+        "game": game(rows, iterations),
         "on": cross_evaluations(planned, folder),
     }
 
@@ -191,7 +195,7 @@ def trained(evaluated: Mapping[str, object]) -> list[str]:
     return [name for name in evaluated if name != averaging.NAME and not name.startswith("reference")]
 
 
-def references(evaluated: Mapping[str, Mapping[str, Points]]) -> list[Mapping[str, Points]]:
+def references(evaluated: Mapping[str, T]) -> list[T]:
     """The evaluations of references: one, or that of each policy where they start from different models."""
     return [quantities for name, quantities in evaluated.items() if name.startswith("reference")]
 

@@ -21,6 +21,7 @@ from cory.study.analysis import (
     baseline_of,
     metrics_of,
     result_words,
+    runs_of,
     values_by_seed,
 )
 from cory.study.badges import badges, payoff_lines
@@ -80,35 +81,38 @@ def check_folder(folder: Path) -> None:
 def write_report(results: Results, folder: Path, failures: Sequence[str] = ()) -> Path:
     """Write `report.md`, `report.html` and `plots/` into a folder; the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    parts = [html.heading(results["study"], level=1), html.paragraph(results["question"])]
-    parts += [html.alert(text) for text in failures]
-    note = f"Note: {results['notes']}" if results["notes"] else ""
-    parts += tables_and_figures(results, result_tables(results), folder / "plots", note)
-    lines = [f"Command: {results['command']}.", *origin(results), *DEFINITIONS]
     write_text(folder / MARKDOWN, markdown(results, failures))
-    write_text(folder / PAGE, html.page(f"Study {results['study']}", [*parts, *how_it_was_made(lines)]))
+    write_text(folder / PAGE, page(f"Study {results['study']}", results, folder / "plots", failures))
     return folder / PAGE
 
 
-def tables_and_figures(
-    results: Results, tables: Sequence[Table], folder: Path, note: str = ""
-) -> list[html.Markup]:
-    """Badges, the first figure, tables, the other figures and the settings; figures go to `folder` too."""
-    first, *others = [section(plot) for plot in draw(results, folder)] or [[]]
-    return [
+def page(
+    title: str, results: Results, figures: Path, alerts: Sequence[str], details: Sequence[html.Markup] = ()
+) -> str:
+    """The page of a study; its figures go to the folder `figures` too.
+
+    It begins with what is missing or limits what the results say, and ends with `details` and with how it was
+    made.
+    """
+    first, *others = [section(plot) for plot in draw(results, figures)] or [[]]
+    note = [f"Note: {results['notes']}"] if results["notes"] else []
+    made = [*origin(results), *DEFINITIONS[: 1 + bool(results["verdicts"])]]
+    parts = [
+        html.heading(results["study"], level=1),
+        html.paragraph(results["question"]),
+        *map(html.alert, alerts),
         badges(results),
         *first,
-        *map(html.paragraph, [*payoff_lines(results), *([note] if note else [])]),
+        *map(html.paragraph, [*payoff_lines(results), *note]),
         *html.definitions(defined(metric.rpartition("/")[2] for metric in metrics_of(results))),
-        *(part for table in tables for part in table_on_page(table)),
+        *(part for table in result_tables(results) for part in table_on_page(table)),
         *(part for plot in others for part in plot),
         *table_on_page(settings_table(results)),
+        *details,
+        html.heading("How it was made"),
+        *(html.paragraph(line, muted=True) for line in made),
     ]
-
-
-def how_it_was_made(lines: Sequence[str]) -> list[html.Markup]:
-    """The last section of a page."""
-    return [html.heading("How it was made"), *(html.paragraph(line, muted=True) for line in lines)]
+    return html.page(title, parts)
 
 
 def markdown(results: Results, failures: Sequence[str] = (), *, figures: Sequence[str] = ()) -> str:
@@ -119,8 +123,7 @@ def markdown(results: Results, failures: Sequence[str] = (), *, figures: Sequenc
     lines += [f"\n**Note:** {results['notes']}"] if results["notes"] else []
     lines += ["", *figures] if figures else []
     lines += table_markdown(settings_table(results))
-    made = [f"Command: {results['command']}.", *origin(results)]
-    return "\n".join([*lines, "", *(f"{line}  " for line in made)]) + "\n"
+    return "\n".join([*lines, "", *(f"{line}  " for line in origin(results))]) + "\n"
 
 
 def margin(row: Mapping[str, Any]) -> str:
@@ -158,7 +161,10 @@ def result_tables(results: Results) -> list[Table]:
 
 
 def _claims(results: Results) -> list[Table]:
-    """The comparisons that have runs, the others in the note; no table where none was declared."""
+    """The comparisons that have runs, the others in the note; no table without any.
+
+    Those that were not fixed before the runs have no verdicts, and differences only.
+    """
     head = ["claim", "comparison", "on", "n", "difference", "margin", "verdict"]
     rows = [
         [
@@ -175,7 +181,11 @@ def _claims(results: Results) -> list[Table]:
     ]
     waiting = [f"{row['claim']} ({row['task']})" for row in results["statistics"] if not row["n"]]
     note = f"Declared, without runs yet: {'; '.join(waiting)}." if waiting else ""
-    return [Table("Claims", head, rows, kind="runs", note=note)] if results["statistics"] else []
+    if not results["statistics"]:
+        return []
+    whole, differences = ("Claims", slice(None)), ("Differences to the first arm", slice(1, 5))
+    title, shown = whole if results["verdicts"] else differences
+    return [Table(title, head[shown], [row[shown] for row in rows], kind="runs", note=note)]
 
 
 def settings_table(results: Results) -> Table:
@@ -189,13 +199,14 @@ def settings_table(results: Results) -> Table:
 
 
 def origin(results: Results) -> list[str]:
-    """Commits, machines and KL coefficients."""
+    """Command, commits, machines and KL coefficients."""
     eta = ", ".join(f"{coef:g} ({task})" for task, coef in results["kl_coef"].items())
     commits = sorted({run["commit"] or "no commit" for run in results["runs"]})
     listed = ", ".join(commits) if len(commits) <= LISTED else f"{len(commits)} commits, in the results file"
     processors = [run["processor"] or "an unknown processor" for run in results["runs"]]
     counts = ", ".join(f"{name} ({processors.count(name)} runs)" for name in dict.fromkeys(processors))
     return [
+        f"Command: {results['command']}.",
         f"Runs of {listed or 'no commit'}; learning version {results['learning_version']}.",
         f"Processors: {counts or 'none'}.",
         f"Combined reward is task reward - eta KL, eta = {eta}.",
@@ -203,7 +214,7 @@ def origin(results: Results) -> list[str]:
 
 
 def _arms(results: Results, names: Sequence[str], task: str, note: str) -> Table:
-    runs = [run for run in results["runs"] if run["task"] == task]
+    runs = runs_of(results, task)
     trained = [run for run in runs if TARGET not in results["arms"][run["arm"]]["settings"]]
     untrained = {metric: _untrained(trained, metric) for metric in _columns(results, task)}
     measured = {

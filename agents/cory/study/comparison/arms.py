@@ -2,16 +2,20 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cory.evaluation.records import IRRELEVANT, differing, environment_of, written
 from cory.runtime.sources import changed, last_of
-from cory.study import records
-from cory.study.plan import PlannedRun, completed, evaluated_unlike, settings_in
+from cory.study.analysis import TABLE
+from cory.study.plan import Plan, PlannedRun, completed, evaluated_unlike, settings_in
+from cory.study.records import record
+from cory.study.results import Results, assemble
+from cory.study.spec import Comparison, Spec, Sweep
 from cory.tracking.curves import Curves
 from cory.tracking.tracker import METRICS, curves, read, read_samples
 from cory_env.nearest import did_you_mean_path
@@ -42,15 +46,19 @@ class Arm:
         """The metrics of each run by seed."""
         return {seed: curves(read(run)) for seed, run in self.runs.items()}
 
-    def planned(self, seed: int) -> PlannedRun:
-        """A run as a study would have planned it."""
-        settings = {**self.settings, "seed": seed}
-        return PlannedRun(arm=self.name, task=str(settings["task"]), seed=seed, settings=settings)
+    @property
+    def planned(self) -> list[PlannedRun]:
+        """The runs as a study would have planned them."""
+        task = str(self.settings["task"])
+        return [
+            PlannedRun(arm=self.name, task=task, seed=seed, settings={**self.settings, "seed": seed})
+            for seed in self.runs
+        ]
 
     @cached_property
-    def unfinished(self) -> list[int]:
-        """The seeds of runs that were not trained to their end."""
-        return [seed for seed, run in self.runs.items() if not records.finished(run, self.planned(seed))]
+    def rows(self) -> list[dict[str, Any]]:
+        """The runs as a study records them."""
+        return [record(run, self.runs[run.seed]) for run in self.planned]
 
     @property
     def samples(self) -> list[dict[str, Any]]:
@@ -87,34 +95,72 @@ def arms_of(folders: Sequence[Path]) -> list[Arm]:
     ]
 
 
+def as_study(
+    arms: Sequence[Arm],
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    sweeps: Mapping[str, Sweep] = MappingProxyType({}),
+) -> Results:
+    """Results, not counted yet, of a study that has these arms of one task, and `rows` as its runs.
+
+    It compares each arm with the first, at whose KL coefficient all have combined reward.
+    """
+    first, runs = arms[0], tuple(run for arm in arms for run in arm.planned)
+    task, kl_coef = str(first.settings["task"]), float(first.settings["kl.coef"])
+    names = differing([arm.settings for arm in arms])
+    spec = Spec(
+        name=f"Comparison of {len(runs)} runs",
+        question=f"Arms on {task}: {len(arms)}, each of runs with equal settings but for the seed. The "
+        "comparisons were not fixed before the runs.",
+        arms={arm.name: {key: arm.settings[key] for key in names if key in arm.settings} for arm in arms},
+        primary=tuple(
+            Comparison(
+                arm=arm.name,
+                baseline=first.name,
+                metric=metric,
+                direction="lower" if metric == "kl" else "higher",
+            )
+            for metric in TABLE[not kl_coef :]  # without KL penalty combined reward is task reward
+            for arm in arms[1:]
+            if arm.runs.keys() & first.runs.keys()
+        ),
+        sweeps=sweeps,
+    )
+    return assemble(spec, Plan(runs=runs, kl_coef={task: kl_coef}), rows)
+
+
+def unfinished(arms: Sequence[Arm]) -> list[str]:
+    """A line on the runs that count as far as they were trained; nothing if all were trained to their end."""
+    rows = [row for arm in arms for row in arm.rows if row["status"] == "unfinished"]
+    names = [f"{row['arm']}, seed {row['seed']}" for row in rows]
+    return [f"Not finished: {'; '.join(names)}."] if names else []
+
+
 def unlike_evaluations(arms: Sequence[Arm]) -> list[str]:
     """What makes arms incomparable: files that changed between runs of one; other tasks, judges, evaluations.
 
     ValueError for arms of several tasks.
     """
-    first, lines = arms[0], []
-    sources_of_arm = []
-    for arm in arms:
-        by_run = {run: last_of(environment_of(run)) for run in arm.runs.values()}
-        begun, sources = next(iter(by_run.items()))
-        sources_of_arm.append(sources)
-        lines += [
-            f"Not one arm: {text} between {begun} and {run}."
-            for run, other in by_run.items()
-            if (text := changed(sources, other))
-        ]
-    for arm, theirs in zip(arms[1:], sources_of_arm[1:], strict=True):
-        folders = " and ".join(str(next(iter(side.runs.values()))) for side in (first, arm))
+    sources = {run: last_of(environment_of(run)) for arm in arms for run in arm.runs.values()}
+    first, *others = begun = [next(iter(arm.runs.values())) for arm in arms]
+    lines = [
+        f"Not one arm: {text} between {start} and {run}."
+        for arm, start in zip(arms, begun, strict=True)
+        for run in arm.runs.values()
+        if (text := changed(sources[start], sources[run]))
+    ]
+    for arm, other in zip(arms[1:], others, strict=True):
+        folders, settings = f"{first} and {other}", (arms[0].settings, arm.settings)
         words = [
-            f"{name} is {first.settings.get(name)!r} and {arm.settings.get(name)!r}"
-            for name in evaluated_unlike(first.settings, arm.settings)
+            f"{name} is {' and '.join(repr(side.get(name)) for side in settings)}"
+            for name in evaluated_unlike(*settings)
             if name not in CHANGE_NO_NUMBER
         ]
-        if (tasks := [side.settings["task"] for side in (first, arm)])[0] != tasks[1]:
-            listed = " and ".join(map(repr, tasks))
+        if settings[0]["task"] != settings[1]["task"]:
+            listed = " and ".join(repr(side["task"]) for side in settings)
             raise ValueError(f"{folders} cannot be compared: task is {listed}; name runs of one task")
-        shared = sources_of_arm[0].keys() & theirs.keys()
-        if text := changed(*({name: of[name] for name in shared} for of in (sources_of_arm[0], theirs))):
+        shared = sources[first].keys() & sources[other].keys()
+        if text := changed(*({name: sources[run][name] for name in shared} for run in (first, other))):
             lines.append(f"Do not compare their scores: {text} between {folders}.")
         if words:
             lines.append(f"{folders} are not evaluated alike, so do not compare them: {'; '.join(words)}.")
@@ -180,8 +226,3 @@ def ablation(base: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
     if "seats" in changed and changed <= {"seats", *exchange, *model} and other["seats"] == 1:
         return f"{SINGLE}, {other['policy.model']}" if model else SINGLE
     return None
-
-
-def is_complete(settings: Mapping[str, Any]) -> bool:
-    """Whether it is CORY with all of its parts."""
-    return settings["seats"] > 1 and settings["sees"] != "none" and bool(settings["exchange.every"])

@@ -5,7 +5,7 @@ seeds; so do these figures: those of a study, of results that have training game
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from cory.evaluation.records import differing, written
 from cory.report import figures
 from cory.report.figures import Kind, Plot, draw_kinds
 from cory.report.plots import pass_at_k_of
-from cory.study.comparison.arms import SINGLE, Arm, ablation, families_of, is_complete
-from cory.study.plan import setting_value
+from cory.runtime.provenance import LEARNING_VERSION
+from cory.study.comparison.arms import SINGLE, Arm, ablation, as_study, families_of
+from cory.study.plan import payoff_weight, setting_value
 from cory.study.plots.curves import draw_curves, draw_sweeps
 from cory.study.plots.frontier import draw_frontier
-from cory.study.records import Points
+from cory.study.records import Points, references, trained
 from cory.study.results import Results
 from cory.study.spec import Sweep
 from cory.tracking.curves import Curves, policies, seats
@@ -87,7 +88,7 @@ def draw(arms: Arms, folder: Path) -> tuple[list[Plot], list[str]]:
 
 def training(arms: Arms) -> Figure | None:
     """Draw task reward, KL and combined reward of each policy over the iterations."""
-    lines = _lines({arm.name: arm for arm in arms})
+    lines = _lines(arms)
     return draw_curves(_results(lines, over_iterations), spread=deviation) if lines else None
 
 
@@ -95,9 +96,10 @@ def ablations(arms: Arms) -> Figure | None:
     """Draw the training curves of CORY and of what lacks one of its parts."""
     for base in arms:
         others = {name: arm for arm in arms if (name := ablation(base.settings, arm.settings))}
-        if is_complete(base.settings) and any(name != SINGLE for name in others):
-            lines = _lines({"CORY": base, **others})
-            return draw_curves(_results(lines, over_iterations), spread=deviation)
+        settings = base.settings
+        is_whole = settings["seats"] > 1 and settings["sees"] != "none" and settings["exchange.every"]
+        if is_whole and any(name != SINGLE for name in others):
+            return training([replace(arm, name=name) for name, arm in {"CORY": base, **others}.items()])
     return None
 
 
@@ -117,7 +119,7 @@ def frontier(arms: Arms) -> Figure | None:
 
 def competition(arms: Arms) -> Figure | None:
     """Draw task reward and KL of each policy over the weight of the others' scores."""
-    lines = _lines({arm.name: arm for arm in _weighted(arms)})
+    lines = _lines(_weighted(arms))
     by_policy: dict[str | None, list[str]] = {}
     for line, (_, policy) in lines.items():
         by_policy.setdefault(policy, []).append(line)
@@ -139,12 +141,15 @@ def pass_at_k_points(arms: Arms) -> dict[str, dict[int, tuple[float, float, floa
     """The reference and each arm by k: the mean over policies and runs, and one deviation below and above."""
     points: dict[str, dict[int, tuple[float, float, float]]] = {}
     for arm in arms:
-        measured = [pass_at_k_of(metrics) for metrics in arm.metrics.values()]
-        for is_reference in (True, False):
-            by_run = [_mean_by_k(of_run, is_reference=is_reference) for of_run in measured]
-            name = "reference" if is_reference else arm.name
-            for k in sorted(set.intersection(*map(set, by_run))):
-                values_n = np.array([of_run[k] for of_run in by_run])
+        runs = [pass_at_k_of(metrics) for metrics in arm.metrics.values()]
+        policies_of = {
+            "reference": [references(run) for run in runs],
+            arm.name: [[run[name] for name in trained(run)] for run in runs],
+        }
+        for name, of_runs in policies_of.items():
+            shared = set.intersection(*(set(of_run[0] if of_run else ()) for of_run in of_runs))
+            for k in sorted(shared):
+                values_n = np.array([np.mean([by_k[k][0] for by_k in of_run]) for of_run in of_runs])
                 low, high = deviation(values_n)
                 points.setdefault(name, {}).setdefault(k, (float(values_n.mean()), float(low), float(high)))
     return points
@@ -183,13 +188,14 @@ def deviation(values_n: np.ndarray) -> tuple[Any, Any]:
     return mean - spread, mean + spread
 
 
-def _lines(arms: Mapping[str, Arm]) -> Lines:
+def _lines(arms: Arms) -> Lines:
     """A line for each policy of an arm, LLM1 and LLM2 of the paper; it has the arm's name if it is alone."""
     lines: dict[str, tuple[Arm, str | None]] = {}
-    for name, arm in arms.items():
+    for arm in arms:
         names = dict.fromkeys(policy for metrics in arm.metrics.values() for policy in policies(metrics))
         names.pop(averaging.NAME, None)
-        lines |= {f"{name}, {policy}" if len(names) > 1 else name: (arm, policy) for policy in names}
+        alone = len(names) == 1
+        lines |= {arm.name if alone else f"{arm.name}, {policy}": (arm, policy) for policy in names}
     return lines
 
 
@@ -199,46 +205,19 @@ def _results(
     sweeps: Mapping[str, Sweep] | None = None,
 ) -> Results:
     """Results of a study whose arms are the lines, with what training measured instead of evaluations."""
-    first = next(iter(lines.values()))[0].settings
-    task = str(first["task"])
-    return {
-        "kl_coef": {task: float(first["kl.coef"])},
-        "arms": {name: {"config": {task: arm.settings}} for name, (arm, _) in lines.items()},
-        "sweeps": {name: asdict(sweep) for name, sweep in (sweeps or {}).items()},
-        "pools": {},
-        "primary": [],
-        "frontier": {},
-        "runs": [
-            {"arm": name, "task": task, "seed": seed, "eval": evaluated(metrics, policy)}
-            for name, (arm, policy) in lines.items()
-            for seed, metrics in arm.metrics.items()
-        ],
-    }
+    rows = [
+        {"arm": name, "task": str(arm.settings["task"]), "seed": seed, "eval": evaluated(metrics, policy)}
+        | {"learning_version": LEARNING_VERSION}
+        for name, (arm, policy) in lines.items()
+        for seed, metrics in arm.metrics.items()
+    ]
+    return as_study([replace(arm, name=name) for name, (arm, _) in lines.items()], rows, sweeps=sweeps or {})
 
 
 def _weighted(arms: Arms) -> list[Arm]:
     """The arms that differ in the weight of the others' scores only, by it; none if all have one."""
-    family = max(families_of([arm for arm in arms if _has_weight(arm)], "payoff"), key=len, default=[])
+    fixed = [arm for arm in arms if not arm.settings.get("payoff.over")]
+    weighted = [arm for arm in fixed if payoff_weight(arm.settings) is not None]
+    family = max(families_of(weighted, "payoff"), key=len, default=[])
     weights = {arm.name: setting_value(arm.settings, "payoff") for arm in family}
     return sorted(family, key=lambda arm: weights[arm.name]) if len({*weights.values()}) > 1 else []
-
-
-def _has_weight(arm: Arm) -> bool:
-    """Whether a seat of the arm is paid its own score + λ times the others'."""
-    try:
-        setting_value(arm.settings, "payoff")
-    except ValueError:  # a matrix, or a payoff that is no weighted sum
-        return False
-    return not arm.settings.get("payoff.over")
-
-
-def _mean_by_k(
-    points: Mapping[str, Mapping[int, tuple[float, float, float]]], *, is_reference: bool
-) -> dict[int, float]:
-    """Mean of pass@k over the trained policies, or over the references."""
-    chosen = [
-        by_k
-        for name, by_k in points.items()
-        if name.startswith("reference") == is_reference and name != averaging.NAME
-    ]
-    return {k: float(np.mean([by_k[k][0] for by_k in chosen])) for k in (chosen[0] if chosen else ())}

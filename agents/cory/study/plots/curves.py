@@ -16,6 +16,7 @@ from cory.study.analysis import (
     curve,
     judged_by_team,
     metrics_of,
+    runs_of,
     sweep_settings,
     values_by_seed,
 )
@@ -41,8 +42,8 @@ def draw_curves(
     def panel(axes: Axes, metric: str, task: str, arms: Sequence[str]) -> bool:
         drawn = False
         for arm in arms:
-            runs = [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)]
-            curves = [curve(run, metric, kl_coef=results["kl_coef"][task]) for run in runs]
+            kl_coef = results["kl_coef"][task]
+            curves = [curve(run, metric, kl_coef=kl_coef) for run in runs_of(results, task, arm)]
             times = sorted(set.intersection(*map(set, curves))) if curves else []
             if times:
                 values_nT = np.array([[values[t] for t in times] for values in curves])
@@ -69,11 +70,7 @@ def draw_survival(results: Results) -> Figure | None:
         return None
 
     def panel(axes: Axes, metric: str, task: str, arms: Sequence[str]) -> bool:
-        played = [
-            (arm, runs)
-            for arm in arms
-            if (runs := [run for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)])
-        ]
+        played = [(arm, runs) for arm in arms if (runs := runs_of(results, task, arm))]
         widths = np.linspace(WIDEST, THINNEST, len(played))
         for width, (arm, runs) in zip(widths, played, strict=True):
             x, y = survival.shares([life for run in runs for life in survival.lives_of(run, metric)])

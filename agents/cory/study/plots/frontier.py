@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from cory.report.figures import PALETTE, REFERENCE
 from cory.study import statistics
-from cory.study.analysis import sweep_settings, values_by_seed
+from cory.study.analysis import runs_of, sweep_settings, values_by_seed
 from cory.study.plots.curves import written
 from cory.study.plots.panels import TOGETHER, grid, groups_of, sweep_of
 from cory.study.records import references
@@ -98,7 +98,7 @@ def _draw_path(axes: Axes, results: Results, arm: str, task: str, colour: str) -
 
     Means at each iteration would lie below it: policies are then at other KLs, and the way bends down.
     """
-    seeds = {run["seed"] for run in results["runs"] if (run["arm"], run["task"]) == (arm, task)}
+    seeds = {run["seed"] for run in runs_of(results, task, arm)}
     points = []
     for at in np.linspace(0, axes.get_xlim()[1], STEPS):
         reward = values_by_seed(results, arm, task, f"reward_at_kl/{at:.9f}")
@@ -112,8 +112,7 @@ def _references(results: Results, task: str, arms: Sequence[str]) -> list[float]
     """Task rewards of the arms' references; those that are written alike are one."""
     rewards = {
         f"{points[-1][1]:.2f}": points[-1][1]
-        for run in results["runs"]
-        if run["task"] == task and run["arm"] in arms
+        for run in runs_of(results, task, *arms)
         for reference in references(run["eval"])
         if (points := reference.get("task_reward"))
     }

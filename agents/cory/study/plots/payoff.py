@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from cory.report.figures import PALETTE
 from cory.study import statistics
-from cory.study.analysis import GAME_TOTAL, sweep_settings, values_by_seed
+from cory.study.analysis import GAME_TOTAL, runs_of, sweep_settings, values_by_seed
 from cory.study.plots.panels import metric_label
 from cory.study.results import Results
 from cory.tracking.labels import setting_label
@@ -39,7 +39,7 @@ def collective_by_payoff(results: Results, task: str) -> dict[float, list[float]
 
 def collective_metric(results: Results, task: str) -> str:
     """The collective reward of held-out games where the runs played them, else of the last training games."""
-    played = all(run.get("team") for run in results["runs"] if run["task"] == task)
+    played = all(run.get("team") for run in runs_of(results, task))
     return "team/collective_reward" if played else GAME_TOTAL
 
 
@@ -82,10 +82,9 @@ def _draw_seats(axes: Axes, results: Results, task: str, norm: Normalize) -> Non
     seats = "held-out" if place == "team" else "training"
     for arm, at in zip(sweep["arms"], sweep_settings(results, sweep, task), strict=True):
         points = []
-        for run in results["runs"]:
-            if (run["arm"], run["task"]) == (arm, task):
-                scores = [run[place][seat]["task_reward"][-1][1] for seat in run["game"]]
-                points.append((scores[0], scores[-1]))
+        for run in runs_of(results, task, arm):
+            scores = [run[place][seat]["task_reward"][-1][1] for seat in run["game"]]
+            points.append((scores[0], scores[-1]))
         if points:
             axes.plot(*np.array(points).T, ".", color=COLOURS(norm(at)), alpha=0.5)
             axes.plot(*np.mean(points, 0), "o", color=COLOURS(norm(at)), markersize=8, markeredgecolor="0.3")
