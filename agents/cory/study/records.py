@@ -79,7 +79,7 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
     rows = read(folder)
     is_finished = finished(folder, planned)
     iterations = planned.iterations if is_finished else sum("time/update/seconds" in row for row in rows)
-    made = read_json(folder / "environment.json")
+    made = environment_of(folder)
     evaluated = evaluations(rows)
     team = evaluations(rows, place="team")
     return {
@@ -90,7 +90,7 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         "learning_version": made.get("learning_version", 1),
         "status": "finished" if is_finished else "unfinished",
         "seconds": round(sum(v for row in rows for k, v in row.items() if k.startswith("time/")), 1),
-        "commit": made["commit"],
+        "commit": made.get("commit"),
         "processor": (not planned.is_on_cpu and made.get("gpu")) or made.get("processor"),
         "iterations": iterations,
         "collapsed_at": collapsed_at(evaluated),

@@ -196,6 +196,14 @@ def test_unfinished_run_is_compared_as_far_as_it_is_and_marked(tmp_path):
         assert "Not finished: b, seed 0." in write(folders).read_text("utf-8")
 
 
+def test_a_run_that_was_copied_without_its_environment_is_compared(tmp_path):
+    folders = [write_run(tmp_path / "a"), write_run(tmp_path / "b", payoff="0")]
+    (tmp_path / "a/environment.json").unlink()
+    assert [run["commit"] for run in pages.results_of(arms_of(folders))["runs"]] == [None, "abc"]
+    for write in (write_comparison, write_paper_figures):
+        assert write(folders).exists()
+
+
 def test_games_of_an_unfinished_run_end_where_its_training_does(tmp_path):
     (run,) = pages.results_of(arms_of([write_run(tmp_path / "a", trained=3, iterations=40)]))["runs"]
     ends = {end for of_seat in run["game"].values() for points in of_seat.values() for end, _ in points}
