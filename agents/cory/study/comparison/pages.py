@@ -48,7 +48,7 @@ def write_comparison(folders: Sequence[Path], out: Path | None = None) -> Path:
         for arm in arms
         for part in samples.first(arm.samples, title=f"Samples of {arm.name}", continues=continues)
     ]
-    alerts = [*check_runs(folders), *unfinished(arms)]
+    alerts = [*_limits(arms), *unfinished(arms)]
     with TemporaryDirectory() as figures:
         parts = [*details, *_runs(arms)]
         write_text(path, page("Comparison of runs", results_of(arms), Path(figures), alerts, parts))
@@ -57,7 +57,11 @@ def write_comparison(folders: Sequence[Path], out: Path | None = None) -> Path:
 
 def check_runs(folders: Sequence[Path]) -> list[str]:
     """What makes runs incomparable, a line each; ValueError as `write_comparison`. Reads settings only."""
-    arms = arms_of(folders)
+    return _limits(arms_of(folders))
+
+
+def _limits(arms: Sequence[Arm]) -> list[str]:
+    """What makes arms of one task incomparable, a line each."""
     return [*unlike_evaluations(arms), *unequal_lengths(arms), *unequal_penalties(arms)]
 
 
