@@ -8,19 +8,14 @@ import numpy as np
 
 from cory.evaluation import averaging
 from cory.study import statistics, survival
+from cory.study.metric import TEAM, Metric
 from cory.study.plan import setting_value
 from cory.study.records import Points, reference_of, trained
 from cory.study.results import Results
-from cory.study.spec import tested_on
 
 TABLE = ("combined_reward", "task_reward", "kl")
 """Metrics in the table of arms, and those of the comparisons after them."""
 GAME_TOTAL = "game/collective_reward"
-OF_AVERAGE = "average/"
-"""Prefix of metrics of the mean of the policies' weights."""
-
-APART = "apart/"
-"""Prefix of the largest less the smallest value of the policies."""
 OF_TEAM = "team/combined_reward"
 
 COPIED = ("arm", "baseline", "metric", "baseline_metric", "margin", "direction", "source")
@@ -46,24 +41,25 @@ def run_value(
     """
     if metric in survival.METRICS:
         return survival.lifetime(run, metric, horizon)[0]
-    if _is_of_frontier(metric):
+    named = Metric.named(metric)
+    if named.is_of_frontier:
         values = []
         for name in trained(run["eval"]):
             metrics = run["eval"][name]
             kl, reward = (dict(metrics.get(quantity, ())) for quantity in ("kl", "task_reward"))
             shared = [at for at in kl if at in reward]  # without evaluations whose KL was not finite
             kl_N, reward_N = [kl[at] for at in shared], [reward[at] for at in shared]
-            values.append(_frontier_value(kl_N, reward_N, metric, frontier, run, [name]))
+            values.append(_frontier_value(kl_N, reward_N, named, frontier, run, [name]))
         return _mean(values)
-    ends = [points[-1][1] for points in _series(run, metric.removeprefix(APART), kl_coef) if points]
-    if metric.startswith(APART):
+    ends = [points[-1][1] for points in _series(run, named, kl_coef) if points]
+    if named.place == "apart":
         return max(ends) - min(ends) if len(ends) > 1 else math.nan
     return _mean(ends)
 
 
 def curve(run: Run, metric: str, *, kl_coef: float) -> dict[int, float]:
     """A metric of the standalone evaluations over the iterations, mean over the policies; or of the game."""
-    series = _series(run, metric, kl_coef)
+    series = _series(run, Metric.named(metric), kl_coef)
     by_iteration: dict[int, list[float]] = {}
     for points in series:
         for iteration, value in points:
@@ -82,7 +78,9 @@ def values_by_seed(results: Results, name: str, task: str, metric: str) -> dict[
             seed: _mean([values[seed] for values in arms])
             for seed in sorted(set.intersection(*map(set, arms)))
         }
-    kl_coef = results["kl_coef"].get(tested_on(metric)[0], results["kl_coef"][task])
+    named = Metric.named(metric)
+    tested = named.of if named.place == "on" else task
+    kl_coef = results["kl_coef"].get(tested, results["kl_coef"][task])
     horizon = min((run.get("iterations", math.inf) for run in runs_of(results, task)), default=math.inf)
     values = {
         run["seed"]: run_value(run, metric, kl_coef=kl_coef, frontier=results["frontier"], horizon=horizon)
@@ -100,7 +98,7 @@ def metrics_of(results: Results) -> list[str]:
 
 def judged_by_team(results: Results) -> bool:
     """Whether the first comparison is of held-out games: what is learned need not show standalone then."""
-    return bool(results["primary"]) and str(results["primary"][0]["metric"]).startswith("team/")
+    return bool(results["primary"]) and Metric.named(results["primary"][0]["metric"]).place == "team"
 
 
 def analyse(results: Results) -> Results:
@@ -182,7 +180,7 @@ def baseline_of(row: Mapping[str, Any]) -> str:
 def measured_by(results: Results, row: Mapping[str, Any]) -> str:
     """The metric of a comparison; of a sweep that is no frontier, its area over the setting."""
     metric, sweep = str(row["metric"]), results["sweeps"].get(row["arm"])
-    if sweep is None or _is_of_frontier(metric):
+    if sweep is None or Metric.named(metric).is_of_frontier:
         return metric
     return f"area of {metric} over {'log ' if sweep['log'] else ''}{sweep['setting']}"
 
@@ -237,69 +235,59 @@ def sweep_settings(results: Results, sweep: Mapping[str, Any], task: str) -> lis
 
 def _sweep_values(results: Results, sweep: Mapping[str, Any], task: str, metric: str) -> dict[int, float]:
     """One value per seed at which every arm of the sweep has one: an area, or a frontier of final points."""
-    frontier = _is_of_frontier(metric)
-    columns = ("kl", "task_reward") if frontier else (metric,)
+    named = Metric.named(metric)
+    columns = ("kl", "task_reward") if named.is_of_frontier else (metric,)
     tables = [[values_by_seed(results, arm, task, name) for arm in sweep["arms"]] for name in columns]
     seeds = set.intersection(*(set(values) for table in tables for values in table))
     setting = sweep_settings(results, sweep, task)
     by_seed = {}
     for seed in sorted(seeds):
         points = [[values[seed] for values in table] for table in tables]
-        if frontier:
+        if named.is_of_frontier:
             run = next(run for run in runs_of(results, task, *sweep["arms"]) if run["seed"] == seed)
             kl, reward = points
-            by_seed[seed] = _frontier_value(
-                kl, reward, metric, results["frontier"], run, trained(run["eval"])
-            )
+            by_seed[seed] = _frontier_value(kl, reward, named, results["frontier"], run, trained(run["eval"]))
         else:
             by_seed[seed] = statistics.area(setting, points[0], log=sweep["log"])
     return {seed: value for seed, value in by_seed.items() if math.isfinite(value)}
 
 
-def _is_of_frontier(metric: str) -> bool:
-    return metric == "hypervolume" or metric.startswith("reward_at_kl/")
-
-
 def _frontier_value(
     kl: Sequence[float],
     reward: Sequence[float],
-    metric: str,
+    metric: Metric,
     frontier: Mapping[str, Any],
     run: Run,
     policies: Sequence[str],
 ) -> float:
     """Volume or reward at a KL of a curve; its reference point is the mean reference of the policies."""
-    if metric != "hypervolume":
-        return statistics.reward_at_kl(kl, reward, float(metric.partition("/")[2]))
+    if metric.place == "reward_at_kl":
+        return statistics.reward_at_kl(kl, reward, float(metric.quantity))
     base = _mean([_last(reference_of(run["eval"], name).get("task_reward")) for name in policies])
     if not kl or math.isnan(base):
         return math.nan
     return statistics.hypervolume(kl, reward, kl=frontier["kl"], reward=base)
 
 
-def _series(run: Run, metric: str, kl_coef: float) -> list[Points]:
+def _series(run: Run, metric: Metric, kl_coef: float) -> list[Points]:
     """The points of every trained policy, or seat, over which a metric is the mean.
 
-    Combined reward has the coefficient that all arms share. With the prefix `average/` it is that of the mean
-    of the policies' weights, with `on/<task>/` on another task. `team/<seat>/<quantity>` is that of a seat,
-    `team/<quantity>` of all.
+    Combined reward has the coefficient that all arms share.
     """
-    if metric.startswith("team/"):
-        *seat, quantity = metric.removeprefix("team/").split("/")
+    quantity = metric.quantity
+    if metric.place == "team":
         team = run.get("team", {})
-        if quantity == "combined_reward" and not seat:
-            seats = [team[name] for name in team if name not in ("all", "strangers", "gap")]
+        if quantity == "combined_reward" and not metric.of:
+            seats = [team[name] for name in team if name not in ("all", *TEAM)]
             return [_total([_quantity(seat, quantity, kl_coef) for seat in seats])]
-        return [_quantity(team.get(seat[0] if seat else "all", {}), quantity, kl_coef)]
-    if metric.startswith("game/"):
-        quantity = "task_reward" if metric == GAME_TOTAL else metric.removeprefix("game/")
-        seats = [_quantity(seat, quantity, kl_coef) for seat in run["game"].values()]
-        return [] if not all(seats) else [_total(seats)] if metric == GAME_TOTAL else seats
-    tested, metric = tested_on(metric)
-    evaluated = run["eval"] if tested is None else run.get("on", {}).get(tested, {}).get("eval", {})
-    names = [averaging.NAME] if metric.startswith(OF_AVERAGE) else trained(evaluated)
+        return [_quantity(team.get(metric.of or "all", {}), quantity, kl_coef)]
+    if metric.place == "game":
+        of_seat = "task_reward" if metric.is_sum_of_seats else quantity
+        seats = [_quantity(seat, of_seat, kl_coef) for seat in run["game"].values()]
+        return [] if not all(seats) else [_total(seats)] if metric.is_sum_of_seats else seats
+    evaluated = run.get("on", {}).get(metric.of, {}).get("eval", {}) if metric.place == "on" else run["eval"]
+    names = [averaging.NAME] if metric.place == "average" else trained(evaluated)
     policies = [evaluated[name] for name in names if name in evaluated]
-    quantity = metric.removeprefix(OF_AVERAGE)
     measured = [metrics for metrics in policies if quantity != "combined_reward" or "kl" in metrics]
     return [_quantity(metrics, quantity, kl_coef) for metrics in measured]
 

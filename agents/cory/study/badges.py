@@ -6,6 +6,7 @@ from typing import Any
 from cory.report import html
 from cory.study import statistics, suite, survival
 from cory.study.analysis import judged_by_team, runs_of, values_by_seed
+from cory.study.metric import Metric
 from cory.study.plan import payoff_weight
 from cory.study.plots.payoff import collective_by_payoff
 from cory.study.records import references
@@ -97,8 +98,8 @@ def _is_of_cooperation(results: Results, row: Mapping[str, Any]) -> bool:
     sides = [
         results["arms"].get(row[side], {}).get("config", {}).get(row["task"]) for side in ("arm", "baseline")
     ]
-    place, _, quantity = row["metric"].rpartition("/")
-    if None in sides or row["baseline_metric"] or place == "apart" or quantity in NEUTRAL:
+    metric = Metric.named(row["metric"])
+    if None in sides or row["baseline_metric"] or metric.place == "apart" or metric.quantity in NEUTRAL:
         return False
     arm, baseline = sides
     more, less = payoff_weight(arm), payoff_weight(baseline)

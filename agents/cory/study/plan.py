@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,33 +14,19 @@ from cory.config.values import dotted
 from cory.evaluation.records import differing
 from cory.runtime.sources import sources_of
 from cory.runtime.yaml_files import read_mapping
-from cory.study.spec import (
-    MAY_DIFFER,
-    ON,
-    TARGET,
-    WITH_STRANGERS,
-    Comparison,
-    Settings,
-    Spec,
-    on_task,
-    tested_on,
-)
+from cory.study import survival
+from cory.study.metric import Metric
+from cory.study.spec import MAY_DIFFER, TARGET, Comparison, Settings, Spec, on_task
 from cory.training.evaluate import COMPARED
 from cory.training.factory import make_measures
 from cory.training.targets import Target, load_external
 from cory_env import tasks as tasks_of_env
+from cory_env.types import seat_names
 
 EQUAL = ("evaluation", *MAY_DIFFER)
 """Settings, or groups of them, on which scores depend: equal for all arms of a task."""
 
-OF_TRAINING = ("game/", "average/", "apart/", ON, "hypervolume", "reward_at_kl/", "survival")
-"""Metrics, or their beginnings, that only trained arms have."""
-
-RIGHT = re.compile(r"((average|apart)/)?(accuracy|pass_at_\d+)")
-"""Metrics of standalone responses that are right."""
-
-OF_SEATS = ("game/collective_reward", "team/collective_reward", "team/combined_reward")
-"""Metrics that are sums over seats."""
+UNEQUAL_SEATS = "unequal numbers of seats, and sums over them say nothing beside each other"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,14 +122,20 @@ def make_plan(spec: Spec) -> Plan:
 def graded(spec: Spec, tasks: Collection[str]) -> set[tuple[str, str]]:
     """Arms and tasks that are compared by how many responses are right, which something must tell."""
     sides = (side for comparison in spec.primary for side in _sides(comparison, spec, tasks))
-    scaled = ((scale.metric, arm, task) for task, scale in spec.suite.items() for arm in spec.arms)
-    return {(arm, task) for metric, arm, task in (*sides, *scaled) if RIGHT.fullmatch(metric)}
+    scaled = (
+        (Metric.named(scale.metric), arm, task) for task, scale in spec.suite.items() for arm in spec.arms
+    )
+    return {
+        (arm, metric.of if metric.place == "on" else task)
+        for metric, arm, task in (*sides, *scaled)
+        if metric.is_of_right
+    }
 
 
-def _sides(comparison: Comparison, spec: Spec, tasks: Collection[str]) -> Iterator[tuple[str, str, str]]:
+def _sides(comparison: Comparison, spec: Spec, tasks: Collection[str]) -> Iterator[tuple[Metric, str, str]]:
     """The metric, arm and task of all runs that a comparison is of."""
     metrics = (comparison.metric, comparison.baseline_metric or comparison.metric)
-    for name, metric in zip((comparison.arm, comparison.baseline), metrics, strict=True):
+    for name, metric in zip((comparison.arm, comparison.baseline), map(Metric.named, metrics), strict=True):
         arms = spec.sweeps[name].arms if name in spec.sweeps else spec.pools.get(name, (name,))
         for task in [comparison.task] if comparison.task else tasks:
             yield from ((metric, arm, task) for arm in arms)
@@ -153,22 +144,26 @@ def _sides(comparison: Comparison, spec: Spec, tasks: Collection[str]) -> Iterat
 def _check_measured(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) -> None:
     """Raise ValueError for a comparison by a metric that the evaluations of an arm will not have."""
     for comparison in spec.primary:
-        seats: dict[str, set[int]] = {}
+        of_sums: dict[str, set[int]] = {}
         for metric, arm, task in _sides(comparison, spec, configs):
-            seats.setdefault(task, set()).add(configs[task][arm].seats)
-            if needed := _unmeasured(metric, spec, arm, task, configs[task][arm]):
+            if needed := _unmeasured(metric, spec, arm, task, configs):
                 raise ValueError(
-                    f"a primary comparison by {metric}: arm {arm!r} on task {task!r} needs {needed}"
+                    f"a primary comparison by {metric.name}: arm {arm!r} on task {task!r} needs {needed}"
                 )
-        if comparison.metric in OF_SEATS and any(len(of_task) > 1 for of_task in seats.values()):
+            if metric.is_sum_of_seats:
+                of_sums.setdefault(task, set()).add(configs[task][arm].seats)
+        if any(len(seats) > 1 for seats in of_sums.values()):
             raise ValueError(
                 f"a primary comparison by {comparison.metric}: {comparison.arm} and {comparison.baseline} "
-                "have unequal numbers of seats, and sums over them say nothing beside each other"
+                f"have {UNEQUAL_SEATS}"
             )
     for task, scale in spec.suite.items():
-        for arm, config in configs[task].items():
-            if needed := _unmeasured(scale.metric, spec, arm, task, config):
+        metric = Metric.named(scale.metric)
+        for arm in spec.arms:
+            if needed := _unmeasured(metric, spec, arm, task, configs):
                 raise ValueError(f"suite: {scale.metric} of arm {arm!r} on task {task!r} needs {needed}")
+        if metric.is_sum_of_seats and len({config.seats for config in configs[task].values()}) > 1:
+            raise ValueError(f"suite: {scale.metric}: the arms on task {task!r} have {UNEQUAL_SEATS}")
 
 
 def _check_strangers(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) -> None:
@@ -184,31 +179,32 @@ def _check_strangers(spec: Spec, configs: Mapping[str, Mapping[str, Config]]) ->
                 )
 
 
-def _unmeasured(metric: str, spec: Spec, arm: str, task: str, config: Config) -> str | None:
+def _unmeasured(
+    metric: Metric, spec: Spec, arm: str, task: str, configs: Mapping[str, Mapping[str, Config]]
+) -> str | None:
     """What a run needs for the metric; None if it will be measured."""
-    place, _, quantity = metric.rpartition("/")
-    tested, _ = tested_on(metric)
-    samples = int(quantity.removeprefix("pass_at_")) if quantity.startswith("pass_at_") else 1
-    several = len(config.policy_names) > 1
-    if TARGET in spec.arms[arm] and metric.startswith(OF_TRAINING):
+    if TARGET in spec.arms[arm] and metric.is_of_training:
         return "training: it is evaluated only"
-    if tested is not None and tested not in spec.cross.get(task, ()):
-        return f"{tested!r} in `cross`"
-    if samples > config.evaluation.samples:
-        return f"evaluation.samples of {samples} or more"
-    if place in WITH_STRANGERS and arm not in spec.strangers:
+    if metric.place == "on" and metric.of not in spec.cross.get(task, ()):
+        return f"{metric.of!r} in `cross`"
+    config, measured = configs[task][arm], configs[metric.of if metric.place == "on" else task][arm]
+    if metric.samples > measured.evaluation.samples:
+        return f"evaluation.samples of {metric.samples} or more"
+    if metric.is_of_strangers and arm not in spec.strangers:
         return f"{arm!r} in `strangers`"
-    if metric.startswith("team/") and not config.evaluation.team:
+    if metric.place == "team" and not config.evaluation.team:
         return "evaluation.team"
-    if quantity in ("second_judge", "probability") and quantity not in make_measures(config):
-        return "the task reviews" + (", judged by a classifier" if quantity == "probability" else "")
-    if metric == "survival" and not 0 < config.evaluation.every < config.iterations:
+    if metric.seat and metric.seat not in (names := seat_names(config.seats)):
+        return f"the seat {metric.seat!r}, not only {', '.join(names)}"
+    if metric.quantity in ("second_judge", "probability") and metric.quantity not in make_measures(measured):
+        return "the task reviews" + (", judged by a classifier" if metric.quantity == "probability" else "")
+    if metric.quantity in survival.METRICS and not 0 < config.evaluation.every < config.iterations:
         return (
             f"evaluation.every below its {config.iterations} iterations: survival is seen at evaluations only"
         )
-    if place == "apart" and not several:
+    if metric.place == "apart" and len(set(config.policy_names)) < 2:
         return "two policies or more"
-    if place == "average" and not config.averages:
+    if metric.place == "average" and not config.averages:
         return "evaluation.average of two policies or more, or learner.ema"
     return None
 

@@ -9,23 +9,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from cory.config.values import convert, dotted_once
 from cory.runtime.yaml_files import read_mapping
-from cory.study import survival
-from cory.study.spec import GAME, WITH_STRANGERS, Spec, flattened, seeds_of
+from cory.study import metric
+from cory.study.spec import Spec, flattened, seeds_of
 from cory_env.nearest import did_you_mean
 
 NAME = re.compile(r"[A-Za-z0-9][\w.+=-]*")
 """Names of studies, arms and tasks, which are names of folders."""
-STANDALONE = (
-    *("task_reward", "accuracy", "kl", "kl_per_token", "combined_reward", "probability", "second_judge"),
-    *("distinct_1", "distinct_2", "repetition", "reference_perplexity", "length", "eos_share"),
-)
-"""Quantities of standalone evaluations, beside pass_at_k."""
-OF_PLACE = {
-    "game": ("collective_reward", *GAME),
-    "team": ("collective_reward", "best_reward", "payoff", *STANDALONE),
-    **dict.fromkeys(WITH_STRANGERS, ("collective_reward", "best_reward")),
-}
-"""Quantities of other places; seats of teams have those of standalone evaluations, and two more."""
 
 
 def read_spec(path: Path) -> Spec:
@@ -116,7 +105,7 @@ def check(spec: Spec) -> None:
     check_keys(spec.strangers, list(spec.arms), "strangers: the study", "arm")
     check_keys(spec.suite, list(spec.tasks), "suite: the study", "task")
     for task, scale in spec.suite.items():
-        _check_metric(scale.metric, f"suite: {task}")
+        metric.checked(scale.metric, f"suite: {task}")
         if not math.isfinite(scale.best - scale.reference) or scale.best == scale.reference:
             raise ValueError(
                 f"suite: {task} goes from {scale.reference} to {scale.best}; give two different numbers"
@@ -125,8 +114,8 @@ def check(spec: Spec) -> None:
         sides, tasks = (comparison.arm, comparison.baseline), filter(None, (comparison.task,))
         check_keys(sides, list(taken), "a primary comparison: the study", "arm")
         check_keys(tasks, list(spec.tasks), "a primary comparison: the study's tasks")
-        for metric in filter(None, (comparison.metric, comparison.baseline_metric)):
-            _check_metric(metric, "a primary comparison")
+        for name in filter(None, (comparison.metric, comparison.baseline_metric)):
+            metric.checked(name, "a primary comparison")
         same_metric = comparison.baseline_metric in ("", comparison.metric)
         if not comparison.margin >= 0 or (sides[0] == sides[1] and same_metric):
             raise ValueError(
@@ -143,24 +132,6 @@ def check(spec: Spec) -> None:
             raise ValueError(
                 f"{sides[0]} and {sides[1]} are never exactly equal; give the comparison a margin"
             )
-
-
-def _check_metric(metric: str, where: str) -> None:
-    """Raise ValueError, with the nearest name, for a metric that no run has."""
-    if metric in survival.METRICS or re.fullmatch(r"hypervolume|reward_at_kl/\d+(\.\d+)?", metric):
-        return
-    place, _, rest = metric.rpartition("/")
-    if re.fullmatch(r"pass_at_\d+", rest) and place != "game":
-        return
-    of_seat = (*STANDALONE, "honesty", "belief")
-    known = OF_PLACE.get(place, of_seat if place.startswith("team/") else STANDALONE)
-    if rest not in known or not re.fullmatch(r"|average|apart|game|team(/\w+)?|on/[^/]+", place):
-        names = [f"{place}/{name}" if place else name for name in known]
-        hint = (
-            did_you_mean(metric, [*names, "hypervolume", *survival.METRICS])
-            or f"; there are {', '.join(names)}"
-        )
-        raise ValueError(f"{where}: there is no metric {metric!r}{hint}")
 
 
 def _by_task(written: Any) -> list[Any]:

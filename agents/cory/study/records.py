@@ -11,8 +11,8 @@ from cory.evaluation.records import environment_of
 from cory.runtime.files import read_json
 from cory.runtime.provenance import LEARNING_VERSION
 from cory.runtime.sources import changed, sources_of
+from cory.study.metric import GAME
 from cory.study.plan import PlannedRun, changes, settings_in
-from cory.study.spec import GAME
 from cory.tracking.curves import NOT_SEATS
 from cory.tracking.tracker import METRICS, Key, read, read_lines, split
 

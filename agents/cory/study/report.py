@@ -16,7 +16,6 @@ from cory.runtime.files import check_output, write_text
 from cory.study import statistics, suite
 from cory.study.analysis import (
     GAME_TOTAL,
-    OF_AVERAGE,
     TABLE,
     baseline_of,
     metrics_of,
@@ -25,10 +24,11 @@ from cory.study.analysis import (
     values_by_seed,
 )
 from cory.study.badges import badges, payoff_lines
+from cory.study.metric import Metric
 from cory.study.plots import draw
 from cory.study.records import references
 from cory.study.results import Results
-from cory.study.spec import TARGET, tested_on
+from cory.study.spec import TARGET
 from cory.tracking.labels import defined
 
 MARKDOWN, PAGE = "report.md", "report.html"
@@ -104,7 +104,7 @@ def page(
         badges(results),
         *first,
         *map(html.paragraph, [*payoff_lines(results), *note]),
-        *html.definitions(defined(metric.rpartition("/")[2] for metric in metrics_of(results))),
+        *html.definitions(defined(Metric.named(metric).quantity for metric in metrics_of(results))),
         *(part for table in result_tables(results) for part in table_on_page(table)),
         *(part for plot in others for part in plot),
         *table_on_page(settings_table(results)),
@@ -261,14 +261,17 @@ def _untrained(runs: Sequence[Mapping[str, Any]], metric: str) -> str:
 
     In seats it is that of the policies at iteration 0, which curves that begin at a checkpoint lack.
     """
-    tested, quantity = tested_on(metric)
-    team = quantity.startswith("team/")
-    quantity = quantity.removeprefix("team/").removeprefix(OF_AVERAGE)
-    evaluated = [run if tested is None else run.get("on", {}).get(tested, {}) for run in runs]
+    named = Metric.named(metric)
+    if named.place not in ("", "average", "on", "team"):
+        return "-"
+    quantity, team = named.quantity, named.place == "team"
+    evaluated = [run.get("on", {}).get(named.of, {}) if named.place == "on" else run for run in runs]
     sides = [
         side
         for run in evaluated
-        for side in ([run.get("team", {}).get("all", {})] if team else references(run.get("eval", {})))
+        for side in (
+            [run.get("team", {}).get(named.of or "all", {})] if team else references(run.get("eval", {}))
+        )
     ]
     if not team and quantity == "combined_reward":
         quantity = "task_reward"  # its KL is 0

@@ -14,20 +14,10 @@ Settings = Mapping[str, Any]
 MAY_DIFFER = ("task", "judge", "max_response")
 """Groups of settings on which scores depend and in which arms may differ where the study file says so."""
 
-GAME = ("task_reward", "payoff", "kl", "combined_reward", "response_length")
-"""Training metrics of each seat that results hold, as means over windows."""
-
 TARGET = "target"
 """Key of an arm that is evaluated, not trained: a function that loads players, as for `cory evaluate`."""
 QUICK = {"iterations": 2, "evaluation.queries": 8, "evaluation.every": 1}
 """Settings of all arms with `--quick`."""
-
-ON = "on/"
-"""Prefix of metrics of runs that are evaluated on another task."""
-
-
-WITH_STRANGERS = ("team/strangers", "team/gap")
-"""Places of metrics of arms whose seeds play with each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,16 +28,7 @@ class Comparison:
     baseline: str
     """Arms, sweeps or pools."""
     metric: str = "combined_reward"
-    """A quantity of the standalone evaluation (mean over the policies), `game/<quantity>` (mean over the
-    seats at the end of training), `game/collective_reward` (sum of the seats' scores), `average/<quantity>`
-    (standalone, of the mean of the policies' weights, with `evaluation.average` or `learner.ema`),
-    `apart/<quantity>` (standalone, the largest less the smallest of the policies'),
-    `team/<seat>/<quantity>` and `team/<quantity>` (held-out games of all seats, with `evaluation.team`),
-    `team/strangers/<quantity>` (with the arm in `strangers`: of teams of a run's pioneer and the observers of
-    the other seeds) and `team/gap/<quantity>` (by how much the run's own team is ahead of those),
-    `on/<task>/<quantity>` (standalone on another task, with `cross`), `hypervolume` and
-    `reward_at_kl/<nats>` of the evaluations during training, `survival` (iterations without collapse),
-    `survival_kl` (KL at the first sign of collapse)."""
+    """By its name: docs/studies/README.md has all of them, `cory.study.metric` what they mean."""
     baseline_metric: str = ""
     """The baseline's metric if it is another one; arm and baseline may be the same then."""
     margin: float = 0.0
@@ -146,14 +127,6 @@ def on_task(settings: Settings, task: str) -> dict[str, Any]:
         for name, value in settings.items()
         if not isinstance(value, Mapping) or task in value
     }
-
-
-def tested_on(metric: str) -> tuple[str | None, str]:
-    """The other task and the quantity of `on/<task>/<quantity>`; None and the metric itself for any other."""
-    if not metric.startswith(ON):
-        return None, metric
-    task, _, quantity = metric.removeprefix(ON).partition("/")
-    return task, quantity
 
 
 def seeds_of(value: Any) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cory.study import analysis, report, survival
+from cory.study.metric import Metric
 from cory.study.plan import make_plan
 from cory.study.plots import curves, frontier, panels
 from cory.study.reading import make_spec
@@ -581,7 +582,7 @@ def test_combined_reward_is_left_out_beside_task_reward_where_kl_costs_nothing(v
     ],
 )
 def test_axes_have_words_and_units_of_metrics(metric, words):
-    assert panels.metric_label(metric) == words
+    assert Metric.named(metric).label == words
 
 
 @pytest.mark.slow

@@ -103,10 +103,12 @@ def test_a_policy_class_of_the_user_is_imported(data, tmp_path):
 def test_shares_of_right_answers_need_something_that_tells_them(data, tmp_path, monkeypatch):
     monkeypatch.setattr(LocalEngine, "train", None)
     values = planned(tmp_path, {"a": {}, "b": {"batch": 64}}, **data)
-    values["primary"] = [{"arm": "a", "baseline": "b", "metric": "accuracy"}]
-    with pytest.raises(ValueError, match=r"arm 'a' on task 'prompts' .* give evaluation\.threshold"):
-        Study(**values).run(say=str)
-    values["evaluation"] = {"threshold": 0.5}
+    for metric in ("accuracy", "team/pioneer_0/pass_at_2"):
+        values["primary"] = [{"arm": "a", "baseline": "b", "metric": metric}]
+        values["evaluation"] = {"team": True, "samples": 2}
+        with pytest.raises(ValueError, match=r"arm 'a' on task 'prompts' .* give evaluation\.threshold"):
+            Study(**values).run(say=str)
+    values["evaluation"] |= {"threshold": 0.5}
     spec = Study(**values).spec
     check_runs(make_plan(spec).runs, graded(spec, ["prompts"]))
 

@@ -79,12 +79,20 @@ def test_task_named_after_another_one_than_it_is_is_refused(values):
         planned(values, tasks={"echo": {}}, primary=[])
 
 
-@pytest.mark.parametrize("metric", ["game/collective_reward", "team/combined_reward"])
+@pytest.mark.parametrize(
+    "metric", ["game/collective_reward", "team/combined_reward", "team/strangers/collective_reward"]
+)
 def test_sums_over_unequal_numbers_of_seats_are_not_compared(values, metric):
-    arms = {"one": {"seats": 1}, "two": {}}
-    primary = [{"arm": "two", "baseline": "one", "metric": metric}]
-    with pytest.raises(ValueError, match="two and one have unequal numbers of seats"):
-        planned(values, arms=arms, primary=primary, sweeps={}, evaluation={"team": True})
+    arms = {"three": {"seats": 3}, "two": {}}
+    changes = {"arms": arms, "sweeps": {}, "evaluation": {"team": True}, "strangers": list(arms)}
+    primary = [{"arm": "two", "baseline": "three", "metric": metric}]
+    with pytest.raises(ValueError, match="two and three have unequal numbers of seats"):
+        planned(values, primary=primary, **changes)
+    suite = {"relay": {"metric": metric, "reference": 0, "best": 1}}
+    with pytest.raises(
+        ValueError, match=r"suite: .*: the arms on task 'relay' have unequal numbers of seats"
+    ):
+        planned(values, primary=[], tasks={"relay": {}}, suite=suite, **changes)
 
 
 def test_tasks_may_have_unequal_numbers_of_seats(values):
@@ -139,17 +147,16 @@ def test_comparisons_that_no_evaluation_would_measure_are_refused(values, metric
     make_plan(make_spec(values | {"evaluation": values["evaluation"] | enough}))
 
 
+@pytest.mark.parametrize("metric", ["survival", "survival_kl"])
 @pytest.mark.parametrize(("every", "seen"), [(0, False), (4, True), (8, False)])
-def test_survival_is_refused_where_only_start_and_end_are_evaluated(values, every, seen):
-    comparison = {"arm": "cooperative", "baseline": "independent", "metric": "survival"}
+def test_survival_is_refused_where_only_start_and_end_are_evaluated(values, every, seen, metric):
+    comparison = {"arm": "cooperative", "baseline": "independent", "metric": metric}
     values |= {"primary": [comparison], "settings": values["settings"] | {"iterations": 8}}
     spec = make_spec(values | {"evaluation": values["evaluation"] | {"every": every}})
     if seen:
         make_plan(spec)
     else:
-        with pytest.raises(
-            ValueError, match=r"by survival: .* needs evaluation.every below its 8 iterations"
-        ):
+        with pytest.raises(ValueError, match=f"by {metric}: .* needs evaluation.every below its 8 iter"):
             make_plan(spec)
 
 
@@ -166,6 +173,51 @@ def test_comparisons_that_an_arm_has_no_figure_for_are_refused(values, metric, n
     comparison = {"arm": "independent", "baseline": "cooperative", "metric": metric}
     with pytest.raises(ValueError, match=f"by {metric}: arm 'independent' .* needs {needed}"):
         make_plan(make_spec(values | {"primary": [comparison]}))
+
+
+def test_metric_of_a_seat_that_an_arm_lacks_is_refused(values):
+    comparison = {"arm": "cooperative", "baseline": "independent", "metric": "team/observer_2/payoff"}
+    with pytest.raises(ValueError, match="needs the seat 'observer_2', not only pioneer_0, observer_1"):
+        planned(values, primary=[comparison], evaluation={"team": True})
+    planned(
+        values,
+        primary=[comparison],
+        evaluation={"team": True},
+        settings={"task": "echo", "seats": 3},
+        sweeps={},
+    )
+
+
+def test_one_policy_in_two_seats_has_no_range(values):
+    arms = {"one": {"turns": "llm_1,llm_1", "exchange.every": 0}, "two": {}}
+    comparison = {"arm": "two", "baseline": "one", "metric": "apart/kl"}
+    with pytest.raises(ValueError, match=r"by apart/kl: arm 'one' .* needs two policies or more"):
+        planned(values, arms=arms, primary=[comparison], sweeps={})
+
+
+@pytest.mark.parametrize("metric", ["on/more/pass_at_4", "on/reviews/probability"])
+def test_metrics_on_another_task_need_what_its_evaluation_has(values, metric):
+    tasks = {
+        "few": {"evaluation.samples": 2},
+        "more": {"evaluation.samples": 4},
+        "reviews": {"task": "reviews", "judge": "pocket"},
+    }
+    arms = {"sum": {}, "own": {"payoff": "independent"}}
+    base = values | {
+        "preset": "pocket-arithmetic",
+        "settings": {},
+        "tasks": tasks,
+        "arms": arms,
+        "sweeps": {},
+    }
+    comparison = {"arm": "own", "baseline": "sum", "task": "few", "metric": metric}
+    crossed = planned(base, primary=[comparison], cross={"few": ["more", "reviews"]})
+    assert crossed.runs[0].cross.keys() == {"more", "reviews"}
+    graded = plan.graded(make_spec(base | {"primary": [comparison]}), tasks)
+    assert graded == ({("own", "more"), ("sum", "more")} if "pass_at" in metric else set())
+    turned = {"arm": "own", "baseline": "sum", "task": "more", "metric": f"on/few/{metric.split('/')[2]}"}
+    with pytest.raises(ValueError, match=r"needs (evaluation\.samples of 4|the task reviews)"):
+        planned(base, primary=[turned], cross={"more": ["few"]})
 
 
 def test_arms_with_unequal_evaluation_are_refused(values):

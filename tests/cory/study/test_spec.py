@@ -47,6 +47,10 @@ def test_a_setting_in_two_forms_is_refused(values, place):
                 ("response_length", "no metric 'response_length'"),
                 ("kl_coef", "no metric 'kl_coef'"),
                 ("average/survival", "no metric 'average/survival'"),
+                ("team/payoff", "no metric 'team/payoff'; there are team/collective_reward"),
+                ("team/task_reward", "no metric 'team/task_reward'"),
+                ("team/gap/pass_at_2", "no metric 'team/gap/pass_at_2'"),
+                ("pass_at_0", "no metric 'pass_at_0'"),
                 ("collective_reward", "no metric 'collective_reward'"),
                 ("reward_at_kl/1.2.3", "no metric 'reward_at_kl/1.2.3'"),
             )

@@ -12,7 +12,6 @@ from matplotlib.ticker import NullLocator
 from cory.report.figures import PALETTE, REFERENCE, band, over_iterations
 from cory.study import statistics, survival
 from cory.study.analysis import (
-    APART,
     curve,
     judged_by_team,
     metrics_of,
@@ -20,15 +19,13 @@ from cory.study.analysis import (
     sweep_settings,
     values_by_seed,
 )
-from cory.study.plots.panels import AT_KL, grid, groups_of, metric_label, style_of
+from cory.study.metric import Metric
+from cory.study.plots.panels import grid, groups_of, style_of
 from cory.study.results import Results
-from cory.study.spec import ON
 from cory.tracking.labels import label, setting_label
 
 FEW = 12
 """Up to so many evaluations of a run, each is marked on its curve."""
-NO_CURVE = ("hypervolume", "survival", AT_KL, APART, ON)
-"""Beginnings of metrics that a run has once."""
 THINNEST, WIDEST = 1.3, 6.0
 """Width in points of the last arm's share without collapse and of the first's, so that equal ones show."""
 
@@ -37,7 +34,7 @@ def draw_curves(
     results: Results, *, spread: Callable[[np.ndarray], tuple[Any, Any]] = statistics.interval
 ) -> Figure | None:
     """Every metric over the iterations, by group of arms; `spread` is the band of the values [n, T]."""
-    shown = [metric for metric in metrics_of(results) if not metric.startswith(NO_CURVE)]
+    shown = [metric for metric in metrics_of(results) if not Metric.named(metric).is_once]
 
     def panel(axes: Axes, metric: str, task: str, arms: Sequence[str]) -> bool:
         drawn = False
@@ -51,7 +48,7 @@ def draw_curves(
                 band(axes, times, values_nT.mean(0), *spread(values_nT), label=arm, **style)
                 drawn = True
         over_iterations(axes)
-        axes.set_ylabel(metric_label(metric))
+        axes.set_ylabel(Metric.named(metric).label)
         return drawn
 
     return grid(results, shown, panel, groups_of(results))
@@ -107,10 +104,10 @@ def draw_sweeps(results: Results) -> Figure | None:
             axes.set_xticks(sorted(settings), [written(at) for at in sorted(settings)])
             axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel(setting_label(shown[0]["setting"]))
-        axes.set_ylabel(metric_label(metric))
+        axes.set_ylabel(Metric.named(metric).label)
         return bool(axes.lines)
 
-    shown = [metric for metric in metrics_of(results) if "hypervolume" not in metric]
+    shown = [metric for metric in metrics_of(results) if metric != "hypervolume"]
     return grid(results, shown, panel, list(by_setting.values())) if by_setting else None
 
 
@@ -153,7 +150,7 @@ def draw_differences(results: Results) -> Figure | None:
         axes.axvline(0, color=REFERENCE, linewidth=0.8)
         axes.set_yticks(range(len(shown)), [_name(row, results) for row in reversed(shown)])
         axes.set_ylim(-0.6, len(shown) - 0.4)
-        axes.set_xlabel(f"difference in {metric_label(name)}")
+        axes.set_xlabel(f"difference in {Metric.named(name).label}")
     return figure
 
 
@@ -172,5 +169,9 @@ def _draw_difference(axes: Axes, y: int, row: Mapping[str, Any], results: Result
 
 def _name(row: Mapping[str, Any], results: Results) -> str:
     task = f" ({row['task']})" if len(results["kl_coef"]) > 1 else ""
-    other = f" in {metric_label(row['baseline_metric'])}".partition(" (")[0] if row["baseline_metric"] else ""
+    other = (
+        f" in {Metric.named(row['baseline_metric']).label}".partition(" (")[0]
+        if row["baseline_metric"]
+        else ""
+    )
     return f"{row['arm']} - {row['baseline']}{other}{task}"

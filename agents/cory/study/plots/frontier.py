@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from cory.report.figures import PALETTE, REFERENCE
 from cory.study import statistics
 from cory.study.analysis import runs_of, sweep_settings, values_by_seed
+from cory.study.metric import Metric
 from cory.study.plots.curves import written
 from cory.study.plots.panels import TOGETHER, grid, groups_of, sweep_of
 from cory.study.records import references
@@ -30,7 +31,7 @@ def draw_frontier(results: Results) -> Figure | None:
     compared = {
         row[side]
         for row in results["primary"]
-        if row["metric"].startswith("reward_at_kl/")
+        if Metric.named(row["metric"]).place == "reward_at_kl"
         for side in ("arm", "baseline")
     }
 

@@ -10,23 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cory.report.figures import fill, legend_columns, line_style
-from cory.study.analysis import APART, OF_AVERAGE
 from cory.study.results import Results
-from cory.study.spec import tested_on
-from cory.tracking.labels import label
 
 TOGETHER = 12
 """Up to so many arms are one group."""
 GROUP = 9
 """Most arms of a group where there are several."""
-AT_KL = "reward_at_kl/"
-PLACES = {
-    OF_AVERAGE: "averaged weights",
-    APART: "range over the policies",
-    "team/": "held-out games",
-    "game/": "training games",
-}
-"""What the prefixes of metrics mean."""
 COLUMN = 2.2
 """Width in inches of a column of a legend, where no name needs more."""
 
@@ -65,20 +54,6 @@ def style_of(results: Results, arm: str) -> dict[str, Any]:
     """Colour and line of an arm in its group, the same in all figures; lines change after all colours."""
     place = next(group.index(arm) for group in groups_of(results) if arm in group)
     return line_style(place)
-
-
-def metric_label(metric: str) -> str:
-    """Label of a study's metric: the quantity, where it was measured, and its unit."""
-    tested, quantity = tested_on(metric)
-    where = [f"on {tested}"] if tested else []
-    for prefix, words in PLACES.items():
-        if quantity.startswith(prefix):
-            quantity, where = quantity.removeprefix(prefix), [words, *where]
-    if quantity.startswith(AT_KL):
-        return ", ".join([f"task reward at a KL of {quantity.removeprefix(AT_KL)} nats", *where])
-    seat, _, quantity = quantity.rpartition("/")
-    name, bracket, unit = label(quantity).partition(" (")
-    return ", ".join([name, *([seat] if seat else []), *where]) + bracket + unit
 
 
 def grid(

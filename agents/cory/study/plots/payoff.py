@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from cory.report.figures import PALETTE
 from cory.study import statistics
 from cory.study.analysis import GAME_TOTAL, runs_of, sweep_settings, values_by_seed
-from cory.study.plots.panels import metric_label
+from cory.study.metric import Metric
 from cory.study.results import Results
 from cory.tracking.labels import setting_label
 
@@ -62,7 +62,7 @@ def draw_payoff(results: Results) -> Figure | None:
         means = [float(np.mean(values)) for values in by_lambda.values()]
         together.plot(list(by_lambda), means, color=PALETTE[6], linewidth=1, zorder=0)
         together.set_xlabel(setting_label("payoff"))
-        together.set_ylabel(metric_label(collective_metric(results, task)).replace(" (", "\n("))
+        together.set_ylabel(Metric.named(collective_metric(results, task)).label.replace(" (", "\n("))
         _draw_seats(apart, results, task, norm)
         figure.colorbar(
             ScalarMappable(norm, COLOURS),
@@ -78,7 +78,7 @@ def _draw_seats(axes: Axes, results: Results, task: str, norm: Normalize) -> Non
     """The runs and their means: the last observer's score over the pioneer's."""
     sweep = payoff_sweep(results)
     assert sweep is not None
-    place = collective_metric(results, task).partition("/")[0]
+    place = Metric.named(collective_metric(results, task)).place
     seats = "held-out" if place == "team" else "training"
     for arm, at in zip(sweep["arms"], sweep_settings(results, sweep, task), strict=True):
         points = []
