@@ -45,6 +45,11 @@ def finished(folder: Path, planned: PlannedRun) -> bool:
     return evaluated and trained == (list(range(iterations)) if planned.is_trained else [])
 
 
+def seconds_of(rows: Iterable[Mapping[str, Any]]) -> float:
+    """The seconds that a run has taken, by its metrics."""
+    return float(sum(value for row in rows for key, value in row.items() if key.startswith("time/")))
+
+
 def log_of(folder: Path) -> Path:
     """The file beside a run directory with what its process printed."""
     return folder.with_name(f"{folder.name}.log")
@@ -89,7 +94,7 @@ def record(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         **({"sources": dict(planned.sources)} if planned.sources else {}),
         "learning_version": made.get("learning_version", 1),
         "status": "finished" if is_finished else "unfinished",
-        "seconds": round(sum(v for row in rows for k, v in row.items() if k.startswith("time/")), 1),
+        "seconds": round(seconds_of(rows), 1),
         "commit": made.get("commit"),
         "processor": (not planned.is_on_cpu and made.get("gpu")) or made.get("processor"),
         "iterations": iterations,

@@ -1,5 +1,6 @@
 """Where the local engine puts the runs of a study: on accelerators, or cores."""
 
+import json
 import os
 from types import SimpleNamespace
 
@@ -56,6 +57,20 @@ def test_without_accelerators_each_core_has_a_run(tmp_path, started, monkeypatch
 def test_nothing_to_train_ends_at_once(tmp_path, started):
     assert engine(tmp_path).train([]) == []
     assert not started
+
+
+def test_time_left_counts_the_iterations_of_each_task_at_their_own_cost(tmp_path):
+    settings = {"policy.device": "cpu", "iterations": 10}
+    short, long, new = runs = [PlannedRun(arm="a", task=task, seed=0, settings=settings) for task in "slu"]
+    trainer = engine(tmp_path)
+    assert trainer._left(runs, runs, 0.0, 5.0) is None
+    for run, done, cost in ((short, 10, 1.0), (long, 4, 6.0)):
+        (tmp_path / run.name).mkdir(parents=True)
+        rows = [{"iteration": i, "time/update/seconds": cost, "speed/tokens": 9.0} for i in range(done)]
+        (tmp_path / run.name / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    usual = (10 * 1.0 + 4 * 6.0) / 14
+    # 34 seconds of runs, 14 of them before, in 10 seconds: two at a time
+    assert trainer._left(runs, [long, new], 14.0, 10.0) == pytest.approx((6 * 6.0 + 10 * usual) / 2)
 
 
 def test_a_run_starts_on_the_accelerator_with_the_fewest_runs(tmp_path, started):

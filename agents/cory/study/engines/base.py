@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 from cory.runtime.signals import Signals
 from cory.study.plan import PlannedRun
-from cory.study.records import log_of
+from cory.study.records import log_of, seconds_of
 from cory.tracking.tracker import METRICS, read_lines
 
 LOG_LINES = 8
@@ -47,36 +47,57 @@ class Engine(ABC):
         todo, outcomes = deque(runs), list[Outcome]()
         jobs = self.jobs or self.places(runs)
         running: dict[Handle, PlannedRun] = {}
-        resumed, began, reported_at = 0, time.monotonic(), time.monotonic()
+        before, began = sum(self._progress(runs)[1].values()), time.monotonic()
+        reported_at = began
         with Signals() as signals:
             try:
                 while todo or running:
                     signals.check()
                     while todo and len(running) < jobs:
                         run = todo.popleft()
-                        resumed += self._iterations(run)
                         running[self.start(run)] = run
                     ended = self.wait(list(running))
                     for handle in ended:
                         outcomes.append(self._outcome(running.pop(handle), self.error(handle)))
                     if ended or time.monotonic() - reported_at > SAY_EVERY:
                         reported_at = time.monotonic()
-                        done = [outcome.run.iterations for outcome in outcomes]
-                        done += [self._iterations(run) for run in running.values()]
-                        rate = (sum(done) - resumed) / (reported_at - began)
-                        left = sum(run.iterations for run in runs) - sum(done)
-                        eta = f" ({left / rate / 60:.1f} min left)" if rate > 0 else ""
+                        left = self._left(runs, [*todo, *running.values()], before, reported_at - began)
+                        eta = f" ({left / 60:.1f} min left)" if left is not None else ""
                         self.say(f"{len(outcomes)} of {len(runs)} runs{eta}")
             except BaseException:
                 self.stop(list(running))
                 raise
         return outcomes
 
-    def _iterations(self, run: PlannedRun) -> int:
-        """The iterations that a run has behind it."""
-        path = self.out / run.name / METRICS
-        rows = read_lines(path) if path.exists() else []
-        return min(run.iterations, int(rows[-1]["iteration"]) + 1) if rows else 0
+    def _progress(self, runs: Sequence[PlannedRun]) -> tuple[Counter[str], dict[str, float]]:
+        """By task: the iterations that runs have behind them, and their seconds."""
+        done, seconds = Counter[str](), defaultdict[str, float](float)
+        for run in runs:
+            path = self.out / run.name / METRICS
+            if path.exists() and (rows := read_lines(path)):
+                done[run.task] += min(run.iterations, int(rows[-1]["iteration"]) + 1)
+                seconds[run.task] += seconds_of(rows)
+        return done, seconds
+
+    def _left(
+        self, runs: Sequence[PlannedRun], unended: Sequence[PlannedRun], before: float, passed: float
+    ) -> float | None:
+        """Seconds until all end, if the iterations of each task take as long as so far; None while unknown.
+
+        As many runs go on at a time as did in the seconds that have `passed`, `before` which they had taken
+        so many.
+        """
+        done, seconds = self._progress(runs)
+        spent = sum(seconds.values())
+        if not done.total() or spent <= before:
+            return None
+        left = Counter[str]()
+        for run in unended:
+            left[run.task] += run.iterations
+        left.subtract(self._progress(unended)[0])
+        usual = spent / done.total()
+        costs = {task: seconds[task] / done[task] if done[task] else usual for task in left}
+        return sum(left[task] * costs[task] for task in left) * passed / (spent - before)
 
     def _outcome(self, run: PlannedRun, error: str) -> Outcome:
         """How a run ended, with the last lines of its log if it failed, which are printed too."""
