@@ -3,6 +3,7 @@
 Shapes: B responses, Q query tokens, T response tokens.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
+from cory_env.contents import ADDRESS
 from cory_env.data.splits import take_validation
 from cory_env.grading.reward_functions import Cases
 from cory_env.templates import Template
@@ -189,6 +191,12 @@ def counted(task: Task) -> dict[str, Any]:
         "test": len(task.queries("test")),
         "left_out": lines,
     }
+
+
+def queries_digest(task: Task, split: str) -> str:
+    """A hash of the texts of a split's queries and of their rows, which hold the gold answers."""
+    rows = repr([(query.text, dict(query.row)) for query in task.queries(split)])
+    return hashlib.sha256(ADDRESS.sub("", rows).encode(errors="backslashreplace")).hexdigest()[:8]
 
 
 def checked_scores(

@@ -2,8 +2,8 @@
 
 The settings `algorithm: mine.py` say nothing of the code in that file. With its hash beside them a run whose
 code, judge, data or model was edited is known to be another run. Models of the hub are known by their commit,
-its data sets by nothing; built-in parts are covered by the learning version of studies. No module is imported
-for it.
+its data sets by the queries that were made of them; built-in parts are covered by the learning version of
+studies. No module is imported for it.
 """
 
 import ast
@@ -27,6 +27,8 @@ FOLDERS = ("adapter", "data", "judge", "model", "models")
 """Last parts of settings whose value may be a file or folder without a dot or slash in its name."""
 ON_HUB = "commit "
 """What the source of a hub model begins with."""
+LOADED_SPLIT = "loaded "
+"""What the source of queries begins with, which a run knows that has loaded them."""
 OURS = ("cory", "cory_env")
 ALGORITHMS = Path(__file__).parents[1] / "algorithms"
 NO_MODEL = re.compile(r"frozen|pool:\d+")
@@ -71,13 +73,13 @@ def last_of(made: Mapping[str, Any]) -> dict[str, str]:
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """The names whose source is not what it was, in words (`mine.py has changed`); empty if all are.
 
-    Models that have to be fetched or made are compared where both have them: a study is planned, and its
-    report is drawn, without them too.
+    Queries, and models that have to be fetched or made, are compared where both have them: a study is
+    planned, and its report is drawn, without them too.
     """
     names = []
     for name in sorted(before.keys() | now.keys()):
         both = [sources[name] for sources in (before, now) if name in sources]
-        fetched = name in pocket.MADE_BY or any(source.startswith(ON_HUB) for source in both)
+        fetched = name in pocket.MADE_BY or any(source.startswith((ON_HUB, LOADED_SPLIT)) for source in both)
         if len(set(both)) > 1 or (len(both) == 1 and not fetched):
             names.append(name)
     return f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} changed" if names else ""

@@ -97,7 +97,7 @@ def train(
             start, notes = 0, begin(trainer, run, overwrites=plan.overwrites)
         else:
             start = int(trainer.load(plan.resumed)["iteration"])
-            lines = go_back(trainer.config, run, plan.resumed, start)
+            lines = go_back(trainer, run, plan.resumed, start)
             notes = [f"warning: {line}" for line in lines]
         weighted_sum.of_task(trainer.task).log_to(run / "judge.log")
         progress = stack.enter_context(

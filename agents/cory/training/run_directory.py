@@ -26,7 +26,7 @@ from cory.runtime.files import (
     write_text,
 )
 from cory.runtime.provenance import environment
-from cory.runtime.sources import changed, last_of, sources_of
+from cory.runtime.sources import LOADED_SPLIT, changed, last_of, sources_of
 from cory.runtime.yaml_files import read_yaml
 from cory.tracking.tracker import METRICS, SAMPLES, read_lines
 from cory.training import checkpoint
@@ -39,7 +39,7 @@ from cory.training.overwriting import (
     move_run_aside,
 )
 from cory.training.trainer import Trainer
-from cory_env.tasks.base import counted
+from cory_env.tasks.base import counted, queries_digest
 
 Resume = Literal["never", "auto", "must"]
 
@@ -176,7 +176,7 @@ def begin(trainer: Trainer, run: Path, *, overwrites: bool) -> list[str]:
     about = {
         "data": data_of(trainer),
         "templates": {view.seat: view.template for view in trainer.game.views},
-        "sources": sources_of(flat(trainer.config)),
+        "sources": sources_and_splits(trainer),
     }
     write_settings(flat(trainer.config), run, environment() | about)
     (run / METRICS).touch()
@@ -184,7 +184,7 @@ def begin(trainer: Trainer, run: Path, *, overwrites: bool) -> list[str]:
 
 
 @ranks.on_main_process
-def go_back(config: Config, run: Path, folder: Path, iteration: int) -> list[str]:
+def go_back(trainer: Trainer, run: Path, folder: Path, iteration: int) -> list[str]:
     """Make the run directory as it was when the checkpoint in `folder`, of `iteration`, was written.
 
     Returns lines on what was moved aside or is lost.
@@ -202,7 +202,7 @@ def go_back(config: Config, run: Path, folder: Path, iteration: int) -> list[str
     resumed: dict[str, Any] = {
         "iteration": iteration,
         **environment(),
-        "sources": sources_of(flat(config)),
+        "sources": sources_and_splits(trainer),
     }
     if lost := sorted(set(range(iteration)).difference(logged_iterations(run))):
         resumed["lost_metrics"] = (
@@ -213,7 +213,7 @@ def go_back(config: Config, run: Path, folder: Path, iteration: int) -> list[str
     if words := changed(last_of(history), resumed["sources"]):
         lines.append(f"{words} since this run began: from here on it is another run")
     history.setdefault("resumed", []).append(resumed)
-    write_settings(flat(config), run, history)
+    write_settings(flat(trainer.config), run, history)
     return lines
 
 
@@ -325,6 +325,14 @@ def write_settings(settings: Mapping[str, Any], run: Path, made_on: Mapping[str,
     """Write config.yaml and environment.json."""
     write_text(run / "config.yaml", yaml.safe_dump(dict(settings), sort_keys=False))
     write_text(run / "environment.json", json.dumps(made_on, indent=1))
+
+
+def sources_and_splits(trainer: Trainer) -> dict[str, str]:
+    """The hashes of what the settings name outside of this package, and of the queries made of it."""
+    queries = {
+        f"{split} split": LOADED_SPLIT + queries_digest(trainer.task, split) for split in ("train", "test")
+    }
+    return sources_of(flat(trainer.config)) | queries
 
 
 def data_of(trainer: Trainer) -> dict[str, Any]:

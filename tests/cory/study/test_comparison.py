@@ -233,6 +233,14 @@ def test_arms_of_an_edited_judge_are_compared_with_a_warning(tmp_path):
         (run / "environment.json").write_text(json.dumps({"sources": named}))
     (line,) = pages.check_runs(runs)
     assert line == f"Do not compare their scores: r.py has changed between {runs[0]} and {runs[1]}."
+    for run, at in zip(runs, "ab", strict=True):
+        queries = {"train split": f"loaded {at}", "test split": "loaded c"}
+        (run / "environment.json").write_text(json.dumps({"sources": queries}))
+    assert pages.check_runs(runs) == []
+    queries["test split"] = "loaded d"
+    (runs[1] / "environment.json").write_text(json.dumps({"sources": queries}))
+    (line,) = pages.check_runs(runs)
+    assert line.startswith("Do not compare their scores: test split has changed")
 
 
 def test_page_holds_tables_figures_and_samples_and_loads_nothing(four, tmp_path):

@@ -22,6 +22,7 @@ from cory.training import trainer as trainer_module
 from cory.training.overwriting import locked
 from cory.training.run_directory import check_complete, check_settings_unchanged
 from cory_env.registry import LOADED
+from cory_env.tasks import echo
 from tests.helpers.faults import end, fork
 from tests.helpers.runs import (
     cut_run,
@@ -135,6 +136,21 @@ def test_resume_warns_if_a_file_that_the_settings_name_was_edited(tmp_path, monk
     assert warning in " ".join(capsys.readouterr().err.split())
     assert train(tmp_path / "run", 4, "--resume", "must") == 0  # unchanged since the last resume
     assert warning not in " ".join(capsys.readouterr().err.split())
+
+
+def test_resume_warns_if_a_task_makes_other_queries_than_before(tmp_path, monkeypatch, capsys):
+    assert train(tmp_path / "run", 2) == 0
+    assert train(tmp_path / "run", 3, "--resume", "must") == 0
+    warning = "test split has changed since this run began"
+    assert warning not in " ".join(capsys.readouterr().err.split())
+    queries = echo.Task.queries
+
+    def fewer(task, split):  # as a data set on the hub may have at another commit
+        return queries(task, split)[: -1 if split == "test" else None]
+
+    monkeypatch.setattr(echo.Task, "queries", fewer)
+    assert train(tmp_path / "run", 4, "--resume", "must") == 0
+    assert warning in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_setting_that_came_later_may_be_added_at_its_default_only(tmp_path):

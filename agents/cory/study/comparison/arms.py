@@ -159,7 +159,7 @@ def unlike_evaluations(arms: Sequence[Arm]) -> list[str]:
         if settings[0]["task"] != settings[1]["task"]:
             listed = " and ".join(repr(side["task"]) for side in settings)
             raise ValueError(f"{folders} cannot be compared: task is {listed}; name runs of one task")
-        shared = sources[first].keys() & sources[other].keys()
+        shared = sources[first].keys() & sources[other].keys() - {"train split"}
         if text := changed(*({name: sources[run][name] for name in shared} for run in (first, other))):
             lines.append(f"Do not compare their scores: {text} between {folders}.")
         if words:
