@@ -8,17 +8,21 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import chdir, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from torch import Tensor
 
+import cory
+from cory.config.parsing import as_json
 from cory.config.schema import Config
 from cory.config.task_options import task_options
+from cory.config.values import flat
 from cory.distributed import ranks, sharding
 from cory.evaluation.config import EvaluationConfig
 from cory.training.held_out import HeldOut
@@ -173,6 +177,12 @@ def runs(folder: Path) -> None:
     model = config_of(folder, MODEL_RUN | {"shard": True})
     train(replace(model, iterations=1), folder / "model-to-resume")
     train(model, folder / "model-from-one", resume="must")
+    disk = folder / f"disk-{ranks.rank()}"
+    disk.mkdir()
+    settings = flat(config) | {"evaluation.every": 1, "evaluation.queries": 16}
+    (disk / "settings.yaml").write_text(yaml.safe_dump(as_json(Config.from_flat(settings))))
+    with chdir(disk):
+        cory.train(config="settings.yaml", run="run", quiet=True)
 
 
 def failures(folder: Path) -> dict[str, str]:

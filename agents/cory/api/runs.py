@@ -28,7 +28,6 @@ class Run:
     def __init__(self, path: str | Path, *, policies: Mapping[str, Policy] | None = None) -> None:
         """`policies` are the trained ones if they are in memory; else they are loaded at first use."""
         self.path = Path(path).expanduser()
-        check_run(self.path)
         self._policies = dict(policies) if policies is not None else None
 
     @cached_property
@@ -107,5 +106,7 @@ class Run:
 
 
 def load(path: str | Path) -> Run:
-    """The run in a directory."""
-    return Run(path)
+    """The run in a directory; ValueError if it holds none."""
+    run = Run(path)
+    check_run(run.path)
+    return run

@@ -55,7 +55,8 @@ class Loop:
         self.trainer, self.run, self.tracker, self.say = trainer, run, tracker, say
         self.config, self.judge = trainer.config, weighted_sum.of_task(trainer.task)
         self.callbacks, self.validates = callbacks, validates
-        self.rows: list[Mapping[str, float]] = [row for row in read(run) if "time/update/seconds" in row]
+        rows = ranks.on_main_process(read)(run)
+        self.rows: list[Mapping[str, float]] = [row for row in rows if "time/update/seconds" in row]
         self.warned: set[str] = set()
         self.held_out = HeldOut(trainer)
         self.memory = trainer.state.memory.state()
@@ -176,7 +177,7 @@ class Loop:
         scores = [row[key] for key in keys if key in row]
         if validation_count(self.trainer) < LEAST_VALIDATION or not scores:
             return
-        score, best = sum(scores) / len(scores), best_of(self.run)
+        score, best = sum(scores) / len(scores), ranks.on_main_process(best_of)(self.run)
         if best is None or score > best["score"]:
             self.save(iteration)
             ranks.on_main_process(checkpoint.write_best)(self.run, iteration, score)

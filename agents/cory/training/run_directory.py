@@ -241,7 +241,7 @@ def choose_export(trainer: Trainer, run: Path) -> tuple[int, str | None]:
     Returns the iteration whose policies are to be exported, and a line on how last and best compare: None if
     there is no best checkpoint, since the task has no validation split or checkpoints are off.
     """
-    best, last = best_of(run), trainer.config.iterations
+    best, last = ranks.on_main_process(best_of)(run), trainer.config.iterations
     if best is None:
         count = validation_count(trainer)
         return last, None if not trainer.config.export_best else (

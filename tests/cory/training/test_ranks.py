@@ -14,6 +14,7 @@ import torch
 
 from cory.config.schema import Config
 from cory.distributed import ranks
+from cory.evaluation.records import best_of
 from cory.runtime import signals
 from cory.runtime.memory import BYTES_PER_LOGIT
 from cory.tracking.tracker import read, read_lines
@@ -201,6 +202,18 @@ def test_a_run_of_two_ranks_leaves_what_a_run_of_one_process_does(folder):
     assert read_lines(two / "samples.jsonl") == read_lines(alone / "samples.jsonl")
     for got, want in zip(read(two), read(alone), strict=True):
         assert_close(got, want, 1e-5)
+
+
+def test_ranks_of_machines_without_a_common_disk_train_and_keep_the_best_checkpoint(folder):
+    run, other = folder / "disk-0/run", folder / "disk-1"
+    assert [path.name for path in other.rglob("*")] == ["settings.yaml"]
+    assert (run / "policies/llm_1").is_dir()
+    keys = [f"validation/llm_{i}/combined_reward" for i in (1, 2)]
+    scores = [sum(row[key] for key in keys) / 2 for row in read(run) if keys[0] in row]
+    best = best_of(run)
+    assert len(scores) == 5
+    assert best["score"] == pytest.approx(max(scores))
+    assert best["iteration"] == np.argmax(scores) > 0
 
 
 def test_a_run_that_two_ranks_resume_is_bit_equal(folder):
