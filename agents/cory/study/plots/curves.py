@@ -169,9 +169,6 @@ def _draw_difference(axes: Axes, y: int, row: Mapping[str, Any], results: Result
 
 def _name(row: Mapping[str, Any], results: Results) -> str:
     task = f" ({row['task']})" if len(results["kl_coef"]) > 1 else ""
-    other = (
-        f" in {Metric.named(row['baseline_metric']).label}".partition(" (")[0]
-        if row["baseline_metric"]
-        else ""
-    )
+    metric = row["baseline_metric"]
+    other = f" in {Metric.named(metric).label}".partition(" (")[0] if metric else ""
     return f"{row['arm']} - {row['baseline']}{other}{task}"
