@@ -301,8 +301,11 @@ def id_count(tokenizer: Any) -> int:
 
 
 def holds_tokenizer(path: str | Path) -> bool:
-    """Whether a folder has a tokenizer of its own."""
-    return (Path(path) / "tokenizer_config.json").exists()
+    """Whether a folder, or a model on the hub, has a tokenizer of its own."""
+    from transformers.utils.hub import cached_file
+
+    lenient = {"_raise_exceptions_for_missing_entries": False}
+    return cached_file(str(path), "tokenizer_config.json", **lenient) is not None
 
 
 def _tokenizer(path: str | Path) -> Any:

@@ -11,9 +11,10 @@ from transformers import AutoModelForCausalLM
 
 from cory import pocket
 from cory.policies.causal_lm import CausalLMPolicy
-from cory.policies.loading import load_model
+from cory.policies.loading import load_model, load_tokenizer
 from cory.policies.lora import LoraTeam
 from cory.policies.lora_config import LoRAConfig, shared_name
+from cory.runtime import hub
 from cory.training.targets import find
 from tests.helpers.models import model_logits, policy_logits, stir
 
@@ -72,6 +73,26 @@ def test_a_model_of_the_hub_is_named_as_on_the_hub(cached, tmp_path):
     torch.testing.assert_close(
         policy_logits(CausalLMPolicy.load("x", folder)), policy_logits(policy), atol=1e-5, rtol=0
     )
+
+
+def test_an_adapter_on_the_hub_has_its_own_tokenizer(cached, tmp_path, monkeypatch):
+    """As one that was trained with a chat template; while the hub responds it is loaded by its name."""
+    repository = tmp_path / "cache/models--owner--adapter"
+    shutil.copytree(tmp_path / "cache/models--owner--name/refs", repository / "refs")
+    folder, absent = repository / "snapshots" / ("0" * 40), repository / ".no_exist" / ("0" * 40)
+    saved_adapter(cached, folder)
+    absent.mkdir(parents=True)
+    (absent / "config.json").touch()
+    tokenizer = load_tokenizer(cached)
+    assert tokenizer.chat_template is None
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    tokenizer.save_pretrained(folder)
+    monkeypatch.setattr(hub, "is_reachable", lambda: True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert load_tokenizer("owner/adapter").chat_template == tokenizer.chat_template
+    assert load_model("owner/adapter")[1].chat_template == tokenizer.chat_template
+    (folder / "tokenizer_config.json").rename(absent / "tokenizer_config.json")
+    assert load_tokenizer("owner/adapter").chat_template is None
 
 
 def test_a_folder_of_the_user_is_named_by_its_absolute_path(tiny_folder, tmp_path, monkeypatch):
