@@ -10,7 +10,7 @@ import yaml
 from cory.config.schema import Config
 from cory.config.values import flat
 from cory.evaluation import records
-from cory.policies.lora_config import base_of
+from cory.policies.loading import base_of
 from cory.report.model_card import HUB_NAME, is_hub_name, make_card, without_folders
 from cory.runtime import hub, yaml_files
 from cory.runtime.files import read_json

@@ -25,7 +25,7 @@ from cory.policies.compiled_blocks import CompiledBlocks, missing
 from cory.policies.gradient_checkpointing import layers_of, recomputable_layers, recomputing
 from cory.policies.head import Head
 from cory.policies.kv_cache import CachedDecoder, UncachedDecoder
-from cory.policies.loading import eos_ids, head_shape, id_count, load_model, load_value_head
+from cory.policies.loading import eos_ids, file_of, head_shape, id_count, load_model, load_value_head
 from cory.policies.lora_config import VALUE_HEAD
 from cory.policies.precision import (
     Precision,
@@ -102,7 +102,7 @@ class CausalLMPolicy(Policy):
     def load(
         cls, name: str, path: str | Path, *, device: str = "cpu", merge: bool = True, **options: Any
     ) -> Self:
-        """From a local folder or a hub name; with its value head where the folder holds one.
+        """From a local folder or a hub name; with its value head where it has one there.
 
         `merge` adds an adapter to the weights of its base model, for training; what merely plays keeps it
         beside them, as it was trained: products in bfloat16 would round away much of it. `options` are the
@@ -110,8 +110,8 @@ class CausalLMPolicy(Policy):
         """
         model, tokenizer = load_model(path, device=device, merge=merge)
         policy = cls(name, model, tokenizer, **options)
-        if (Path(path) / VALUE_HEAD).exists():
-            load_value_head(policy.value_head, path)
+        if (head := file_of(path, VALUE_HEAD)) is not None:
+            load_value_head(policy.value_head, head)
         return policy.to(device)
 
     @property
@@ -146,7 +146,7 @@ class CausalLMPolicy(Policy):
                 f"{folder} was not saved by policy {self.name!r}: it holds a {type(saved).__name__} of other "
                 f"shape than its {type(self.model).__name__}; name the folder this policy was saved to"
             ) from error
-        load_value_head(self.value_head, folder)
+        load_value_head(self.value_head, Path(folder) / VALUE_HEAD)
 
     def never_sharded(self) -> list[nn.Parameter]:
         """Parameters inside the layers that stay whole on every rank."""

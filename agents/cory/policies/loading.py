@@ -3,6 +3,7 @@
 Code shipped with a model is never run.
 """
 
+import json
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import torch
 
 from cory import pocket
 from cory.policies import gguf
-from cory.policies.lora_config import VALUE_HEAD, check_embedded
+from cory.policies.lora_config import BACKBONE, SETTINGS, check_embedded
 from cory.policies.precision import Precision, four_bit_options, freeze_format, store_frozen
 from cory.runtime import hub
 from cory.runtime.device import default_device
@@ -41,7 +42,7 @@ def load_model(
     check_device(device)
     with hub.quiet():
         place = _located(path)
-        if _is_adapter(place):
+        if file_of(place, SETTINGS) is not None:
             return _load_adapted(place, device=device, merge=merge)
         if Path(place).is_dir():
             if not (Path(place) / "config.json").exists():
@@ -61,8 +62,8 @@ def load_tokenizer(path: str | Path) -> Any:
     """Load the tokenizer of a model, found as by `load_model`; no weights are read."""
     with hub.quiet():
         place = _located(path)
-        if _is_adapter(place) and not holds_tokenizer(place):
-            return load_tokenizer(_base_of(place))
+        if (base := base_of(place)) is not None and not holds_tokenizer(place):
+            return load_tokenizer(base)
         with _one_paragraph(f"the tokenizer of the model {path}"):
             return _tokenizer(place)
 
@@ -73,8 +74,8 @@ def without_weights(path: str | Path) -> Any:
 
     with hub.quiet():
         located = _located(path)
-        if _is_adapter(located):
-            return without_weights(_base_of(located))
+        if (base := base_of(located)) is not None:
+            return without_weights(base)
         with _one_paragraph(f"the model {path}"), torch.device("meta"):
             place, options = gguf.source(located)
             config = AutoConfig.from_pretrained(place, trust_remote_code=False, **options)
@@ -190,8 +191,10 @@ def _load_adapted(path: str | Path, *, device: str, merge: bool) -> tuple[Any, A
     """Load the base model that an adapter names, with the adapter; merged, all weights are trainable."""
     if Path(path).is_dir():
         _check_weights(Path(path), "adapter_model.safetensors")
-    base = _base_of(path)
-    check_embedded(base, Path(path))
+    base = base_of(path)
+    assert base is not None
+    if (backbone := file_of(path, BACKBONE)) is not None:
+        check_embedded(base, backbone)
     with _one_paragraph(
         f"the adapter {path}", "name its base in base_model_name_or_path of its adapter_config.json"
     ):
@@ -265,29 +268,32 @@ def _untie(model: Any) -> None:
         layer.weight = torch.nn.Parameter(head.weight.clone())
 
 
-def load_value_head(value_head: torch.nn.Linear, folder: str | Path) -> None:
-    """Load the value head that lies in a policy's folder, in place."""
+def load_value_head(value_head: torch.nn.Linear, path: Path) -> None:
+    """Load a policy's value head from its file, in place."""
     from safetensors.torch import load_file
 
-    path = Path(folder) / VALUE_HEAD
     with _one_paragraph(f"the value head {path}", "remove the file to start with a new one, or restore it"):
         value_head.load_state_dict(load_file(path))
 
 
-def _is_adapter(path: str | Path) -> bool:
-    from transformers.utils.peft_utils import find_adapter_config_file
+def file_of(path: str | Path, name: str) -> Path | None:
+    """A file beside a model's weights, in its folder or on the hub (from its cache); None without it."""
+    from transformers.utils.hub import cached_file
 
-    if Path(path).is_file():
-        return False
-    return find_adapter_config_file(str(path), local_files_only=Path(path).is_dir()) is not None
+    place = _located(path)
+    if Path(place).is_file():
+        return None
+    lenient = {"_raise_exceptions_for_missing_entries": False}
+    found = cached_file(str(place), name, **lenient)
+    return None if found is None else Path(found)
 
 
-def _base_of(path: str | Path) -> str:
-    """Return the model that an adapter names as its base."""
-    from peft import PeftConfig
-
+def base_of(path: str | Path) -> str | None:
+    """The base model that an adapter names, None for any other model; ValueError if it names none."""
+    if (file := file_of(path, SETTINGS)) is None:
+        return None
     with _one_paragraph(f"the adapter {path}"):
-        base: str | None = PeftConfig.from_pretrained(str(path)).base_model_name_or_path
+        base: str | None = json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path")
     if not base:
         raise ValueError(
             f"the adapter {path} names no base model; set base_model_name_or_path in its adapter_config.json"
@@ -301,11 +307,8 @@ def id_count(tokenizer: Any) -> int:
 
 
 def holds_tokenizer(path: str | Path) -> bool:
-    """Whether a folder, or a model on the hub, has a tokenizer of its own."""
-    from transformers.utils.hub import cached_file
-
-    lenient = {"_raise_exceptions_for_missing_entries": False}
-    return cached_file(str(path), "tokenizer_config.json", **lenient) is not None
+    """Whether a model has a tokenizer of its own."""
+    return file_of(path, "tokenizer_config.json") is not None
 
 
 def _tokenizer(path: str | Path) -> Any:

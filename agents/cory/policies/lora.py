@@ -20,6 +20,7 @@ from cory.policies import lora_adapters
 from cory.policies.base import Policy
 from cory.policies.causal_lm import CausalLMPolicy
 from cory.policies.loading import (
+    base_of,
     check_device,
     head_shape,
     holds_tokenizer,
@@ -32,7 +33,6 @@ from cory.policies.loading import (
 from cory.policies.lora_config import (
     BACKBONE,
     LORA_B,
-    SETTINGS,
     VALUE_HEAD,
     LoRAConfig,
     shared_name,
@@ -143,7 +143,7 @@ class LoraPolicy(CausalLMPolicy):
         """Load what `save` wrote, in place; ValueError on a backbone with other weights."""
         self._team[0].check_backbone(folder)
         lora_adapters.read(self.model, self.adapter_name, folder)
-        load_value_head(self.value_head, folder)
+        load_value_head(self.value_head, Path(folder) / VALUE_HEAD)
 
 
 class LoraTeam:
@@ -188,8 +188,8 @@ class LoraTeam:
         self.reference = LoraPolicy(REFERENCE, self, **options).requires_grad_(False)
         for policy in self.policies.values():
             policy.requires_grad_(True)
-            if config.adapter is not None and (config.adapter / VALUE_HEAD).exists():
-                load_value_head(policy.value_head, config.adapter)
+            if config.adapter is not None and (head := config.adapter / VALUE_HEAD).exists():
+                load_value_head(policy.value_head, head)
         for policy in (*self.policies.values(), self.reference):
             policy.set_reference(self.reference)
         if config.adapter is not None and (config.adapter / BACKBONE).exists():
@@ -207,7 +207,7 @@ class LoraTeam:
         **options: Any,
     ) -> Self:
         """Policies on a folder, an embedded model or a hub name; `options` are the constructor's."""
-        if (Path(path) / SETTINGS).exists():
+        if base_of(path) is not None:
             raise ValueError(
                 f"{path} is an adapter; name its base model as backbone, and start from the adapter "
                 "with lora.adapter"

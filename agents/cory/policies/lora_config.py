@@ -58,14 +58,6 @@ def shared_name(path: str | Path) -> str:
     return embedded.get(folder.resolve(), str(folder.resolve()))
 
 
-def base_of(folder: str | Path) -> str | None:
-    """The base model that a PEFT folder names, empty if it names none; None for any other folder."""
-    path = Path(folder) / SETTINGS
-    if not path.is_file():
-        return None
-    return json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path") or ""
-
-
 def weights_sha256(path: Path) -> str:
     """Return the SHA-256 of a GGUF file, or of a folder's safetensors files in the order of their names."""
     digest = hashlib.sha256()
@@ -77,13 +69,13 @@ def weights_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def check_embedded(base: str, folder: Path) -> None:
-    """Raise ValueError if the embedded model `base` is not the one the adapter in `folder` belongs to."""
-    if base not in pocket.MODELS or not (folder / BACKBONE).exists():
+def check_embedded(base: str, backbone: Path) -> None:
+    """Raise ValueError if the embedded model `base` is not the one in an adapter's `backbone.json`."""
+    if base not in pocket.MODELS:
         return
-    saved = json.loads((folder / BACKBONE).read_text(encoding="utf-8"))["sha256"]
+    saved = json.loads(backbone.read_text(encoding="utf-8"))["sha256"]
     if (here := weights_sha256(Path(pocket.lm_path(base)))) != saved:
         raise ValueError(
-            f"the adapter {folder} belongs to an embedded model {base!r} with sha256 {saved[:12]}, and this "
-            f"version of cory has one with {here[:12]}; load it with the version that trained it"
+            f"the adapter {backbone.parent} belongs to an embedded model {base!r} with sha256 {saved[:12]}, "
+            f"and this version of cory has one with {here[:12]}; load it with the version that trained it"
         )

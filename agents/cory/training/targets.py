@@ -14,7 +14,7 @@ from cory.config.values import at_home, dotted
 from cory.evaluation.averaging import NAME
 from cory.evaluation.external import named_players
 from cory.evaluation.records import EXPORTED, export_of, policies_of
-from cory.policies.lora_config import base_of
+from cory.policies.loading import base_of
 from cory.runtime import hub
 from cory.training import checkpoint
 from cory.training.overwriting import MARKER

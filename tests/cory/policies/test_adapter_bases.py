@@ -75,12 +75,12 @@ def test_a_model_of_the_hub_is_named_as_on_the_hub(cached, tmp_path):
     )
 
 
-def test_an_adapter_on_the_hub_has_its_own_tokenizer(cached, tmp_path, monkeypatch):
-    """As one that was trained with a chat template; while the hub responds it is loaded by its name."""
+def test_an_adapter_on_the_hub_has_what_lies_beside_it(cached, tmp_path, monkeypatch):
+    """Tokenizer, value head, base model; while the hub responds it is loaded by its name."""
     repository = tmp_path / "cache/models--owner--adapter"
     shutil.copytree(tmp_path / "cache/models--owner--name/refs", repository / "refs")
     folder, absent = repository / "snapshots" / ("0" * 40), repository / ".no_exist" / ("0" * 40)
-    saved_adapter(cached, folder)
+    policy = saved_adapter(cached, folder)
     absent.mkdir(parents=True)
     (absent / "config.json").touch()
     tokenizer = load_tokenizer(cached)
@@ -91,6 +91,12 @@ def test_an_adapter_on_the_hub_has_its_own_tokenizer(cached, tmp_path, monkeypat
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert load_tokenizer("owner/adapter").chat_template == tokenizer.chat_template
     assert load_model("owner/adapter")[1].chat_template == tokenizer.chat_template
+    loaded = CausalLMPolicy.load("x", "owner/adapter")
+    assert torch.equal(loaded.value_head.weight, policy.value_head.weight)
+    assert loaded.value_head.weight.any()
+    assert find("owner/adapter").config.policy.model == cached
+    with pytest.raises(ValueError, match="owner/adapter is an adapter; name its base model"):
+        LoraTeam.load(["llm_1"], "owner/adapter")
     (folder / "tokenizer_config.json").rename(absent / "tokenizer_config.json")
     assert load_tokenizer("owner/adapter").chat_template is None
 
