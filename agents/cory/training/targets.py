@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -253,7 +254,10 @@ def _names_code(value: Any) -> bool:
 
 def _of_a_model(name: str, preset: str | None, settings: Mapping[str, Any]) -> Config:
     given = dotted(settings)
-    model = given.get("policy.model") or base_of(name) or name
+    model = given.get("policy.model") or name
+    if not given.get("policy.model"):
+        with suppress(ValueError):  # what cannot be found is an error where it is loaded
+            model = base_of(name) or name
     start = own_model.start(preset, {**given, "policy.model": model})
     if preset is None:
         start = replace(start, policy=replace(start.policy, model=model))
