@@ -277,14 +277,18 @@ def load_value_head(value_head: torch.nn.Linear, path: Path) -> None:
 
 
 def file_of(path: str | Path, name: str) -> Path | None:
-    """A file beside a model's weights, in its folder or on the hub (from its cache); None without it."""
+    """A file beside a model's weights, in its folder or on the hub (from its cache); None without it.
+
+    ValueError for a model that is nowhere, or that the hub does not give.
+    """
     from transformers.utils.hub import cached_file
 
     place = _located(path)
     if Path(place).is_file():
         return None
     lenient = {"_raise_exceptions_for_missing_entries": False}
-    found = cached_file(str(place), name, **lenient)
+    with _one_paragraph(f"the model {path}"):
+        found = cached_file(str(place), name, **lenient)
     return None if found is None else Path(found)
 
 

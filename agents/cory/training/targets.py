@@ -254,8 +254,8 @@ def _names_code(value: Any) -> bool:
 
 def _of_a_model(name: str, preset: str | None, settings: Mapping[str, Any]) -> Config:
     given = dotted(settings)
-    model = given.get("policy.model") or name
-    if not given.get("policy.model"):
+    if not (model := given.get("policy.model")):
+        model = name
         with suppress(ValueError):  # what cannot be found is an error where it is loaded
             model = base_of(name) or name
     start = own_model.start(preset, {**given, "policy.model": model})

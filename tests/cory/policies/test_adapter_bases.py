@@ -95,6 +95,8 @@ def test_an_adapter_on_the_hub_has_what_lies_beside_it(cached, tmp_path, monkeyp
     assert torch.equal(loaded.value_head.weight, policy.value_head.weight)
     assert loaded.value_head.weight.any()
     assert find("owner/adapter").config.policy.model == cached
+    with pytest.raises(ValueError, match="the model owner/adaptor cannot be loaded"):
+        load_model("owner/adaptor")
     with pytest.raises(ValueError, match="owner/adapter is an adapter; name its base model"):
         LoraTeam.load(["llm_1"], "owner/adapter")
     (folder / "tokenizer_config.json").rename(absent / "tokenizer_config.json")
