@@ -60,7 +60,7 @@ WORTH = (
     "pioneer's share of the observer's variance before training. Bars: 95 % intervals."
 )
 KEY = tuple(f"- **{name}**: {text}" for name, text in RESULT_WORDS.items())
-HEAD = ("claim", "paper", "model", "test", "difference", "margin", "verdict", "study")
+HEAD = ("claim", "verdict", "paper", "model", "test", "difference", "margin", "study")
 
 
 class Stored(NamedTuple):
@@ -155,9 +155,9 @@ def claims_of_the_paper(stored: Sequence[Stored]) -> list[list[str]]:
         for verdict, row in zip(one.results["verdicts"], one.results["statistics"], strict=True):
             if row["n"] and row["source"].startswith("paper"):
                 source = row["source"].removeprefix("paper").strip(" ,")
+                found = f"**{result_words(row)}**, n = {row['n']}"
                 cells = [model_of(one.results, row), verdict["test"], difference(row), margin(row)]
-                cells.append(f"**{result_words(row)}**, n = {row['n']}")
-                measured.setdefault(tuple(cells), [row["claim"], source, *cells, one.link])
+                measured.setdefault((found, *cells), [row["claim"], found, source, *cells, one.link])
     return [*measured.values()]
 
 

@@ -53,10 +53,10 @@ def test_index_has_a_row_for_every_claim_of_the_paper_with_runs_and_names_where_
     text = (pages / "index.md").read_text("utf-8")
     claims = text.partition("## Claims of the paper\n")[2].partition("## ")[0]
     table = [line.replace("\N{NO-BREAK SPACE}", " ") for line in claims.splitlines() if line.startswith("|")]
-    assert table[0] == "| claim | paper | model | test | difference | margin | verdict | study |"
+    assert table[0] == "| claim | verdict | paper | model | test | difference | margin | study |"
     assert table[2] == (
-        "| a / b | 4.1 | table | game/collective_reward on relay, cooperative against independent | "
-        "+0.450 (+0.450 to +0.450) | higher by 0.05 | **supported**, n = 5 | [relay-smoke](relay-smoke.md) |"
+        "| a / b | **supported**, n = 5 | 4.1 | table | game/collective_reward on relay, cooperative against "
+        "independent | +0.450 (+0.450 to +0.450) | higher by 0.05 | [relay-smoke](relay-smoke.md) |"
     )
     assert len(table) == 3
     assert "\nDeclared, without runs yet: 2 claims of [other](other.md), waiting.\n" in claims
@@ -111,7 +111,7 @@ def test_page_of_a_study_has_question_arms_figures_minutes_and_command(pages):
         "Does the summed payoff raise the collective reward",
         "| arm | runs | combined_reward |",
         "| cooperative | 5 | 0.820\N{NO-BREAK SPACE}\N{PLUS-MINUS SIGN}",
-        "| a / b | cooperative - independent | game/collective_reward, relay | 5 | ",
+        "| a / b | supported | cooperative - independent | game/collective_reward, relay | 5 | ",
         "![Learning curves](relay-smoke/curves.png)",
         "10 runs, 0.2 hours in all.",
     ):

@@ -6,14 +6,14 @@ Imports no run and no study.
 import base64
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, FigureBase
+from matplotlib.figure import Figure, FigureBase, SubFigure
 from matplotlib.ticker import MaxNLocator
 
 from cory.report import html
@@ -25,8 +25,6 @@ COLLAPSE = "#B3261E"
 DASHES: tuple[Any, ...] = ("-", (0, (3, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 PANEL = (3.45, 2.6)
 """Width and height of a panel in inches: readable on a phone, and three fit a page side by side."""
-LETTER = 0.085
-"""Width of a letter of a legend in inches."""
 STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.labelsize": 10,
@@ -107,7 +105,7 @@ def grid(
         return None
     figure.align_ylabels()
     if legend and handles:
-        add_legend(figure, list(handles.values()), list(handles))
+        add_legend(figure, handles)
     return figure
 
 
@@ -129,16 +127,27 @@ def fill(
     return handles
 
 
-def add_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Add a legend above the panels, in two rows if it is long, in more where names are."""
-    columns = len(names) if len(names) <= 6 else math.ceil(len(names) / 2)
-    columns = min(columns, legend_columns(figure.get_figwidth(), names))
-    figure.legend(handles, names, loc="outside upper center", ncols=columns, handlelength=2.6)
+def add_legend(
+    block: Figure | SubFigure,
+    lines: Mapping[str, Any],
+    where: Literal["upper", "lower"] = "upper",
+    column: float = 0.1,
+) -> int:
+    """Add a legend of lines by name above the panels, or below them (`where` lower); its number of columns.
 
-
-def legend_columns(width: float, names: Iterable[str], least: float = 0.0) -> int:
-    """How many columns of a legend fit into a width in inches, each at least `least` wide."""
-    return max(1, int(width // max(least, 0.3 + LETTER * max(map(len, names), default=0))))
+    One row of up to six names, two of more, and more rows where they do not fit; a column is at least
+    `column` inches wide.
+    """
+    loc: Any = f"outside {where} center"
+    room = block.bbox.width
+    columns = len(lines) if len(lines) <= 6 else math.ceil(len(lines) / 2)
+    columns = max(1, min(columns, int(room / block.figure.dpi / column)))
+    while True:
+        legend = block.legend([*lines.values()], [*lines], loc=loc, ncols=columns, handlelength=2.6)
+        if columns == 1 or legend.get_window_extent().width <= room:
+            return columns
+        legend.remove()
+        columns -= 1
 
 
 def line_style(place: int) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def _panels(
         lines += [Line2D([], [], color="0.3", linestyle=_dash(curves, s), label=s) for s in seats(curves)]
     elif references(curves):
         lines.append(Line2D([], [], color=REFERENCE, label="reference", linestyle="--"))
-    add_legend(figure, lines, [str(line.get_label()) for line in lines])
+    add_legend(figure, {str(line.get_label()): line for line in lines})
     return figure
 
 

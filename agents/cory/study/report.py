@@ -165,16 +165,16 @@ def _claims(results: Results) -> list[Table]:
 
     Those that were not fixed before the runs have no verdicts, and differences only.
     """
-    head = ["claim", "comparison", "on", "n", "difference", "margin", "verdict"]
+    head = ["claim", "verdict", "comparison", "on", "n", "difference", "margin"]
     rows = [
         [
             row["claim"],
+            result_words(row),
             f"{row['arm']} - {baseline_of(row)}",
             f"{row['metric']}, {row['task']}",
             str(row["n"]),
             difference(row),
             margin(row),
-            result_words(row),
         ]
         for row in results["statistics"]
         if row["n"]
@@ -183,7 +183,7 @@ def _claims(results: Results) -> list[Table]:
     note = f"Declared, without runs yet: {'; '.join(waiting)}." if waiting else ""
     if not results["statistics"]:
         return []
-    whole, differences = ("Claims", slice(None)), ("Differences to the first arm", slice(1, 5))
+    whole, differences = ("Claims", slice(None)), ("Differences to the first arm", slice(2, 6))
     title, shown = whole if results["verdicts"] else differences
     return [Table(title, head[shown], [row[shown] for row in rows], kind="runs", note=note)]
 

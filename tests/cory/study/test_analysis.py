@@ -166,8 +166,9 @@ def test_a_baseline_may_have_a_metric_of_its_own(values):
 
 def test_table_of_comparisons_has_seven_columns(values):
     (table, *_) = report.result_tables(made_up_results(values))
-    assert table.head == ["claim", "comparison", "on", "n", "difference", "margin", "verdict"]
-    assert table.rows[0][3:] == ["6", "+0.450 (+0.428 to +0.472)", "higher by 0.05", "supported"]
+    assert table.head == ["claim", "verdict", "comparison", "on", "n", "difference", "margin"]
+    assert table.rows[0][1] == "supported"
+    assert table.rows[0][4:] == ["6", "+0.450 (+0.428 to +0.472)", "higher by 0.05"]
 
 
 def test_table_of_arms_ends_with_the_reference_and_its_note_lists_arms_without_runs(values):

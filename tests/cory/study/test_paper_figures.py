@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from cory.evaluation.records import differing
+from cory.report.figures import add_legend
 from cory.study.comparison import paper, paper_tables
 from cory.study.comparison.arms import Arm, ablation, families_of
 from cory.study.comparison.paper import NEEDS, competing, competition, draw, frontier, pass_at_k
@@ -89,7 +92,11 @@ def test_legends_have_no_more_columns_than_their_names_leave_room_for(arm, make_
     long = "an arm with a name that is longer than most"
     runs = [make_run(evaluated={"llm_1": {1: 0.2, 2: 0.4}}) for _ in range(3)]
     arms = [arm(f"{long} {i}", [run]) for i, run in enumerate(runs)]
-    for figure in (pass_at_k(arms), paper.training(arms)):
+    narrow = Figure((4.6, 3), layout="constrained")
+    assert (
+        add_legend(narrow, {name: Line2D([], []) for name in ("average", "llm_1", "llm_2", "reference")}) == 3
+    )
+    for figure in (narrow, pass_at_k(arms), paper.training(arms)):
         figure.canvas.draw()
         legend = (figure.legends or [block.legends[0] for block in figure.subfigs])[0]
         box = legend.get_window_extent()

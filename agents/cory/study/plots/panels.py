@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cory.report.figures import fill, legend_columns, line_style
+from cory.report.figures import add_legend, fill, line_style
 from cory.study.results import Results
 
 TOGETHER = 12
@@ -90,8 +90,7 @@ def grid(
         columns = min(2 if alone else 3, len(pairs))
         lines = fill(block, pairs, partial(draw, group), columns)
         if lines is not None:
-            names = legend_columns(width / across, lines, COLUMN)
-            block.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=names)
+            names = add_legend(block, lines, "lower", COLUMN)
             tall = (3.1 if columns < 3 else 2.7) * math.ceil(len(pairs) / columns)
             heights[row] = max(heights[row], tall + 0.3 + 0.23 * math.ceil(len(lines) / names))
     if not any(heights):

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
 from cory.report.figures import PALETTE
@@ -18,8 +17,8 @@ from cory.study.metric import Metric
 from cory.study.results import Results
 from cory.tracking.labels import setting_label
 
-COLOURS = colormaps["coolwarm_r"]
-"""From competition to cooperation."""
+COLOURS = LinearSegmentedColormap.from_list("payoff", [PALETTE[1], PALETTE[6], PALETTE[0]])
+"""From competition to cooperation; the middle is seen on a white page and on a black one."""
 
 
 def payoff_sweep(results: Results) -> Mapping[str, Any] | None:
