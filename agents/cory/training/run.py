@@ -35,13 +35,14 @@ from cory.training.run_directory import (
 )
 from cory.training.trainer import Trainer
 from cory_env.nearest import did_you_mean
+from cory_env.registry import check_call
 
-HOOKS = ("on_iteration", "on_evaluate", "on_exchange", "on_save")
-"""Methods that a callback may have."""
+HOOKS = {"on_iteration": "metrics", "on_evaluate": "metrics", "on_exchange": "seating", "on_save": "folder"}
+"""Methods that a callback may have, and what each is called with after the trainer and the iteration."""
 
 
 def check_callbacks(callbacks: Sequence[object]) -> None:
-    """Raise ValueError for what is no list of objects, and for a hook of another name."""
+    """Raise ValueError for what is no list of objects, and for a hook of another name or signature."""
     if not isinstance(callbacks, list | tuple):
         raise ValueError(f"callbacks is {callbacks!r:.80}; give a list of objects")
     for callback in callbacks:
@@ -57,6 +58,8 @@ def check_callbacks(callbacks: Sequence[object]) -> None:
                 f"the callback {callback!r:.80} is a function and is never called; give an object with any "
                 f"of the methods {methods}"
             )
+        for name in hooks:
+            check_call(f"{name} of a callback", getattr(callback, name), "trainer", "iteration", HOOKS[name])
 
 
 def train(

@@ -203,16 +203,22 @@ class Misspelt:
         raise AssertionError
 
 
+class OldSignature:
+    def on_save(self, folder):
+        raise AssertionError
+
+
 @pytest.mark.parametrize(
     ("callbacks", "message"),
     [
+        ([OldSignature()], r"on_save of a callback cannot be called with \(trainer, iteration, folder\)"),
         ([Misspelt()], r"'on_iterations', which is never called; did you mean 'on_iteration'"),
         ([Recorder], "is a class; give an object of it"),
         ([lambda *given: None], "is a function and is never called; give an object with any of the methods"),
         (Recorder(), "give a list of objects"),
     ],
 )
-def test_what_would_never_be_called_is_refused_before_the_run(callbacks, message, tmp_path):
+def test_what_cannot_be_called_is_refused_before_the_run(callbacks, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         train(CONFIG, tmp_path / "run", callbacks=callbacks)
     assert not (tmp_path / "run").exists()
