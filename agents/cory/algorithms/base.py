@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from cory.functional.advantage import totals
 from cory.runtime.checks import check_fields
+from cory_env.registry import check_call
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -167,6 +168,19 @@ class Requirements:
         check_fields(self, "needs", count="group")
 
 
+HOOKS = {
+    "advantage": ("batches", "rewards", "config", "states"),
+    "token_loss": ("tokens", "config"),
+    "needs": ("config",),
+    "verdict": ("metrics", "config"),
+    "update": ("learner", "batch", "advantage", "config"),
+    "update_all": ("team", "batches", "advantages", "config"),
+    "policy_state": ("learner", "config"),
+    "team_state": ("learners", "config"),
+}
+"""The hooks of an algorithm module, and what each is called with."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
     """An algorithm module's hooks, with defaults for those it leaves out."""
@@ -205,7 +219,10 @@ class Algorithm:
 
     @classmethod
     def from_module(cls, name: str, module: ModuleType) -> Algorithm:
-        """Collect the hooks of `module`; ValueError if one is missing, or its Config is not frozen."""
+        """Collect the hooks of `module`; ValueError for one that is missing or takes something else.
+
+        Also for a Config that is not frozen or has no defaults.
+        """
         missing = [part for part in ("Config", "advantage", "token_loss") if not hasattr(module, part)]
         if missing:
             raise ValueError(
@@ -226,6 +243,9 @@ class Algorithm:
                 f"algorithm {name!r} ({module.__name__}): {required[0]} of its Config has no default; give "
                 "it one"
             )
+        for hook, takes in HOOKS.items():
+            if (function := getattr(module, hook, None)) is not None:
+                check_call(f"{hook} of algorithm {name!r}", function, *takes)
         return cls(
             name=name,
             Config=module.Config,

@@ -208,6 +208,21 @@ def test_a_setting_of_an_algorithm_needs_a_default():
         Algorithm.from_module("mine", module_with(Config))
 
 
+@pytest.mark.parametrize(
+    ("hook", "function"),
+    [
+        ("advantage", lambda batches, rewards, config: {}),
+        ("token_loss", lambda tokens: None),
+        ("verdict", lambda metrics: "step"),
+    ],
+)
+def test_a_hook_of_another_signature_is_refused_before_anything_is_played(hook, function):
+    module = module_with(ppo.Config)
+    setattr(module, hook, function)
+    with pytest.raises(ValueError, match=rf"^{hook} of algorithm 'mine' cannot be called with \(.*config"):
+        Algorithm.from_module("mine", module)
+
+
 @pytest.mark.parametrize("epochs", [0, 2.0])
 def test_epochs_of_ones_own_config_are_a_whole_number_from_1(epochs):
     @dataclass(frozen=True, kw_only=True)
