@@ -7,16 +7,19 @@ anew within each task), performance profile, and probability of improvement (Aga
 Shapes: n runs of an arm on a task, M resamples (or none), P thresholds.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from scipy import stats
 
-from cory.evaluation.bootstrap import Estimate
+from cory.evaluation.bootstrap import NONE, Estimate
 from cory.report.tables import Table
 from cory.study.analysis import values_by_seed
 from cory.study.results import Results
 
+MIN_RUNS = 3
+"""Runs of an arm on each task below which there is no interval; of a single one it would have no width."""
 RESAMPLES = 2000
 TRIMMED = 0.25
 """Share of runs that the interquartile mean leaves out at either end."""
@@ -63,13 +66,23 @@ def profile(scores: Scores, thresholds_P: np.ndarray) -> np.ndarray:
 
 
 def estimate(statistic: Callable[..., np.ndarray], *arms: Scores) -> Estimate:
-    """A statistic of arms with its percentile interval over resamples of the runs within each task."""
+    """A statistic of arms with its percentile interval over resamples of the runs within each task.
+
+    NaN for both ends with fewer than `MIN_RUNS` runs on a task.
+    """
+    value = float(statistic(*arms))
+    if not _enough(*arms):
+        return Estimate(value, *NONE)
     generator = np.random.default_rng(0)
     resamples = [
         {task: generator.choice(n, (RESAMPLES, len(n))) for task, n in scores.items()} for scores in arms
     ]
     low, high = np.quantile(statistic(*resamples), [0.025, 0.975])
-    return Estimate(float(statistic(*arms)), float(low), float(high))
+    return Estimate(value, float(low), float(high))
+
+
+def _enough(*arms: Scores) -> bool:
+    return all(len(n) >= MIN_RUNS for scores in arms for n in scores.values())
 
 
 def table(results: Results) -> list[Table]:
@@ -83,18 +96,23 @@ def table(results: Results) -> list[Table]:
         over_tasks = [estimate(interquartile_mean, of_arm)]
         if arm != first and first in scores:
             over_tasks.append(estimate(probability_of_improvement, of_arm, scores[first]))
-        cells = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in over_tasks]
+        cells = [f"{value:.3f}" + _ends(low, high) for value, low, high in over_tasks]
         by_task = [f"{n.mean():.2f}" for n in of_arm.values()]
         rows.append([arm, str(sum(map(len, of_arm.values()))), *[*cells, "-"][:2], *by_task])
     missing = [arm for arm in results["arms"] if arm not in scores]
     note = (
         "Scores: 0 is the reference, 1 the best known. Interquartile mean over the runs of all tasks, for "
         f"the seeds that an arm has on every task, and the probability that a run is ahead of one of {first} "
-        "on the same task, with 95 % intervals of a bootstrap within tasks; for each task the mean score."
+        "on the same task, with 95 % intervals of a bootstrap within tasks where each has "
+        f"{MIN_RUNS} runs; for each task the mean score."
         + (f" Without runs on every task: {', '.join(missing)}." if missing else "")
     )
     head = ["arm", "runs", "interquartile mean", f"ahead of {first}", *results["suite"]]
     return [Table("Scores over all tasks", head, rows, note=note)]
+
+
+def _ends(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f" ({low:.3f} to {high:.3f})"
 
 
 def badge(results: Results) -> Sequence[tuple[str, str, str]]:
@@ -104,4 +122,5 @@ def badge(results: Results) -> Sequence[tuple[str, str, str]]:
         return []
     best, first = next(iter(scores)), next(iter(results["arms"]))
     other = f", {first} {interquartile_mean(scores[first]):.2f}" if first in scores and first != best else ""
-    return [("over all tasks", f"{best} {interquartile_mean(scores[best]):.2f}{other}", "open")]
+    few = "" if _enough(scores[best]) else ", too few seeds"
+    return [("over all tasks", f"{best} {interquartile_mean(scores[best]):.2f}{other}{few}", "open")]

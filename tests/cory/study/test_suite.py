@@ -105,6 +105,13 @@ def test_bootstrap_draws_runs_within_each_task():
     assert suite.estimate(suite.interquartile_mean, scores)[1:] == (0.75, 0.75)
 
 
+def test_there_is_no_interval_of_two_runs_on_a_task():
+    scores = {"one": np.arange(2.0), "other": np.arange(5.0)}
+    assert np.isnan(suite.estimate(suite.interquartile_mean, scores)[1:]).all()
+    (table, *_) = result_tables(results_of(BOTH))
+    assert [" to " in row[2] for row in table.rows] == [False, True]
+
+
 def test_suite_leads_the_page_with_its_best_arm():
     results = results_of(BOTH)
     first = result_tables(results)[0]
@@ -112,7 +119,7 @@ def test_suite_leads_the_page_with_its_best_arm():
     assert [row[0] for row in first.rows] == ["a2c", "ppo"]
     assert first.rows[1][3:] == ["-", "0.62", "0.69"]
     assert "over all tasks" in badges(results)
-    assert "a2c 1.00, ppo 0.56" in badges(results)
+    assert "a2c 1.00, ppo 0.56, too few seeds" in badges(results)
     assert draw_suite(results) is not None
 
 
