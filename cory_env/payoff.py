@@ -180,8 +180,7 @@ def matrix(kind: Payoff, seats: int, *, iteration: int = 0) -> np.ndarray:
                 )
             return own - others / (seats - 1)
         if not _is_number(kind):
-            if REGISTRY.items.get(kind) is None:
-                raise REGISTRY.unknown(kind)
+            REGISTRY.load(kind)
             raise ValueError(
                 f"payoff {kind!r} is a function of the scores; schedules go from one matrix to another"
             )

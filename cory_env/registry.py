@@ -122,7 +122,9 @@ def check_call(what: str, function: Callable[..., Any], *parameters: str) -> Non
 REGISTERED: dict[str, list[Any]] = {}
 """The plug-ins that were registered in this process, by name; one name may have plug-ins of several kinds."""
 LOADED: dict[Path, str] = {}
-"""The sha256 of each file that is a module of this process, as it was then."""
+"""The sha256 of each file that was loaded as a plug-in in this process, as it was then."""
+OURS = ("cory", "cory_env")
+"""The packages of this project, whose modules are no plug-ins."""
 
 
 def module_of(name: str) -> ModuleType:
@@ -132,11 +134,14 @@ def module_of(name: str) -> ModuleType:
     """
     if not name.endswith(".py"):
         try:
-            return importlib.import_module(name)
+            module = importlib.import_module(name)
         except ImportError:
             raise
         except Exception as error:
             raise ImportError(f"{type(error).__name__}: {error}") from error
+        if (path := getattr(module, "__file__", None)) and name.partition(".")[0] not in OURS:
+            LOADED.setdefault(file := Path(path).resolve(), hashlib.sha256(file.read_bytes()).hexdigest())
+        return module
     file = Path(name).expanduser().resolve()
     if not file.is_file():
         raise ImportError(f"there is no file {file}{did_you_mean_path(file)}")

@@ -200,3 +200,5 @@ def test_a_function_in_a_file_pays(tmp_path):
     }.items():
         with pytest.raises(ValueError, match=fault):
             rule(name, 2)
+    with pytest.raises(ValueError, match="rising' is a function of the scores; schedules go from one matrix"):
+        matrix(Linear(f"{path}:rising", 1, iterations=3), 2)

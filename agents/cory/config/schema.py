@@ -312,6 +312,11 @@ class Config:
             raise ValueError(
                 f"policy.models names {len(self.policy.models)} models for {policies} policies; give one each"
             )
+        if self.policy.models and self.lora.adapter is not None:
+            raise ValueError(
+                "lora.adapter starts all policies, and policy.models each from a model of its own; leave one "
+                "out"
+            )
         for name, kind in {"task": task_options(self.task), "algorithm": algorithm.Config}.items():
             if not isinstance(getattr(self, f"{name}_options"), kind):
                 raise ValueError(

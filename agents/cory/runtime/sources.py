@@ -21,7 +21,7 @@ from typing import Any
 from cory import pocket
 from cory.runtime import hub
 from cory_env.contents import digest
-from cory_env.registry import LOADED, REGISTERED
+from cory_env.registry import LOADED, OURS, REGISTERED
 
 FOLDERS = ("adapter", "data", "judge", "model", "models")
 """Last parts of settings whose value may be a file or folder without a dot or slash in its name."""
@@ -29,7 +29,6 @@ ON_HUB = "commit "
 """What the source of a hub model begins with."""
 LOADED_SPLIT = "loaded "
 """What the source of queries begins with, which a run knows that has loaded them."""
-OURS = ("cory", "cory_env")
 ALGORITHMS = Path(__file__).parents[1] / "algorithms"
 NO_MODEL = re.compile(r"frozen|pool:\d+")
 """Players of a run that are none from elsewhere."""

@@ -427,4 +427,8 @@ def make_critic(config: Config, references: Mapping[str, Policy], game: VectorGa
         max_length=prompt + config.seats * (cap + (task.max_annotation if annotates(task) else 0)),
         seed=config.seed,
     )
+    if not hasattr(made, "optimizer"):
+        raise ValueError(
+            f"critic.kind {config.critic.kind!r} has no optimizer, which checkpoints hold; see CentralCritic"
+        )
     return made

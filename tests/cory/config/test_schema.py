@@ -152,13 +152,13 @@ def test_a_central_critic_goes_with_the_algorithm_that_needed_it():
 def test_a_tilde_is_the_home_folder_in_flags_files_and_python(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    (tmp_path / "set.yaml").write_text("policy:\n  model: ~/m\n  models: [~/m, ~/n]\nlora.adapter: ~/a\n")
+    (tmp_path / "set.yaml").write_text("policy:\n  model: ~/m\n  models: [~/m, ~/n]\n")
     (tmp_path / "a").mkdir()
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         (tmp_path / "a" / name).touch()
     home = str(tmp_path)
-    words = ["--policy.model", "~/m", "--policy.models=~/m", "~/n", "--lora.adapter=~/a"]
-    groups = {"policy": {"model": "~/m", "models": ["~/m", "~/n"]}, "lora": LoRAConfig(adapter=Path("~/a"))}
+    words = ["--policy.model", "~/m", "--policy.models=~/m", "~/n"]
+    groups = {"policy": {"model": "~/m", "models": ["~/m", "~/n"]}}
     for config in (
         config_of(*words),
         Config.from_flat(settings_of(tmp_path / "set.yaml")),
@@ -166,7 +166,15 @@ def test_a_tilde_is_the_home_folder_in_flags_files_and_python(tmp_path, monkeypa
     ):
         assert config.policy.model == f"{home}/m"
         assert config.policy.models == (f"{home}/m", f"{home}/n")
+    for config in (
+        config_of("--lora.adapter=~/a"),
+        Config.from_flat({"lora": LoRAConfig(adapter=Path("~/a"))}),
+    ):
         assert config.lora.adapter == tmp_path / "a"
+    with pytest.raises(
+        ValueError, match=r"lora\.adapter starts all policies, and policy\.models each from a"
+    ):
+        config_of(*words, "--lora.adapter=~/a")
     data = config_of("--task", "prompts", "--task.data=~/x", "--task.observer", "~ {query} {references}")
     assert data.task_options.data in (f"{home}/x", tmp_path / "x")
     assert data.task_options.observer == "~ {query} {references}"

@@ -160,6 +160,11 @@ class Doubling(CentralCritic):
         valued = super().value(batches)
         return {s: replace(b, values_BT=b.values_BT + 2 * b.mask_BT) for s, b in valued.items()}
 
+class Unkept(CentralCritic):
+    def __init__(self, *given, **options):
+        super().__init__(*given, **options)
+        del self.optimizer
+
 class Empty:
     def value(self, batches):
         return batches
@@ -172,6 +177,8 @@ def test_a_critic_in_a_file_gives_the_values(file):
     metrics = trainer.iterate(0)
     assert isinstance(trainer.critic, CentralCritic)
     assert metrics["pioneer_0/llm_1/value_first"] == 2  # the heads of a new critic say 0
+    with pytest.raises(ValueError, match="Unkept' has no optimizer, which checkpoints hold"):
+        Trainer(flagged("--critic.kind", f"{path}:Unkept"))
     with pytest.raises(ValueError, match="Empty' has no update, reset, save, restore; see CentralCritic"):
         CriticConfig(kind=f"{path}:Empty")
     with pytest.raises(ValueError, match=r"there are own, central, .*module:Class or file\.py:Class"):

@@ -10,6 +10,7 @@ from cory.config.parsing import as_json
 from cory.config.schema import Config
 from cory.runtime import sources
 from cory.runtime.sources import changed, sources_of
+from cory_env.payoff import rule
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +125,15 @@ def test_installed_plugins_and_attributes_of_classes_are_known_by_their_modules(
     assert list(sources_of({"task": "mytask"})) == ["first", "second"]
     sources._installed.cache_clear()
     assert list(sources_of({"judge": "first:Judge.score + 2*second:f"})) == ["first", "second"]
+
+
+def test_a_module_that_was_edited_after_it_was_loaded_is_refused(folder):
+    write(folder / "edited_later.py", "def pay(scores, iteration):\n    return scores\n")
+    rule("edited_later:pay", 2)
+    assert list(sources_of({"payoff": "edited_later:pay"})) == ["edited_later"]
+    write(folder / "edited_later.py", "def pay(scores, iteration):\n    return 2 * scores\n")
+    with pytest.raises(ValueError, match="edited_later has changed since this session loaded it"):
+        sources_of({"payoff": "edited_later:pay"})
 
 
 def test_a_registered_plugin_is_known_by_what_it_holds_and_by_its_module(folder, monkeypatch):

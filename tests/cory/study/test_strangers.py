@@ -32,10 +32,17 @@ def meeting(values, tmp_path, in_this_process) -> dict:
 
 
 @pytest.mark.slow
-def test_scores_with_strangers_are_those_of_cross_play(meeting):
+def test_scores_with_strangers_are_those_of_cross_play(meeting, tmp_path):
+    """An order of one's own, that never moves a policy, seats the strangers too."""
+    (tmp_path / "staying.py").write_text(
+        "def order(iteration, seats, policies):\n    return dict(zip(seats, policies))\n"
+    )
+    meeting["arms"]["staying"] = {"exchange.every": 1, "exchange.order": f"{tmp_path}/staying.py:order"}
+    meeting["strangers"] = [*meeting["strangers"], "staying"]
     finished = Study(**meeting).run(say=str)
     assert finished.failed == []
-    seated = {"fixed": ("llm_1", "llm_2"), "exchanging": ("llm_2", "llm_1")}  # after five exchanges
+    seated = dict.fromkeys(("fixed", "staying"), ("llm_1", "llm_2"))
+    seated["exchanging"] = ("llm_2", "llm_1")  # after five exchanges
     cross = {}
     for arm in seated:
         folder = finished.page.parent / f"{arm}/relay"

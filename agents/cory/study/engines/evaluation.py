@@ -20,7 +20,7 @@ from cory.training.evaluate import target_metrics, team_with_observers_of
 from cory.training.factory import configure_runtime
 from cory.training.overwriting import is_empty, is_marked, mark
 from cory.training.run_directory import write_settings
-from cory.training.targets import find
+from cory.training.targets import Target, find
 
 
 def evaluate(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -51,7 +51,10 @@ def evaluate_on_others(folder: Path, run: PlannedRun) -> None:
     with Signals():
         for name, settings in run.cross.items():
             if name not in cross_evaluations(run, folder):
-                target = replace(find(str(folder)), config=Config.from_flat(settings))
+                target = _trained(folder, run)
+                config, of_run = Config.from_flat(settings), target.config
+                config = replace(config, iterations=of_run.iterations, exchange=of_run.exchange)
+                target = replace(target, config=config)
                 configure_runtime(target.config)
                 print(f"evaluating {name}", flush=True)
                 made = {"settings": dict(settings), "sources": sources_of(settings)}
@@ -69,12 +72,18 @@ def evaluate_with_strangers(folder: Path, run: PlannedRun) -> None:
     if done or not others or not all(finished(other, run) for other in others.values()):
         return
     with Signals():
-        target = find(str(folder))
+        target = _trained(folder, run)
         configure_runtime(target.config)
         print(f"playing with the observers of seeds {', '.join(map(str, others))}", flush=True)
-        teams = [team_with_observers_of(target, find(str(other))) for other in others.values()]
+        teams = [team_with_observers_of(target, _trained(other, run)) for other in others.values()]
         means = {name: fmean(metrics[name] for metrics in teams) for name in teams[0]}
         _store(folder, STRANGERS, {"seeds": list(others), "metrics": means})
+
+
+def _trained(folder: Path, run: PlannedRun) -> Target:
+    """The policies of a run of this arm, to be seated as after its last iteration, by the arm's own order."""
+    exchange = {name: value for name, value in run.settings.items() if name.startswith("exchange.")}
+    return find(str(folder), settings=exchange)
 
 
 def _store(folder: Path, name: str, content: Mapping[str, Any]) -> None:
