@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from cory.functional.advantage import totals
 from cory.runtime.checks import check_fields
-from cory_env.registry import check_call
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -223,6 +222,8 @@ class Algorithm:
 
         Also for a Config that is not frozen or has no defaults.
         """
+        from cory_env.registry import check_call
+
         missing = [part for part in ("Config", "advantage", "token_loss") if not hasattr(module, part)]
         if missing:
             raise ValueError(
