@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -180,6 +181,16 @@ HOOKS = {
 """The hooks of an algorithm module, and what each is called with."""
 
 
+@cache
+def _check_calls(name: str, module: ModuleType) -> None:
+    """Raise ValueError for a hook that takes something else; once, as settings load their algorithm often."""
+    from cory_env.registry import check_call
+
+    for hook, takes in HOOKS.items():
+        if (function := getattr(module, hook, None)) is not None:
+            check_call(f"{hook} of algorithm {name!r}", function, *takes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
     """An algorithm module's hooks, with defaults for those it leaves out."""
@@ -222,8 +233,6 @@ class Algorithm:
 
         Also for a Config that is not frozen or has no defaults.
         """
-        from cory_env.registry import check_call
-
         missing = [part for part in ("Config", "advantage", "token_loss") if not hasattr(module, part)]
         if missing:
             raise ValueError(
@@ -244,9 +253,7 @@ class Algorithm:
                 f"algorithm {name!r} ({module.__name__}): {required[0]} of its Config has no default; give "
                 "it one"
             )
-        for hook, takes in HOOKS.items():
-            if (function := getattr(module, hook, None)) is not None:
-                check_call(f"{hook} of algorithm {name!r}", function, *takes)
+        _check_calls(name, module)
         return cls(
             name=name,
             Config=module.Config,

@@ -96,7 +96,7 @@ def table(results: Results) -> list[Table]:
         over_tasks = [estimate(interquartile_mean, of_arm)]
         if arm != first and first in scores:
             over_tasks.append(estimate(probability_of_improvement, of_arm, scores[first]))
-        cells = [f"{value:.3f}" + _ends(low, high) for value, low, high in over_tasks]
+        cells = [_cell(one) for one in over_tasks]
         by_task = [f"{n.mean():.2f}" for n in of_arm.values()]
         rows.append([arm, str(sum(map(len, of_arm.values()))), *[*cells, "-"][:2], *by_task])
     missing = [arm for arm in results["arms"] if arm not in scores]
@@ -111,8 +111,8 @@ def table(results: Results) -> list[Table]:
     return [Table("Scores over all tasks", head, rows, note=note)]
 
 
-def _ends(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f" ({low:.3f} to {high:.3f})"
+def _cell(one: Estimate) -> str:
+    return f"{one.value:.3f}" + ("" if math.isnan(one.low) else f" ({one.low:.3f} to {one.high:.3f})")
 
 
 def badge(results: Results) -> Sequence[tuple[str, str, str]]:
