@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
+from cory.runtime.cpu import widen_bfloat16
 from cory.runtime.device import computes_bfloat16, import_bitsandbytes
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -30,6 +31,8 @@ def resolved(precision: Precision, device: torch.device) -> Literal["float32", "
         return "bfloat16" if computes_bfloat16(device) else "float32"
     if precision == "bfloat16" and computes_bfloat16(device) is False:
         raise ValueError(f"precision is 'bfloat16', which {device} does not compute in; take float32 or auto")
+    if precision == "bfloat16" and device.type == "cpu":
+        widen_bfloat16()
     return precision
 
 
