@@ -295,14 +295,16 @@ class Config:
         check_fields(self, "", count="iterations batch keep_checkpoints", natural="checkpoint_every threads")
         if self.memory != "auto" and self.memory < 1:
             raise ValueError(f"memory is {self.memory}; give the bytes of a pass, from 1, or auto")
-        unused = replace(LoRAConfig(), adapter=self.lora.adapter)
-        if self.policy.kind in ("causal_lm", "table") and self.lora != unused:
+        if self.policy.kind in ("causal_lm", "table") and self.lora != (unused := LoRAConfig()):
             (name, *_) = (
                 f.name for f in fields(unused) if getattr(self.lora, f.name) != getattr(unused, f.name)
             )
+            whole = (
+                " To train all weights from an adapter, name it as policy.model." if name == "adapter" else ""
+            )
             raise ValueError(
                 f"lora.{name} is of adapters, and policy.kind {self.policy.kind} trains none; take "
-                "policy.kind lora_team, or leave it out"
+                f"policy.kind lora_team, or leave it out.{whole}"
             )
         check_places(self.log_to)
         response_range(self.max_response)
@@ -311,11 +313,6 @@ class Config:
         if self.policy.models and len(self.policy.models) != policies:
             raise ValueError(
                 f"policy.models names {len(self.policy.models)} models for {policies} policies; give one each"
-            )
-        if self.policy.models and self.lora.adapter is not None:
-            raise ValueError(
-                "lora.adapter starts all policies, and policy.models each from a model of its own; leave one "
-                "out"
             )
         for name, kind in {"task": task_options(self.task), "algorithm": algorithm.Config}.items():
             if not isinstance(getattr(self, f"{name}_options"), kind):

@@ -167,14 +167,12 @@ def test_a_tilde_is_the_home_folder_in_flags_files_and_python(tmp_path, monkeypa
         assert config.policy.model == f"{home}/m"
         assert config.policy.models == (f"{home}/m", f"{home}/n")
     for config in (
-        config_of("--lora.adapter=~/a"),
-        Config.from_flat({"lora": LoRAConfig(adapter=Path("~/a"))}),
+        config_of("--policy.kind=lora_team", "--lora.adapter=~/a"),
+        Config.from_flat({"policy.kind": "lora_team", "lora": LoRAConfig(adapter=Path("~/a"))}),
     ):
         assert config.lora.adapter == tmp_path / "a"
-    with pytest.raises(
-        ValueError, match=r"lora\.adapter starts all policies, and policy\.models each from a"
-    ):
-        config_of(*words, "--lora.adapter=~/a")
+    with pytest.raises(ValueError, match=r"policy\.kind causal_lm trains none.*name it as policy\.model"):
+        config_of("--lora.adapter=~/a")
     data = config_of("--task", "prompts", "--task.data=~/x", "--task.observer", "~ {query} {references}")
     assert data.task_options.data in (f"{home}/x", tmp_path / "x")
     assert data.task_options.observer == "~ {query} {references}"
