@@ -185,6 +185,7 @@ class Words:
         return [0.0 for _ in texts]
 
 
+@pytest.mark.slow
 def test_the_name_of_a_reward_is_the_same_in_every_process():
     script = (
         "from cory.api.rewards import name_of; from tests.cory.test_api import Words; "
@@ -308,6 +309,7 @@ class Model(torch.nn.Linear):
         return super().forward(torch.zeros(len(texts), 1))[:, 0].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -334,6 +336,7 @@ def test_each_reward_of_a_session_scores_its_own_run(tmp_path, model_folder, mak
     assert name_of(make(1.0)) == name_of(make(1.0)) == runs[0].config.judge  # in the next session too
 
 
+@pytest.mark.slow
 def test_several_rewards_are_summed(tmp_path):
     run = cory.train(
         model=(make_model("gpt2", vocab_size=len(letters()), window=64), letters()),
@@ -373,6 +376,7 @@ def test_a_reward_of_a_script_is_named_by_what_it_does():
     assert first != made("def praises(completions): return [2.0 for _ in completions]")
 
 
+@pytest.mark.slow
 def test_a_wrong_reward_saves_the_run_and_is_named(tmp_path, model_folder):
     calls = []
 
@@ -403,6 +407,7 @@ def test_columns_may_be_called_like_splits():
     assert _is_splits({"train": [], "test": [], "unsupervised": []})
 
 
+@pytest.mark.slow
 def test_an_edited_data_file_is_said_in_an_evaluation(tmp_path, model_folder, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = tmp_path / "films.jsonl"

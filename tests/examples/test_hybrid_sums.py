@@ -29,6 +29,7 @@ def scored():
     return scores
 
 
+@pytest.mark.slow
 def test_rule_and_style_are_added_with_their_weight(scored):
     rule = scored("examples/hybrid_sums.py:correct")
     style = scored("examples/style_judge")

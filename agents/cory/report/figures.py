@@ -68,6 +68,7 @@ def draw_kinds(kinds: Sequence[Kind[T]], source: T, folder: Path) -> list[Plot]:
             figure = draw_figure(source)
             if figure is not None:
                 figure.savefig(path)
+                figure.set_layout_engine("none")  # the page's drawing has the same places
                 plots.append(Plot(path, title, caption, figure))
     return plots
 

@@ -44,6 +44,7 @@ def test_study_of_flags_is_repeated_by_the_file_in_its_folder(planned_runs, tmp_
     assert main(["study", str(file), "--seeds", "3"]) == 0
 
 
+@pytest.mark.slow
 def test_file_of_a_study_of_flags_says_where_its_runs_are_and_outlives_a_refusal(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = ("--evaluation.queries", "4", "--batch", "4", "--arms", "ppo,a2c", "--seeds", "1", "--jobs", "1")

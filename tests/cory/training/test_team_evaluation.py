@@ -63,6 +63,7 @@ def test_the_page_draws_the_team(tmp_path):
     assert "sum of the scores" in drawn["team"]
 
 
+@pytest.mark.slow
 def test_games_of_a_finished_run_are_paid_as_its_last_evaluation_was(tmp_path):
     """From the sum to own scores over 2 iterations: after 4 both seats are paid their own."""
     payoff = {"payoff": "cooperative", "payoff_options": {"to": "independent", "over": 2}}
@@ -91,6 +92,7 @@ def test_games_of_a_finished_run_are_paid_as_its_last_evaluation_was(tmp_path):
     assert first["team/observer_1/payoff"] == pytest.approx(halfway)
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_plays_in_the_seats_that_it_had(tmp_path):
     settings = {
         **{"task": "echo", "policy.kind": "table", "learner.lr": 0.1, "batch": 16, "iterations": 3},
