@@ -31,7 +31,7 @@ def backbones(tmp_path_factory) -> dict[str, Path]:
     return {kind: save_backbone(kind, tmp_path_factory.mktemp(kind)) for kind in CLASSES}
 
 
-@pytest.fixture(scope="module", params=tuple(CLASSES))
+@pytest.fixture(scope="module", params=["gpt2", "llama", pytest.param("qwen2", marks=pytest.mark.slow)])
 def backbone(request, backbones) -> Path:
-    """A folder with a tiny GPT-2, Llama or Qwen2."""
+    """A folder with a tiny GPT-2 or Llama, in the slow tests also a Qwen2."""
     return backbones[request.param]

@@ -262,6 +262,7 @@ def test_samples_are_games_and_no_responses_that_a_judge_failed_on(tmp_path):
     assert len(run.samples) == games > 0
 
 
+@pytest.mark.slow
 def test_a_model_in_memory_is_written_beside_the_run_and_is_the_reference_ever_after(tmp_path):
     model = make_model("gpt2", vocab_size=len(letters()), window=64)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -481,6 +482,7 @@ def test_a_task_object_and_callbacks(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_task_object_stays_the_task_of_its_run(tmp_path, monkeypatch):
     class Zeros(Echo):
         def score(self, queries, responses):

@@ -94,6 +94,7 @@ def test_means_are_those_of_the_pairs_of_each_kind(result):
     assert gap["low"] < gap["value"] < gap["high"]
 
 
+@pytest.mark.slow
 def test_the_command_prints_matrices_and_writes_a_page_with_heat_maps(runs, tmp_path, capsys):
     out = tmp_path / "cross.json"
     assert main(["evaluate", *runs, "--cross-play", "--queries", "8", "--out", str(out)]) == 0

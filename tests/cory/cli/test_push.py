@@ -109,6 +109,7 @@ def evaluated(run, **settings) -> float:
     return result["metrics"]["llm_1"]["task_reward"]
 
 
+@pytest.mark.slow
 def test_the_card_has_no_evaluation_of_other_weights_or_settings(tmp_path):
     run = cory.train(run=tmp_path / "run", iterations=2, **ECHO)
     before = evaluated(run)

@@ -259,6 +259,7 @@ def test_a_run_with_a_pool_resumes_from_the_checkpoint_before_a_damaged_one(tmp_
     assert same(traces(run, 6), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"players": {"observer_1": "pool:1"}}, PAYOFF_SCHEDULE])
 def test_team_games_and_samples_of_a_resumed_run_are_those_of_the_iteration(tmp_path, changes):
     """By its opponents and its payoff, not by those of the iteration before, which a resumed run lacks."""

@@ -65,6 +65,7 @@ def test_the_weights_are_the_minimum_of_the_penalised_loss():
     assert objective(solution[:-1], solution[-1] + 0.02) > least
 
 
+@pytest.mark.slow
 def test_a_fit_writes_a_judge_that_finds_the_word_and_goes_on_from_what_it_has_read(config):
     figures = fit_judge.fit(config)
     good, bad = Classifier(config.out)(["film 7 I liked it, you did good", "film 7 I liked it, you did bad"])
