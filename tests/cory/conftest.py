@@ -25,13 +25,20 @@ def tiny_folder(tmp_path_factory) -> Path:
     return folder
 
 
+QUICK = ("gpt2", "llama")
+"""The architectures of the quick tests; the slow ones have all."""
+
+
 @pytest.fixture(scope="session")
 def backbones(tmp_path_factory) -> dict[str, Path]:
     """A model folder per architecture of `tests.helpers.models.CLASSES`."""
     return {kind: save_backbone(kind, tmp_path_factory.mktemp(kind)) for kind in CLASSES}
 
 
-@pytest.fixture(scope="module", params=["gpt2", "llama", pytest.param("qwen2", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow) for kind in CLASSES],
+)
 def backbone(request, backbones) -> Path:
-    """A folder with a tiny GPT-2 or Llama, in the slow tests also a Qwen2."""
+    """A folder with a tiny GPT-2, Llama or Qwen2."""
     return backbones[request.param]

@@ -26,7 +26,10 @@ def check_precision(precision: str) -> None:
 
 @cache
 def resolved(precision: Precision, device: torch.device) -> Literal["float32", "bfloat16"]:
-    """`auto` is bfloat16 on an accelerator that computes in it, float32 everywhere else."""
+    """`auto` is bfloat16 on an accelerator that computes in it, float32 everywhere else.
+
+    For bfloat16 on a CPU this process is prepared by `widen_bfloat16`.
+    """
     if precision == "auto":
         return "bfloat16" if computes_bfloat16(device) else "float32"
     if precision == "bfloat16" and computes_bfloat16(device) is False:

@@ -81,22 +81,22 @@ def widen_bfloat16() -> "torch.library.Library | None":
     if BACKENDS.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return None
     library = torch.library.Library("aten", "IMPL")
-    for name in ("mm", "addmm", "bmm", "baddbmm"):
-        product = torch.library.get_kernel(f"aten::{name}", "CPU")
-        for overload in (name, f"{name}.out"):
-            usual = torch.library.get_kernel(f"aten::{overload}", "CPU")
-            with warnings.catch_warnings():  # torch says once that it is replaced
-                warnings.filterwarnings("ignore", "Warning only once for all operators")
-                library.impl(overload, partial(_widened, usual, product), "CPU", with_keyset=True)
+    with warnings.catch_warnings():  # torch says once that a kernel is replaced
+        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        for name in ("mm", "addmm", "bmm", "baddbmm"):
+            product = torch.library.get_kernel(f"aten::{name}", "CPU")
+            into = torch.library.get_kernel(f"aten::{name}.out", "CPU")
+            library.impl(name, partial(_widened, product, product), "CPU", with_keyset=True)
+            library.impl(f"{name}.out", partial(_widened, into, product), "CPU", with_keyset=True)
     return library
 
 
-def _widened(usual: Any, product: Any, keys: Any, *factors: Tensor, out: Any = None, **scales: Any) -> Tensor:
+def _widened(usual: Any, product: Any, keys: Any, *factors: Tensor, **options: Any) -> Tensor:
     """A product by its usual kernel; of bfloat16 by `product`, that of float32, rounded."""
-    given = {} if out is None else {"out": out}
     if factors[-1].dtype != torch.bfloat16:
-        return usual.call_boxed(keys, *factors, **scales, **given)  # type: ignore[no-any-return]
-    result = product.call_boxed(keys, *(factor.float() for factor in factors), **scales)
+        return usual.call_boxed(keys, *factors, **options)  # type: ignore[no-any-return]
+    out = options.pop("out", None)
+    result = product.call_boxed(keys, *(factor.float() for factor in factors), **options)
     return result.bfloat16() if out is None else out.copy_(result)  # type: ignore[no-any-return]
 
 

@@ -166,8 +166,10 @@ def test_a_tilde_is_the_home_folder_in_flags_files_and_python(tmp_path, monkeypa
     ):
         assert config.policy.model == f"{home}/m"
         assert config.policy.models == (f"{home}/m", f"{home}/n")
+    (tmp_path / "team.yaml").write_text("policy.kind: lora_team\nlora.adapter: ~/a\n")
     for config in (
         config_of("--policy.kind=lora_team", "--lora.adapter=~/a"),
+        Config.from_flat(settings_of(tmp_path / "team.yaml")),
         Config.from_flat({"policy.kind": "lora_team", "lora": LoRAConfig(adapter=Path("~/a"))}),
     ):
         assert config.lora.adapter == tmp_path / "a"
