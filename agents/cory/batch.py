@@ -6,10 +6,10 @@ Shapes: B games, P prompt tokens, T response tokens, L tokens of the longest pro
 tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -85,12 +85,26 @@ class Rows:
         parts = (self.prompt_BP, self.prompt_length_B), (self.response_BT, self.response_length_B)
         return joined(*parts, length=self.max_length)
 
-    def split(self, size: int) -> "list[Rows]":
-        """Consecutive groups of at most `size` rows, each cut to its longest row."""
-        parts = {name: getattr(self, name).split(size) for name in columns(Rows)}
-        return [
-            Rows(**_cut(dict(zip(parts, part, strict=True)))) for part in zip(*parts.values(), strict=True)
-        ]
+    def take(self, index_B: Tensor) -> Self:
+        """The rows at `index_B`, in that order, cut to the longest of them."""
+        return type(self)(**_cut({name: getattr(self, name)[index_B] for name in columns(type(self))}))
+
+    def in_passes(self, size: int, states_of: Callable[[Self], Tensor]) -> Tensor:
+        """What `states_of` computes at the chosen tokens [K, ...], of at most `size` rows at a time.
+
+        Rows of like lengths share a pass, which has less padding; the order is that of `mask_BT`.
+        """
+        B = len(self.response_BT)
+        if size >= B:
+            return states_of(self)
+        at_BT = (self.mask_BT.flatten().cumsum(0) - 1).view_as(self.mask_BT)
+        by_length_B = (self.prompt_length_B + self.response_length_B).argsort(stable=True)
+        states, at = [], []
+        for index_B in by_length_B.chunk(-(-B // size)):
+            rows = self.take(index_B)
+            states.append(states_of(rows))
+            at.append(rows.chosen(at_BT[index_B, : rows.response_BT.shape[1]]))
+        return torch.cat(states)[torch.cat(at).argsort()]
 
     def input_ids(self) -> Tensor:
         """Model input that predicts every response token [B, L - 1]: `joined()` without its last column."""
@@ -140,10 +154,6 @@ class Batch(Rows):
 
     def __len__(self) -> int:
         return len(self.response_BT)
-
-    def take(self, index_B: Tensor) -> "Batch":
-        """The rows at `index_B`, in that order, cut to the longest of them."""
-        return Batch(**_cut({name: getattr(self, name)[index_B] for name in columns(Batch)}))
 
 
 def joined(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], *, length: int) -> Tensor:

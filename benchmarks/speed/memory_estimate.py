@@ -10,8 +10,8 @@
     gathered     of weights that ranks share out: when sampling and scoring what other ranks hold of a policy
                  and its reference, in a learning pass two layers, whole, and the gradients of one
 
-Weights are already in memory when this is computed. The passes of scoring have the rows of sampling and no
-casts of all weights, so they are never the peak.
+Weights are already in memory when this is computed. The passes of scoring have the rows of learning and keep
+nothing for a gradient, so they are never the peak.
 """
 
 from collections.abc import Mapping, Sequence

@@ -52,6 +52,30 @@ def test_take_reorders_and_cuts_to_the_longest_row_left():
     assert batch().take(torch.tensor([0])).prompt_BP.tolist() == [[1, 2]]
 
 
+def test_passes_hold_rows_of_like_lengths_and_their_states_come_back_in_order():
+    """Prompts and responses of 3 + 1, 1 + 2, 2 + 3 and 1 + 1 tokens, two rows at a time."""
+    four = Rows(
+        prompt_BP=torch.tensor([[1, 1, 1], [2, 0, 0], [3, 3, 0], [4, 0, 0]]),
+        prompt_length_B=torch.tensor([3, 1, 2, 1]),
+        response_BT=torch.tensor([[10, 0, 0], [20, 21, 0], [30, 31, 32], [40, 0, 0]]),
+        response_length_B=torch.tensor([1, 2, 3, 1]),
+    )
+    seen = []
+
+    def states_of(rows: Rows) -> torch.Tensor:
+        seen.append(rows.joined().tolist())
+        return rows.chosen(rows.response_BT)[:, None] * torch.tensor([[1, 2]])
+
+    found = four.in_passes(2, states_of)
+    assert seen == [
+        [[4, 40, 0], [2, 20, 21]],
+        [[1, 1, 1, 10, 0], [3, 3, 30, 31, 32]],
+    ]
+    assert found.tolist() == [[n, 2 * n] for n in (10, 20, 21, 30, 31, 32, 40)]
+    assert torch.equal(four.in_passes(4, states_of), found)
+    assert len(seen) == 3
+
+
 def test_concat_pads_the_narrow_one_and_stack_keeps_every_row():
     assert concat([torch.ones(1, 1), torch.ones(1, 2)]).tolist() == [[1.0, 0.0], [1.0, 1.0]]
     both = stack(Batch, [batch().take(torch.tensor([1])), batch()])

@@ -29,7 +29,7 @@ SEED = 20_000
 """Random seed of evaluations; the same for all policies, so that comparisons are paired."""
 
 BATCH = 256
-"""Games that are played at once; no number depends on it."""
+"""Games that are played at once, and more where a query has more samples; no number depends on it."""
 
 Measure = Callable[[Sequence[str], np.ndarray], np.ndarray]
 """A function (texts of query + response, their task rewards) -> one number per text."""
@@ -128,22 +128,25 @@ def evaluate_in_game(
     if not held_out:
         raise ValueError(f"the task has no held-out queries; give it data with a {split} split")
     parts: dict[str, list[_Part]] = {seat: [] for seat in game.seats}
-    for sample in range(config.samples):
-        for start in range(0, len(held_out), BATCH):
-            queries = held_out[start : start + BATCH]
-            spec = RolloutSpec.draw(
+    at_once = max(1, BATCH // config.samples)
+    for start in range(0, len(held_out), at_once):
+        queries = held_out[start : start + at_once]
+        spec = RolloutSpec.interleaved([
+            RolloutSpec.draw(
                 queries,
                 seats=game.seats,
                 games_B=np.arange(start, start + len(queries)),
                 key=(seed, "evaluation", sample),
                 max_response=game.cap_range,
             )
-            if shared := len(queries) >= ranks.count():
-                spec = spec.rows(ranks.share(len(queries)))
-            play = partial(_play, game, policies_by_seat, spec, config.sampling, measures)
-            for played in ranks.gather_results("an evaluation", play)[: None if shared else 1]:
-                for seat, part in played.items():
-                    parts[seat].append(part)
+            for sample in range(config.samples)
+        ])  # fmt: skip
+        if shared := len(spec.queries) >= ranks.count():
+            spec = spec.rows(ranks.share(len(spec.queries)))
+        play = partial(_play, game, policies_by_seat, spec, config.sampling, measures)
+        for played in ranks.gather_results("an evaluation", play)[: None if shared else 1]:
+            for seat, part in played.items():
+                parts[seat].append(part)
     texts, correct = [query.text for query in held_out], threshold(config, game.task)
     responses = {seat: _gather(texts, parts[seat], correct) for seat in game.seats}
     if len(game.seats) > 1:  # of all games at once: a payoff may mix them
@@ -197,15 +200,15 @@ def _play(
 
 
 def _gather(queries: list[str], parts: Sequence[_Part], correct: float | None) -> Responses:
-    """Join parts that are ordered by sample, then by query."""
-    Q = len(queries)
+    """Join parts that are ordered by query, then by sample."""
     texts = [text for part in parts for text in part[0]]
     ids = [response for part in parts for response in part[1]]
+    Q, S = len(queries), len(texts) // len(queries)
     names = parts[0][2]
     return Responses(
         queries=queries,
-        texts=[texts[i::Q] for i in range(Q)],
-        ids=[ids[i::Q] for i in range(Q)],
-        arrays={name: np.concatenate([part[2][name] for part in parts]).reshape(-1, Q).T for name in names},
+        texts=[texts[i * S : (i + 1) * S] for i in range(Q)],
+        ids=[ids[i * S : (i + 1) * S] for i in range(Q)],
+        arrays={name: np.concatenate([part[2][name] for part in parts]).reshape(Q, S) for name in names},
         threshold=correct,
     )

@@ -102,11 +102,14 @@ class CachedDecoder:
     ) -> None:
         """`fixed` takes a `FixedCache` instead of a `GrowingCache`."""
         self.trunk, self.logits, self.config = trunk, logits, model.config
+        self.drops = model.training
+        """Whether dropout makes equal rows differ."""
         self.window, self.fixed = window, fixed
         takes = inspect.signature(model.forward).parameters
         self.name = "cache" if "cache" in takes else "past_key_values"  # before transformers 5.24
 
     def start(self, prompt_BP: Tensor, prompt_length_B: Tensor, *, tokens: int) -> Tensor:
+        """Equal prompts are computed once: those of a group, or of several samples of a query."""
         P = int(prompt_length_B.max())
         at_BP = torch.arange(P, device=prompt_BP.device) - (P - prompt_length_B)[:, None]
         real_BP, position_BP = at_BP >= 0, at_BP.clamp(min=0)
@@ -121,7 +124,14 @@ class CachedDecoder:
             else GrowingCache(config=self.config)
         )
         ids_BP = prompt_BP.gather(1, position_BP) * real_BP
-        return self._forward(ids_BP, position_BP, real_BP)
+        rows = torch.cat([prompt_length_B[:, None], ids_BP], dim=1)
+        distinct, at_B = torch.unique(rows, dim=0, return_inverse=True)
+        if self.drops or len(distinct) == len(rows):
+            return self._forward(ids_BP, position_BP, real_BP)
+        one_N = at_B.new_empty(len(distinct)).scatter_(0, at_B, torch.arange(len(rows), device=at_B.device))
+        logits_NV = self._forward(ids_BP[one_N], position_BP[one_N], real_BP[one_N])
+        self.cache.reorder_cache(at_B)
+        return logits_NV[at_B]
 
     def step(self, token_B: Tensor) -> Tensor:
         self.token_B1.copy_(token_B[:, None])

@@ -41,8 +41,8 @@ def evaluate(policy: Policy, rows: Rows) -> Evaluation:
 @torch.no_grad()
 def _evaluate(policy: Policy, rows: Rows) -> Evaluation:
     token_K = rows.chosen(rows.response_BT)
-    state_KD = _all_hidden_states(policy, rows)
-    ref_state_KD = state_KD if policy.reference is policy else _all_hidden_states(policy.reference, rows)
+    state_KD = _hidden_states(policy, rows)
+    ref_state_KD = state_KD if policy.reference is policy else _hidden_states(policy.reference, rows)
     parts: list[Tensor] = []
     for at in chunks(len(token_K), policy.max_logit_rows()):
         logits_NV, ref_logits_NV = policy.logits(state_KD[at]), policy.reference.logits(ref_state_KD[at])
@@ -82,7 +82,6 @@ def unscored_batch(rows: Rows, score_B: Tensor, payoff_B: Tensor) -> Batch:
     return Batch(**known, **unknown, score_B=score_B, payoff_B=payoff_B)
 
 
-@torch.no_grad()
-def _all_hidden_states(policy: Policy, rows: Rows) -> Tensor:
-    size = policy.max_rows(rows.max_length, learning=False)
-    return torch.cat([policy.hidden_states(part) for part in rows.split(size)])
+def _hidden_states(policy: Policy, rows: Rows) -> Tensor:
+    """Those of `Policy.hidden_states`, in passes no larger than a learner's."""
+    return rows.in_passes(policy.max_rows(rows.max_length), policy.hidden_states)

@@ -52,6 +52,18 @@ class RolloutSpec:
         uniforms_BT = {seat: torch.from_numpy(rng.uniforms((*key, seat), games_B, high)) for seat in seats}
         return cls(queries=queries, caps_BN=caps_BN, uniforms_BT=uniforms_BT)
 
+    @classmethod
+    def interleaved(cls, specs: Sequence[Self]) -> Self:
+        """Specs of the same queries as one: all games of the first query, then those of the second."""
+        first = specs[0]
+        uniforms_BT = {
+            seat: torch.stack([spec.uniforms_BT[seat] for spec in specs], dim=1).flatten(0, 1)
+            for seat in first.uniforms_BT
+        }
+        caps_BN = np.stack([spec.caps_BN for spec in specs], axis=1).reshape(-1, first.caps_BN.shape[1])
+        queries = [query for query in first.queries for _ in specs]
+        return cls(queries=queries, caps_BN=caps_BN, uniforms_BT=uniforms_BT)
+
     def rows(self, at: slice) -> Self:
         """The games at `at` only."""
         uniforms_BT = {seat: tensor_BT[at] for seat, tensor_BT in self.uniforms_BT.items()}

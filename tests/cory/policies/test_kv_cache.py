@@ -90,6 +90,41 @@ def test_both_caches_give_the_same_tokens_and_log_probs(kind, tiny_folder):
     torch.testing.assert_close(fixed.logprobs_BT, growing.logprobs_BT, atol=1e-5, rtol=0)
 
 
+@each_cache
+@each_shape
+def test_equal_prompts_are_computed_once_and_their_rows_go_on_by_themselves(shape, fixed):
+    """Rows 0, 2 and 4 have one prompt; row 3 begins with its ids, row 1 with the id of padding."""
+    prompt_BP = torch.tensor([[5, 6, 7], [0, 5, 6], [5, 6, 7], [5, 6, 9], [5, 6, 7]])
+    length_B, ids_BT = torch.tensor([3, 3, 3, 2, 3]), torch.arange(5 * STEPS).view(5, STEPS) % 37 + 3
+    policy = make_shape(shape)
+    rows = []
+    trunk = policy.trunk
+    policy.trunk = lambda **inputs: rows.append(len(inputs["input_ids"])) or trunk(**inputs)
+
+    def logits(at) -> list[Tensor]:
+        decoder = decoder_of(policy, fixed=fixed)
+        found = [decoder.start(prompt_BP[at], length_B[at], tokens=STEPS + 1)]
+        return found + [decoder.step(ids_BT[at, t]) for t in range(STEPS)]
+
+    with torch.no_grad():
+        together = logits(slice(None))
+        assert rows == [3] + STEPS * [5]
+        for i in range(5):
+            for got_BV, want_1V in zip(together, logits(slice(i, i + 1)), strict=True):
+                torch.testing.assert_close(got_BV[i], want_1V[0], atol=1e-5, rtol=1e-4)
+
+
+def test_dropout_falls_on_equal_prompts_by_themselves():
+    """As the released code samples, which knows of no equal rows."""
+    policy = make_causal_lm("gpt2")
+    policy.model.train()
+    with torch.no_grad():
+        first_V, second_V = decoder_of(policy, fixed=False).start(
+            torch.tensor([[5, 6, 7], [5, 6, 7]]), torch.tensor([3, 3]), tokens=1
+        )
+    assert not torch.equal(first_V, second_V)
+
+
 class Requests(TorchDispatchMode):
     """Notes every operation with all its arguments, of tensors type and shape."""
 

@@ -128,8 +128,7 @@ def test_rows_of_like_lengths_share_a_pass_where_a_batch_is_split(monkeypatch):
 def test_a_pass_takes_as_many_rows_as_memory_allows_and_nothing_else_changes(kind, monkeypatch):
     """Memory for the activations of 2 rows of 12 tokens in both layers and for logits of 2 rows.
 
-    Sampling runs in parts of 2 rows, gradients too; scoring, which holds the activations of one layer and the
-    keys and values of both, in parts of 3.
+    Sampling, scoring and gradients run in parts of 2 rows.
     """
     found, batch_sizes = [], []
     plain = CausalLMPolicy.trunk
@@ -154,7 +153,7 @@ def test_a_pass_takes_as_many_rows_as_memory_allows_and_nothing_else_changes(kin
         learner.optimizer = torch.optim.SGD(learner.trainable, lr=1.0)
         before = [p.detach().clone() for p in learner.trainable]
         learner.update(batch, advantage_of(learner, batch), [torch.arange(B)])
-        assert set(batch_sizes) == ({2, 3} if few else {6})
+        assert set(batch_sizes) == ({2} if few else {6})
         found.append((batch, [a - b.detach() for a, b in zip(before, learner.trainable, strict=True)]))
     (whole, want), (parts, got) = found
     assert torch.equal(whole.response_BT, parts.response_BT)
