@@ -3,7 +3,7 @@
 Shapes: B games, T tokens, Q queries, S samples (responses to a query).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -20,6 +20,7 @@ from cory.policies.scoring import evaluate
 from cory.rollout.rollout import RolloutSpec, sample_responses
 from cory.runtime.checks import check_new
 from cory_env.tasks.base import Task, correct_from, validation_queries
+from cory_env.types import Query
 from cory_env.vector import VectorGame
 
 Split = Literal["validation", "test"]
@@ -29,7 +30,7 @@ SEED = 20_000
 """Random seed of evaluations; the same for all policies, so that comparisons are paired."""
 
 BATCH = 256
-"""Games that are played at once, and more where a query has more samples; no number depends on it."""
+"""Games that are played at once; no number depends on it."""
 
 Measure = Callable[[Sequence[str], np.ndarray], np.ndarray]
 """A function (texts of query + response, their task rewards) -> one number per text."""
@@ -128,19 +129,7 @@ def evaluate_in_game(
     if not held_out:
         raise ValueError(f"the task has no held-out queries; give it data with a {split} split")
     parts: dict[str, list[_Part]] = {seat: [] for seat in game.seats}
-    at_once = max(1, BATCH // config.samples)
-    for start in range(0, len(held_out), at_once):
-        queries = held_out[start : start + at_once]
-        spec = RolloutSpec.interleaved([
-            RolloutSpec.draw(
-                queries,
-                seats=game.seats,
-                games_B=np.arange(start, start + len(queries)),
-                key=(seed, "evaluation", sample),
-                max_response=game.cap_range,
-            )
-            for sample in range(config.samples)
-        ])  # fmt: skip
+    for spec in _specs(game, held_out, config.samples, seed):
         if shared := len(spec.queries) >= ranks.count():
             spec = spec.rows(ranks.share(len(spec.queries)))
         play = partial(_play, game, policies_by_seat, spec, config.sampling, measures)
@@ -155,6 +144,25 @@ def evaluate_in_game(
         for written, score, payoff_B in zip(responses.values(), scores, payoffs_BN.T, strict=True):
             written.arrays["payoff"] = payoff_B.reshape(score.shape)
     return responses
+
+
+def _specs(game: VectorGame, queries: Sequence[Query], samples: int, seed: int) -> Iterator[RolloutSpec]:
+    """The games of an evaluation by query, then by sample, at most `BATCH` at a time."""
+    at_once = max(1, BATCH // samples)
+    for start in range(0, len(queries), at_once):
+        asked = queries[start : start + at_once]
+        spec = RolloutSpec.interleaved([
+            RolloutSpec.draw(
+                asked,
+                seats=game.seats,
+                games_B=np.arange(start, start + len(asked)),
+                key=(seed, "evaluation", sample),
+                max_response=game.cap_range,
+            )
+            for sample in range(samples)
+        ])  # fmt: skip
+        for row in range(0, len(spec.queries), BATCH):
+            yield spec.rows(slice(row, row + BATCH))
 
 
 _Part = tuple[list[str], list[tuple[int, ...]], dict[str, np.ndarray]]

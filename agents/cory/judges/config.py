@@ -21,8 +21,8 @@ class JudgeConfig:
     game's {response_0}, {response_1}, ...; empty = query and response."""
 
     timeout: float = 10.0
-    """Seconds that one call of a user function may take. It should suffice for a whole batch: after a timeout
-    the function is called again for every response."""
+    """Seconds that one call of a user function may take. It should suffice for a whole batch, in evaluations
+    of up to 256 responses: after a timeout the function is called again for every response."""
 
     memory_mb: int = 2048
     """Megabytes that the process of user functions may allocate; 0 = no limit, which functions that use a GPU
