@@ -12,7 +12,7 @@ from tyro.conf import arg
 from cory import algorithms
 from cory.algorithms import ppo
 from cory.config.task_options import task_options
-from cory.config.values import BY_SEAT, LISTED, convert, converted, dotted, grouped_by_seat, names_of
+from cory.config.values import BY_SEAT, LISTED, changed, convert, converted, dotted, grouped_by_seat, names_of
 from cory.evaluation.config import EvaluationConfig
 from cory.functional.kl import SAMPLED, KLConfig
 from cory.functional.token_rewards import PayoffScalingConfig
@@ -295,16 +295,11 @@ class Config:
         check_fields(self, "", count="iterations batch keep_checkpoints", natural="checkpoint_every threads")
         if self.memory != "auto" and self.memory < 1:
             raise ValueError(f"memory is {self.memory}; give the bytes of a pass, from 1, or auto")
-        if self.policy.kind in ("causal_lm", "table") and self.lora != (unused := LoRAConfig()):
-            (name, *_) = (
-                f.name for f in fields(unused) if getattr(self.lora, f.name) != getattr(unused, f.name)
-            )
-            whole = (
-                " To train all weights from an adapter, name it as policy.model." if name == "adapter" else ""
-            )
+        if self.policy.kind in ("causal_lm", "table") and (unused := changed(self.lora)):
+            whole = " To train all weights from an adapter, name it as policy.model."
             raise ValueError(
-                f"lora.{name} is of adapters, and policy.kind {self.policy.kind} trains none; take "
-                f"policy.kind lora_team, or leave it out.{whole}"
+                f"lora.{unused[0]} is of adapters, and policy.kind {self.policy.kind} trains none; take "
+                f"policy.kind lora_team, or leave it out.{whole if unused[0] == 'adapter' else ''}"
             )
         check_places(self.log_to)
         response_range(self.max_response)

@@ -61,6 +61,12 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
     return values
 
 
+def changed(settings: Any) -> list[str]:
+    """Names of the fields of a dataclass that differ from their defaults."""
+    default = type(settings)()
+    return [one.name for one in fields(default) if getattr(settings, one.name) != getattr(default, one.name)]
+
+
 def dotted(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by dotted name, `kl.coef`; groups may be dictionaries or dataclasses, and later ones win."""
     result: dict[str, Any] = {}

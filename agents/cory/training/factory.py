@@ -10,11 +10,11 @@ import numpy as np
 
 from cory import algorithms, pocket
 from cory.config.schema import Config
+from cory.config.values import changed
 from cory.evaluation.evaluator import Measure
 from cory.evaluation.external import Player
 from cory.judges import parsing
 from cory.judges.classifier import Classifier
-from cory.judges.config import JudgeConfig
 from cory.judges.ngrams import NGrams
 from cory.learner import central_critic
 from cory.learner.central_critic import CentralCritic
@@ -297,11 +297,7 @@ def check_judge_used(config: Config, given: Collection[str]) -> None:
 
     Defaults and what a preset or a file says are no error: they may be for several tasks and judges.
     """
-    default, options = JudgeConfig(), config.judge_options
-    changed = [
-        one.name for one in fields(default) if getattr(options, one.name) != getattr(default, one.name)
-    ]
-    named = [name for name in changed if f"judge.{name}" in given]
+    named = [name for name in changed(config.judge_options) if f"judge.{name}" in given]
     if "judge" not in tasks.options(config.task):
         if named or ("judge" in given and config.judge != "pocket"):
             setting = f"judge.{named[0]}" if named else "the judge or reward"
