@@ -124,11 +124,12 @@ class CachedDecoder:
             else GrowingCache(config=self.config)
         )
         ids_BP = prompt_BP.gather(1, position_BP) * real_BP
-        rows = torch.cat([prompt_length_B[:, None], ids_BP], dim=1)
+        rows = torch.cat([prompt_length_B[:, None], ids_BP], dim=1).cpu()  # not every device finds equal rows
         distinct, at_B = torch.unique(rows, dim=0, return_inverse=True)
         if self.drops or len(distinct) == len(rows):
             return self._forward(ids_BP, position_BP, real_BP)
-        one_N = at_B.new_empty(len(distinct)).scatter_(0, at_B, torch.arange(len(rows), device=at_B.device))
+        one_N = at_B.new_empty(len(distinct)).scatter_(0, at_B, torch.arange(len(rows)))
+        one_N, at_B = one_N.to(ids_BP.device), at_B.to(ids_BP.device)
         logits_NV = self._forward(ids_BP[one_N], position_BP[one_N], real_BP[one_N])
         self.cache.reorder_cache(at_B)
         return logits_NV[at_B]
