@@ -41,11 +41,12 @@ def evaluate(policy: Policy, rows: Rows) -> Evaluation:
 @torch.no_grad()
 def _evaluate(policy: Policy, rows: Rows) -> Evaluation:
     token_K = rows.chosen(rows.response_BT)
-    state_KD = _hidden_states(policy, rows)
-    ref_state_KD = state_KD if policy.reference is policy else _hidden_states(policy.reference, rows)
+    reference, size = policy.reference, policy.max_rows(rows.max_length)  # no more than when learning
+    state_KD = rows.in_passes(size, policy.hidden_states)
+    ref_state_KD = state_KD if reference is policy else rows.in_passes(size, reference.hidden_states)
     parts: list[Tensor] = []
     for at in chunks(len(token_K), policy.max_logit_rows()):
-        logits_NV, ref_logits_NV = policy.logits(state_KD[at]), policy.reference.logits(ref_state_KD[at])
+        logits_NV, ref_logits_NV = policy.logits(state_KD[at]), reference.logits(ref_state_KD[at])
         logprob_N, _, kl_N, ref_logprob_N = logit_statistics(logits_NV, token_K[at], ref_logits_NV)
         parts.append(torch.stack([logprob_N, policy.values(state_KD[at]), ref_logprob_N, kl_N]))
         del logits_NV, ref_logits_NV  # free them before the next chunk's are made
@@ -80,8 +81,3 @@ def unscored_batch(rows: Rows, score_B: Tensor, payoff_B: Tensor) -> Batch:
     known = {name: getattr(rows, name) for name in columns(Rows)}
     unknown = {name: zeros_BT for name in columns(Batch) if name.endswith("_BT") and name not in known}
     return Batch(**known, **unknown, score_B=score_B, payoff_B=payoff_B)
-
-
-def _hidden_states(policy: Policy, rows: Rows) -> Tensor:
-    """Those of `Policy.hidden_states`, in passes no larger than a learner's."""
-    return rows.in_passes(policy.max_rows(rows.max_length), policy.hidden_states)
