@@ -50,9 +50,8 @@ def transcripts(batches: Mapping[str, Batch]) -> dict[str, Rows]:
 
 def states(reference: Policy, rows: Rows, max_length: int) -> Tensor:
     """Hidden states [K, D] of the reference before each chosen token, in passes that fit its memory."""
-    return rows.in_passes(
-        reference.max_rows(max_length), lambda part: reference.critic_states(part, max_length)
-    )
+    size = reference.max_rows(max_length, learning=False)
+    return rows.in_passes(size, lambda part: reference.critic_states(part, max_length))
 
 
 class Head(nn.Module):
