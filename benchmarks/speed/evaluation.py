@@ -3,7 +3,8 @@
     python -m benchmarks.speed.evaluation                # SmolLM2 (`make smollm2` first)
     python -m benchmarks.speed.evaluation --model FOLDER --samples 16
 
-Queries have 32 to 64 random tokens, responses up to 32; both take turns on the same responses.
+Queries have 32 to 64 random tokens, responses up to 32; both take turns, with as many responses to the same
+queries.
 """
 
 import argparse
