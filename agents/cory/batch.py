@@ -89,18 +89,27 @@ class Rows:
         """The rows at `index_B`, in that order, cut to the longest of them."""
         return type(self)(**_cut({name: getattr(self, name)[index_B] for name in columns(type(self))}))
 
-    def in_passes(self, size: int, states_of: Callable[[Self], Tensor]) -> Tensor:
-        """What `states_of` computes at the chosen tokens [K, ...], of at most `size` rows at a time.
+    def pieces(self, size: int, index_B: Tensor | None = None) -> list[Tensor]:
+        """Indices of all rows, or those given, in pieces of at most `size`, of like lengths for less padding.
 
-        Rows of like lengths share a pass, which has less padding; the order is that of `mask_BT`.
+        What fits one piece keeps its order.
         """
-        B = len(self.response_BT)
-        if size >= B:
+        length_B = self.prompt_length_B + self.response_length_B
+        if index_B is None:
+            index_B = torch.arange(len(length_B), device=length_B.device)
+        if len(index_B) <= size:
+            return [index_B]
+        by_length_B = index_B[length_B[index_B].argsort(stable=True)]
+        return list(by_length_B.chunk(-(-len(index_B) // size)))
+
+    def in_passes(self, size: int, states_of: Callable[[Self], Tensor]) -> Tensor:
+        """What `states_of` computes at the chosen tokens [K, ...] in the order of `mask_BT`, by `pieces`."""
+        pieces = self.pieces(size)
+        if len(pieces) == 1:
             return states_of(self)
         at_BT = (self.mask_BT.flatten().cumsum(0) - 1).view_as(self.mask_BT)
-        by_length_B = (self.prompt_length_B + self.response_length_B).argsort(stable=True)
         states, at = [], []
-        for index_B in by_length_B.chunk(-(-B // size)):
+        for index_B in pieces:
             rows = self.take(index_B)
             states.append(states_of(rows))
             at.append(rows.chosen(at_BT[index_B, : rows.response_BT.shape[1]]))

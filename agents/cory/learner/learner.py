@@ -232,18 +232,14 @@ class Learner:
     def _microbatches(self, batch: Batch, index_B: Tensor) -> list[Tensor]:
         """The configured micro-batches, split further where a pass would not fit memory.
 
-        Rows of like lengths then share a pass, which has less padding. A mean over micro-batches
-        (`accumulation_mean="microbatch"`) is never split further.
+        A mean over micro-batches (`accumulation_mean="microbatch"`) is never split further.
         """
         parts = list(index_B.chunk(self.config.microbatches))
         if self.config.accumulation_mean == "microbatch":
             return parts
-        length_B = batch.prompt_length_B + batch.response_length_B
-        at_once = ranks.count() * self.policy.max_rows(int(length_B[index_B].max()))
-        if all(len(part_B) <= at_once for part_B in parts):
-            return parts
-        by_length = (part_B[length_B[part_B].argsort(stable=True)] for part_B in parts)
-        return [piece_B for part_B in by_length for piece_B in part_B.chunk(-(-len(part_B) // at_once))]
+        longest = int((batch.prompt_length_B + batch.response_length_B)[index_B].max())
+        at_once = ranks.count() * self.policy.max_rows(longest)
+        return [piece_B for part_B in parts for piece_B in batch.pieces(at_once, part_B)]
 
     def _passes(self, batch: Batch, index_B: Tensor) -> list[tuple[Tensor, float]]:
         """Of each pass of a step: the rows of this rank, and what the sum of losses is divided by.
